@@ -5,6 +5,8 @@ Pipeline logic does not belong here (`lakeproof.commands`), and no job, sensor o
     postgres.py   the source tables, as external assets      slots.py        a slot's positions, and its health check
     bootstrap.py  snapshots: the first and every later copy  changes.py      the drain: changes landed
     current.py    compaction: history and current tables     maintenance.py  retention, archive, small files
-    views.py      SQL over current tables                    checks/         proofs and expectations
+    continuous.py the compaction's run that goes on          cycle_totals.py    sums of cycles, one event per interval
+    views.py      SQL over current tables                    cycle_metadata.py  history and current after cycles
+    checks/       proofs and expectations
     support/      what all families share: keys, specs, metadata, running the engine, logs and events
 """

@@ -1,18 +1,21 @@
 """Compaction: numbered cycles write every table's history and current, each up to one position.
 
-The cycle does not belong here (`lakeproof.commands.compact`). One multi-asset per source, not per table: a cut covers all of
-a source's tables. The sources of a group have one multi-asset together, since they are compacted as one.
+The cycle does not belong here (`lakeproof.commands.compact`), nor a run that goes on (`continuous.py`). One multi-asset per
+source, not per table: a cut covers all of a source's tables. The sources of a group have one multi-asset together: they are
+compacted as one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import dagster as dg
 from pydantic import Field
 from pyspark.sql import SparkSession
 
-from assets.support import metadata as md
+from assets.continuous import Continuous, follow_and_report
+from assets.cycle_metadata import written
+from assets.cycle_totals import TableTotals, totals
 from assets.support.engine_call import run_engine_in_turn
 from assets.support.event_log import to_run_log
 from assets.support.keys import Layer, table_key
@@ -22,62 +25,25 @@ from lakeproof.commands.compact_group import compact_group
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.events import Report, Stop
 from lakeproof.lake.cycle.runner import CutReport
-from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.held import describe
 from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 from resources import LakeSpark, Settings
 
 
 class CompactionRun(dg.Config):
-    """The tables that a run reports: all of them for a person, only the changed ones for the schedule."""
+    """Options of a compaction. By default it brings the lake to the landing's end and ends, as a person expects.
+
+    The tables that it reports are all of them for a person, only the changed ones for the schedule.
+    """
 
     report: Literal["all", "changed"] = Field(
         default="all", description="`changed` leaves out the tables that did not change"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class TableTotals:
-    """The sum of a run's `cycles` that wrote a table.
-
-    `rows` is the table's row count, if known; `schema_changes` describes each schema change, or why it was not applied;
-    `fallback_reason` is why its changes were written to current with the slower MERGE, `not_linked` why Spark has read and
-    written rows of landed files; `features` are those of Delta's that its readers need since, each with its reason.
-    """
-
-    cycles: int = 0
-    changes: int = 0
-    inserted: int = 0
-    deleted: int = 0
-    rows: int | None = None
-    schema_changes: tuple[str, ...] = ()
-    fallback_reason: str | None = None
-    not_linked: str | None = None
-    features: Mapping[str, str] = field(default_factory=dict)
-
-
-def totals(cuts: Sequence[CutReport], table: TableName) -> TableTotals | None:
-    """Return the sum over the cuts that wrote the table or changed its schema, None if no cut did."""
-    parts = [cut.tables[table] for cut in cuts if table in cut.tables]
-    schema_changes = tuple(cut.schema_changes[table] for cut in cuts if table in cut.schema_changes)
-    if not parts and not schema_changes:
-        return None
-    return TableTotals(
-        cycles=len(parts),
-        changes=sum(part.changes for part in parts),
-        inserted=sum(part.inserted for part in parts),
-        deleted=sum(part.deleted for part in parts),
-        rows=parts[-1].rows if parts else None,
-        schema_changes=schema_changes,
-        fallback_reason=_newest(part.fallback_reason for part in parts),
-        not_linked=_newest(part.not_linked for part in parts),
-        features={name: reason for part in parts for name, reason in part.features.items()},
+    until: Literal["caught_up", "max_seconds"] = Field(
+        default="caught_up", description="`max_seconds` goes on with each change that lands, as the sensor's runs do"
     )
-
-
-def _newest(reasons: Iterable[str | None]) -> str | None:
-    return next((reason for reason in reversed([*reasons]) if reason is not None), None)
+    max_seconds: float = Field(default=3600, gt=0, description="for `until: max_seconds`")
+    event_seconds: float = Field(default=60, ge=1, description="minimum seconds between two events of one table")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +56,11 @@ class CompactionUnit:
     name: str
     sources: tuple[SourceConfig, ...]
     is_group: bool = False
+
+    @property
+    def is_continuous(self) -> bool:
+        """True if a run is kept going, False if a schedule starts runs."""
+        return all(source.compaction.mode == "continuous" for source in self.sources)
 
 
 def compaction_units(config: Config) -> list[CompactionUnit]:
@@ -114,6 +85,10 @@ def compaction_asset(config: Config, unit: CompactionUnit) -> dg.AssetsDefinitio
         context: dg.AssetExecutionContext, config: CompactionRun, settings: Settings, lake_spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult[None]]:
         report = to_run_log(context.log.info)
+        if config.until == "max_seconds":
+            event_s, tables = config.event_seconds, {s.name: s.tables for s in unit.sources}
+            follow_and_report(context, settings, lake_spark, Continuous(unit.name, tables, config.max_seconds, event_s))
+            return
         cuts = run_engine_in_turn(lambda stop: _compact(unit, settings.config(), lake_spark.session, report, stop))
         for source in unit.sources:
             newest = settings.newest_cut(source.name)
@@ -122,7 +97,10 @@ def compaction_asset(config: Config, unit: CompactionUnit) -> dg.AssetsDefinitio
             for table in source.tables:
                 table_totals = totals(cuts.get(source.name, ()), table)
                 if table_totals is not None or config.report == "all":
-                    yield from _results(source.name, table, newest, table_totals or TableTotals())
+                    for layer in written(source.name, table, newest, table_totals or TableTotals()):
+                        yield dg.MaterializeResult(
+                            asset_key=layer.key, data_version=layer.data_version, metadata=layer.metadata
+                        )
 
     return compaction
 
@@ -156,37 +134,3 @@ def _specs(config: Config, source: SourceConfig, table: TableName) -> list[dg.As
         code_version=COMPACTION_CODE_VERSION,
     )
     return [history, current]
-
-
-def _results(source: str, table: TableName, cut: Cut, done: TableTotals) -> Iterator[dg.MaterializeResult[None]]:
-    """Yield the results of history and current; none for a table without a snapshot."""
-    state = cut.tables.get(table)
-    if state is None:
-        return
-    held = None if table not in cut.held else describe(cut.held[table], source, table)
-    common = md.merged(
-        md.lsns(compacted_through_lsn=state.at_lsn),
-        md.column_schema(state.version),
-        {"cut": int(cut.number), "cycles": done.cycles, "changes": done.changes},
-        md.optional(
-            held=held and f"{held.reason}; {held.remedy}",
-            schema_change="; ".join(done.schema_changes) or None,
-            readers_need="; ".join(f"{name}: {reason}" for name, reason in done.features.items()) or None,
-        ),
-    )
-    yield dg.MaterializeResult(
-        asset_key=table_key(Layer.HISTORY, source, table),
-        data_version=md.data_version(state.at_lsn),
-        metadata=md.merged(common, {"delta_version": state.history_version}),
-    )
-    rows = {"inserted": done.inserted, "deleted": done.deleted, "delta_version": state.current_version}
-    yield dg.MaterializeResult(
-        asset_key=table_key(Layer.CURRENT, source, table),
-        data_version=md.data_version(state.at_lsn),
-        metadata=md.merged(
-            common,
-            rows,
-            md.row_count(done.rows),
-            md.optional(fallback_reason=done.fallback_reason, not_linked=done.not_linked),
-        ),
-    )

@@ -62,13 +62,22 @@ def _definition(view: ViewConfig) -> str:
 
 
 def _result(report: ViewReport) -> dg.MaterializeResult[None]:
+    return dg.MaterializeResult(data_version=dg.DataVersion(_version(report)), metadata=_metadata(report))
+
+
+def view_event(key: dg.AssetKey, report: ViewReport) -> dg.AssetMaterialization:
+    """Return the event of a refresh that a run made beside its own assets."""
+    return dg.AssetMaterialization(key, metadata=_metadata(report), tags={"dagster/data_version": _version(report)})
+
+
+def _version(report: ViewReport) -> str:
+    return ",".join(f"{name}@{position}" for name, (_cut, position) in sorted(report.sources.items()))
+
+
+def _metadata(report: ViewReport) -> md.Metadata:
     positions = {name: position for name, (_cut, position) in sorted(report.sources.items())}
-    metadata = md.merged(
+    return md.merged(
         {"inserted": report.inserted, "retracted": report.retracted},
         md.optional(cut=report.cut and int(report.cut), delta_version=report.delta_version),
         md.lsns(**{f"{name}_lsn": position for name, position in positions.items()}),
-    )
-    return dg.MaterializeResult(
-        data_version=dg.DataVersion(",".join(f"{name}@{position}" for name, position in positions.items())),
-        metadata=metadata,
     )

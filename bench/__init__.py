@@ -16,7 +16,7 @@ A check of correctness does not belong here (`tests`), nor goals and their histo
     entry_peers.py  other tools that do so, in their own environment
     load.py       the pipeline beside a heavy load       load.sql           the load's tables and transactions
     load_workload.py  runs them with pgbench             load_pipeline.py   drain and compaction as processes
-    load_samples.py   reads slot, landing and CPU
+    load_samples.py   reads slot, landing and CPU        continuous.py      freshness, kept by Dagster's sensors
 
     freshness.py  commit to cut                          processes.py       CPU and memory of processes, bytes of files
 """

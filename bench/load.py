@@ -72,7 +72,7 @@ def main() -> int:
         copy_of_filled(server, NAME)
         with Pipeline(server, NAME, Path(folder), options.memory) as pipeline:
             trees = pipeline.start() | {"server": Tree(server.pid, shared=True)}
-            # Twice: the first call of `compact` enters the copy, and goes on for a while after its cut.
+            # Twice: the first cycle enters the copy.
             for _ in range(2):
                 run(server, NAME, load, options.warm_up)
                 pipeline.wait_for(pipeline.end_of_load())

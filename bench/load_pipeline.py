@@ -1,13 +1,11 @@
 """Runs lakeproof on the loaded database as a user runs it: commands of its command line, each a process of its own.
 
 The load does not belong here (`load_workload.py`), nor what is read from outside while it runs (`load_samples.py`).
-`bootstrap`, `drain` and `prove` are the commands. Cycles without a pause between them run in one process with one Spark
-session, this module's own: a command for each cycle would start Java each time, which nobody does who compacts continuously.
+Compaction is `compact --follow`: cycles without a pause between them in one process with one Spark session.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
@@ -21,11 +19,7 @@ import psycopg
 
 from bench.processes import Tree
 from demo.server import EmbeddedPostgres
-from lakeproof.commands.compact import compact
-from lakeproof.config.load import load
-from lakeproof.events import Stop, silent
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.spark.session import build_session
 from lakeproof.lsn import Lsn
 from lakeproof.storage.source_lake import SourceLake
 
@@ -95,7 +89,7 @@ class Pipeline:
         if status:
             raise SystemExit(f"not all tables were copied: {text}")
         self._spawn("drain", ["lakeproof", "-c", str(self._config), "drain"])
-        self._spawn("compaction", ["bench.load_pipeline", str(self._config)])
+        self._spawn("compaction", ["lakeproof", "-c", str(self._config), "compact", "--follow"])
         return {name: Tree(child.pid) for name, child in self._children.items()}
 
     def command(self, name: str) -> tuple[int, str]:
@@ -163,21 +157,3 @@ class Pipeline:
 
     def _errors(self, name: str) -> str:
         return (self.folder / f"{name}.err").read_text(encoding="utf-8", errors="replace")[-800:]
-
-
-def main() -> None:
-    """Compact until SIGTERM."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("config", type=Path)
-    config = load(parser.parse_args().config)
-    stop = Stop()
-    signal.signal(signal.SIGTERM, lambda *_: stop.request())
-    spark = build_session(config.spark, "bench load")
-    while not stop.requested:
-        if not compact(config, NAME, spark, silent, stop):
-            time.sleep(0.2)
-    spark.stop()
-
-
-if __name__ == "__main__":
-    main()

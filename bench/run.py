@@ -18,6 +18,7 @@ _BENCHMARKS = (
     ("bench.schema_change", "--rows", "100000"),
     ("bench.entry",),
     ("bench.load", "--bare"),
+    ("bench.continuous",),
 )
 
 

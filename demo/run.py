@@ -159,7 +159,7 @@ def _leave_open(port: int, state: State, children: Children, environment: dict[s
         _wait_for_ui(port, children)
     print(f"\n  Dagster's UI: http://127.0.0.1:{port}   (Ctrl-C ends everything)")
     print(
-        "  The workload continues, the slot drain sensor keeps a drain running, and a schedule compacts every 2 minutes."
+        "  The workload continues. Two sensors keep a drain and a compaction running: a change is visible in seconds."
     )
     print("  In another terminal, from this folder:")
     print(f"    export LAKEPROOF_CONFIG={state.config} LAKEPROOF_DEMO_PASSWORD={_PASSWORD}")

@@ -26,6 +26,7 @@ from lakeproof.commands.known_tables import with_known_tables
 from lakeproof.config.load import load
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
+from orchestration.compaction_sensor import compaction_sensor
 from orchestration.find_config import HINT
 from orchestration.schedules import schedules
 from orchestration.sensors import held_sensor, slot_drain_sensor
@@ -78,6 +79,7 @@ def build(file: Config) -> dg.Definitions:
         ],
         sensors=[
             *(slot_drain_sensor(source) for source in sources),
+            *(compaction_sensor(unit) for unit in units if unit.is_continuous),
             *(held_sensor(source) for source in sources if source.snapshot.held == "copy"),
         ],
         schedules=schedules(config),

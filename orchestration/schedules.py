@@ -44,12 +44,12 @@ BuildRequest = Callable[[Settings], dg.RunRequest]
 def schedules(config: Config) -> list[dg.ScheduleDefinition]:
     """Return all schedules of a configuration."""
     sources = [source for source in config.sources.values() if source.tables]
-    all_schedules = [_compaction(unit) for unit in compaction_units(config)]
+    all_schedules = [_compaction(unit) for unit in compaction_units(config) if not unit.is_continuous]
     all_schedules += [_maintenance(source) for source in sources]
     all_schedules += [_slot(source) for source in sources]
     if config.proof_interval != "off":
         all_schedules += [_verification(config, source, _PROOF_CRONS[config.proof_interval]) for source in sources]
-    if config.views:
+    if _scheduled_views(config):
         all_schedules.append(_views(config))
     return all_schedules
 
@@ -135,8 +135,15 @@ def _slot(source: SourceConfig) -> dg.ScheduleDefinition:
     return _schedule(slot_job_name(source.name), _SLOT_CRON, description, skip_reason)
 
 
-def _views(config: Config) -> dg.ScheduleDefinition:
+def _scheduled_views(config: Config) -> dict[str, list[str]]:
+    """Return the views that no continuous compaction refreshes, with the sources that they read."""
+    continuous = {s.name for unit in compaction_units(config) if unit.is_continuous for s in unit.sources}
     reads = {view.name: sorted({source for source, _ in view.reads.values()}) for view in config.views.values()}
+    return {view: sources for view, sources in reads.items() if not continuous.issuperset(sources)}
+
+
+def _views(config: Config) -> dg.ScheduleDefinition:
+    reads = _scheduled_views(config)
     interval_s = min(config.sources[source].compaction.interval_s for names in reads.values() for source in names)
 
     def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:

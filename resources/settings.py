@@ -20,7 +20,7 @@ from lakeproof.drain.slot_health import SlotHealth, slot_health
 from lakeproof.errors import LakeproofError
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.landing.chain import Chain
+from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.names import TableName
 from lakeproof.postgres.connection import connect
 from lakeproof.postgres.connection_timeouts import Timeout, use_timeout
@@ -46,6 +46,14 @@ class SlotStatus:
     state: SlotState | None
     health: SlotHealth | None
     gap: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FollowState:
+    """State of a source in the lake: has it a landing, and does a process follow it (None: that can't be known)."""
+
+    has_landing: bool
+    is_followed: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +122,11 @@ class Settings(dg.ConfigurableResource["Settings"]):
     def has_live_process(self, job: str) -> bool | None:
         """Return True if a run of `job` has a process; None if that is unknown."""
         return has_live_process(self.config().location, job)
+
+    def follow_state(self, source: str) -> FollowState:
+        """Return what the lake shows of a process that follows the source's landing; connects to no server."""
+        lake = SourceLake.open(self.config().location, source)
+        return FollowState(newest_incarnation(lake) is not None, lake.store.is_locked(lake.paths.follow_lock))
 
     def due_copies(self, source: str) -> Recopy:
         """Return the tables that may be copied automatically; connects to no server."""

@@ -12,7 +12,8 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.compact import compact
-from lakeproof.config.model import CompactionConfig, Config, SourceConfig
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.upkeep import CompactionConfig
 from lakeproof.events import Stop, silent
 from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.read.open import open_lake

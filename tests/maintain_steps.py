@@ -9,7 +9,8 @@ import random
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from lakeproof.config.model import Config, RetentionConfig
+from lakeproof.config.model import Config
+from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName

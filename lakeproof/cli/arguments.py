@@ -139,6 +139,15 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     of = compact.add_mutually_exclusive_group()
     _source(of)
     of.add_argument("--group", metavar="NAME", help="compact the sources of this group, then make a cut of the group")
+    compact.add_argument(
+        "--follow",
+        action="store_true",
+        help="go on: a cycle as soon as enough has landed, then the views that read it; Ctrl-C ends it",
+    )
+    compact.add_argument(
+        "--seconds", type=_typed(_duration, "a number of seconds"), metavar="N", help="end after so many, with --follow"
+    )
+    compact.add_argument("--no-views", action="store_true", help="refresh no view, with --follow")
     maintain = _command(commands, "maintain", "delete what the retention no longer keeps, and merge small files")
     _source(maintain)
     maintain.add_argument("--plan", action="store_true", help="only show what would be deleted and merged")

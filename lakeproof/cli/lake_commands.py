@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from lakeproof.cli.context import Context
 from lakeproof.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, format_table, printable
-from lakeproof.events import RunControl
+from lakeproof.errors import ConfigError
+from lakeproof.events import RunControl, counted
 from lakeproof.names import TableName
 from lakeproof.schema import describe_left_out
 from lakeproof.storage.source_lake import SourceLake
@@ -26,7 +27,11 @@ _KEYS_SHOWN = 10
 
 
 def compact(context: Context, args: argparse.Namespace) -> Outcome:
-    """Bring history and current up to the end of the landing, of a source or of a group."""
+    """Bring history and current up to the end of the landing, of a source or of a group, once or again and again."""
+    if args.follow:
+        return _follow(context, args)
+    if args.seconds is not None or args.no_views:
+        raise ConfigError("lakeproof compact", "--seconds and --no-views are about --follow", "add --follow")
     if args.group is not None:
         return _compact_group(context, args.group)
     source = context.source(args.source)
@@ -41,6 +46,22 @@ def compact(context: Context, args: argparse.Namespace) -> Outcome:
         with context.spark() as spark:
             cuts = step.compact(context.config, source, spark, context.report, context.stop)
     return _compacted(context, source, cuts)
+
+
+def _follow(context: Context, args: argparse.Namespace) -> Outcome:
+    """Compact until the end is asked for, or the time is over."""
+    source = None if args.group is not None else context.source(args.source)
+    name = args.group if source is None else context.config.group_of(source) or source
+    from lakeproof.commands import follow as step
+
+    if source is None:
+        context.config.group(name)
+    with context.spark() as spark:
+        options = step.FollowOptions(args.seconds, views=not args.no_views)
+        report = step.follow(context.config, name, spark, RunControl(context.report, context.stop), options)
+    cycles = ", ".join(f"{source}: {counted(number, 'cycle')}" for source, number in sorted(report.cycles.items()))
+    text = f"{cycles or name}; {counted(report.changes, 'change')}, {counted(report.refreshes, 'refresh', 'refreshes')}"
+    return Outcome(DONE, report, f"{text}; {report.reason_for_end}")
 
 
 def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:

@@ -8,7 +8,9 @@ returns a report. Arguments and output are in `lakeproof.cli`.
     publish.py         `plan` and `apply`: the publication    teardown.py        drops slot and publications
     bootstrap.py       copies tables at one position          due_copies.py      which copies are due without being asked
     drain.py           from the slot into the landing         recover.py         a new incarnation after a gap
-    compact.py         from the landing into the lake         pending_work.py    whether compact or refresh has work
+    compact.py         from the landing into the lake         compact_group.py   the same for a group's sources
+    follow.py          compaction that goes on and on         follow_views.py    views refreshed beside it
+    pending_work.py    whether compact or refresh has work
     maintain.py        retention, small files, repairs        sizes.py           how much room a lake takes
     refresh.py         computes views                         prove.py           compares the source with the lake
     prove_lake.py      proves histories and audits views      status.py          how everything stands

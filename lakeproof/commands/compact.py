@@ -36,7 +36,7 @@ def compact(  # noqa: PLR0917  the same order in every step of the pipeline
     lake = SourceLake.open(config.location, name)
     if newest_incarnation(lake) is None:
         raise _no_landing(name)
-    with driver_lives(spark), hold_lease(lake, spark) as lease:
+    with driver_lives(spark), hold_lease(lake, spark, stop) as lease:
         return compact_under(lease, config, spark, report, stop, end=end)
 
 

@@ -8,7 +8,7 @@ process that is killed leaves cuts of sources, which the next run's group cut na
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.compact import compact_under
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
-from lakeproof.events import Event, Report, Stop
+from lakeproof.events import Event, Report, RunControl, Stop
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.runner import CutReport, finish_interrupted
 from lakeproof.lake.planning.group_position import GroupPosition, group_position, no_landing
@@ -58,20 +58,39 @@ def compact_group(  # noqa: PLR0917  the same order in every step of the pipelin
         if newest_incarnation(lake) is None:
             raise no_landing(lake.source)
     with driver_lives(spark), ExitStack() as held:
-        # In one order for everybody; nobody waits for a lease, so no two processes wait for each other.
-        leases = [held.enter_context(hold_lease(lake, spark)) for lake in sorted(lakes, key=lambda lake: lake.source)]
-        done = {
-            lease.lake.source: finish_interrupted(spark, lease, config.source(lease.lake.source), report)
-            for lease in leases
-        }
-        place = group_position(group, lakes, end)
-        for lease in leases:
-            source = lease.lake.source
-            done[source] += compact_under(lease, config, spark, report, stop, end=place.position)
-            failpoint("group.after_source")
-        if stop.requested:
-            return GroupReport(group, done)
-        cut = _end(config, group, leases, place)
+        # In one order for everybody; who waits for a lease has none of the group's later ones.
+        leases = [held.enter_context(hold_lease(lake, spark, stop)) for lake in in_order(lakes)]
+        return compact_group_under(leases, config, group, spark, RunControl(report, stop), end=end)
+
+
+def in_order(lakes: Iterable[SourceLake]) -> list[SourceLake]:
+    """Return the lakes in the order in which everybody takes their leases, so that no two processes wait for each other."""
+    return sorted(lakes, key=lambda lake: lake.source)
+
+
+def compact_group_under(
+    leases: Sequence[Lease],
+    config: Config,
+    group: str,
+    spark: SparkSession,
+    control: RunControl,
+    *,
+    end: Lsn | None = None,
+) -> GroupReport:
+    """Do the same for a group whose leases the caller holds, all of them."""
+    report, stop = control.report, control.stop
+    done = {
+        lease.lake.source: finish_interrupted(spark, lease, config.source(lease.lake.source), report)
+        for lease in leases
+    }
+    place = group_position(group, [lease.lake for lease in leases], end)
+    for lease in leases:
+        source = lease.lake.source
+        done[source] += compact_under(lease, config, spark, report, stop, end=place.position)
+        failpoint("group.after_source")
+    if stop.requested:
+        return GroupReport(group, done)
+    cut = _end(config, group, leases, place)
     if cut is not None:
         report(_event(cut))
     return GroupReport(group, done, cut)

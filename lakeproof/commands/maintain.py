@@ -28,8 +28,9 @@ from pyspark.sql import SparkSession
 
 from lakeproof.commands.prove_lake import refuse_damaged
 from lakeproof.commands.sql_catalog import name_cut, name_views
-from lakeproof.config.model import Config, RetentionConfig
+from lakeproof.config.model import Config
 from lakeproof.config.table_names import write_table
+from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Event, Report, Stop, counted
 from lakeproof.failpoints import failpoint
@@ -128,7 +129,7 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
     request, stop = request or MaintenanceRequest(), stop or Stop()
     source, now = config.source(name), request.now or datetime.now(timezone.utc)
     lake = SourceLake.open(config.location, name)
-    with driver_lives(spark), hold_lease(lake, spark) as lease:
+    with driver_lives(spark), hold_lease(lake, spark, stop) as lease:
         cycles = [c.number for c in finish_interrupted(spark, lease, source, report)]
         damaged = Damaged(name)
         run = _Run(spark, lease, source.retention, report, now, stop, cycles, damaged)

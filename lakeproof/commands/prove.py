@@ -164,7 +164,7 @@ def _prove_once(  # noqa: PLR0917  as prove
     source_lake = SourceLake.open(config.location, name)
     check_prove(config, name, None)
     chosen = _chosen(source, tables, newest_cut(source_lake))
-    with driver_lives(spark), hold_lease(source_lake, spark) as lease:
+    with driver_lives(spark), hold_lease(source_lake, spark, control.stop) as lease:
         slot = SnapshotSession(
             source.dsn,
             f"lakeproof_proof_{secrets.token_hex(6)}",

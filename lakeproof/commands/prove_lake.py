@@ -98,7 +98,7 @@ def prove_in_lake(
     Raises TransientError if another process holds the lease.
     """
     source_lake = SourceLake.open(config.location, name)
-    with driver_lives(spark), hold_lease(source_lake, spark):
+    with driver_lives(spark), hold_lease(source_lake, spark, None if control is None else control.stop):
         cut = newest_cut(source_lake)
         if cut is None:
             return None

@@ -5,7 +5,7 @@ Computing and committing one view does not belong here but in `lakeproof.views.r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
@@ -46,11 +46,13 @@ class ViewReport:
     held: str | None = None
 
 
-@without_java(lambda _config, view, *_, **__: "views" if view is None else f"view {view}")
-def refresh(config: Config, view: str | None, spark: SparkSession, report: Report = silent) -> list[ViewReport]:
-    """Refresh the view of that name, or every view.
+@without_java(lambda _config, view, *_, **__: f"view {view}" if isinstance(view, str) else "views")
+def refresh(
+    config: Config, view: str | Collection[str] | None, spark: SparkSession, report: Report = silent
+) -> list[ViewReport]:
+    """Refresh the view of that name, those of these names, or every view.
 
-    A view over a table that is held or not in the lake yet is held itself. If every view is refreshed, so is a view
+    A view over a table that is held or not in the lake yet is held itself. If not just one view is refreshed, so is one
     with a wrong definition (or one that is wrong since a column was renamed), a damaged document or table. Raises
     ConfigError for an unknown name, and for one view's wrong definition, LakeError for a damaged cut or table,
     TransientError if another process refreshes views of this lake.
@@ -65,7 +67,7 @@ def refresh(config: Config, view: str | None, spark: SparkSession, report: Repor
                 view_report = _refresh_one(config, chosen, spark.newSession(), point)
             except (LakeError, ConfigError) as error:
                 # A fault of one view's source, definition or table does not concern the other views.
-                if view is not None or concerns_all(error):
+                if isinstance(view, str) or concerns_all(error):
                     raise
                 view_report = ViewReport(chosen.name, None, None, 0, 0, held=str(error))
             reports.append(view_report)
@@ -74,13 +76,15 @@ def refresh(config: Config, view: str | None, spark: SparkSession, report: Repor
     return reports
 
 
-def _chosen(config: Config, view: str | None) -> list[ViewConfig]:
+def _chosen(config: Config, view: str | Collection[str] | None) -> list[ViewConfig]:
     if view is None:
         return list(config.views.values())
-    if view not in config.views:
-        names = ", ".join(sorted(config.views)) or "there are none"
-        raise ConfigError(f"view {view}", f"it is not in {config.path}", f"name one of its views: {names}")
-    return [config.views[view]]
+    chosen = [view] if isinstance(view, str) else [*view]
+    for name in chosen:
+        if name not in config.views:
+            names = ", ".join(sorted(config.views)) or "there are none"
+            raise ConfigError(f"view {name}", f"it is not in {config.path}", f"name one of its views: {names}")
+    return [config.views[name] for name in chosen]
 
 
 @dataclass(frozen=True, slots=True)

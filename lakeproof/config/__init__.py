@@ -7,6 +7,7 @@ No server or lake is touched here, and no secret is read while loading.
     sections.py  values that need more than a type   values.py       checks of single values
     secret.py    passwords, read when used           selection.py    the tables that are selected
     table_names.py  names and patterns of tables     section.py      the base of every section
+    upkeep.py    compaction and retention
     location.py  where a lake is, and how its store is reached                sql_catalog.py  names in a SQL catalog
 """
 

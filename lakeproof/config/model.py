@@ -23,6 +23,7 @@ from lakeproof.config.section import Model
 from lakeproof.config.selection import Selection
 from lakeproof.config.sql_catalog import CatalogConfig
 from lakeproof.config.table_names import TablePattern
+from lakeproof.config.upkeep import CompactionConfig, RetentionConfig
 from lakeproof.config.values import (
     ColumnName,
     ColumnNames,
@@ -44,9 +45,6 @@ from lakeproof.config.values import (
 )
 from lakeproof.errors import ConfigError
 from lakeproof.names import TableName
-
-# 100 years: a time further back than the calendar goes can't be computed.
-_CENTURY_S = 3_155_760_000
 
 
 class DrainConfig(Model):
@@ -157,58 +155,6 @@ class SnapshotConfig(Model):
         le=86_400,
         description="Minimum seconds before such a table is copied again. The pause doubles with each copy within a day,"
         " up to one day.",
-    )
-
-
-class CompactionConfig(Model):
-    """The size and the frequency of cycles."""
-
-    cycle_rows: Whole = Field(
-        2_000_000, ge=1, description="A cycle takes whole transactions up to about this many rows."
-    )
-    interval_s: Seconds = Field(
-        60.0, gt=0, le=86_400, description="The step of the schedule in Dagster, in seconds, rounded up to a minute."
-    )
-    threads: Whole = Field(2, ge=1, le=64, description="Tables written, or proved, at a time.")
-    apply: Literal["auto", "merge"] = Field(
-        "auto",
-        description="How a change is written to current: `auto` links landed files and deletes by deletion vectors, in one"
-        " commit, if the installed Delta is a version that was tested, else it takes MERGE; `merge` is always MERGE, and"
-        " links nothing.",
-    )
-
-
-class RetentionConfig(Model):
-    """The times for which old data is kept, and when small files are rewritten as large ones; `maintain` does both."""
-
-    cuts_s: Seconds = Field(
-        604_800.0,
-        ge=0,
-        le=_CENTURY_S,
-        description="A cut, and every table in it, stays readable for this long after a newer cut, in seconds.",
-    )
-    landing_s: Seconds = Field(
-        86_400.0,
-        ge=0,
-        le=_CENTURY_S,
-        description="Landed changes that are in the lake are kept for at least this long, in seconds.",
-    )
-    history_s: Seconds = Field(
-        0.0,
-        ge=0,
-        le=_CENTURY_S,
-        description="Changes older than this, in seconds, are removed from history, which keeps the rows as they were then;"
-        " 0 keeps all.",
-    )
-    archive: Text | None = Field(
-        None,
-        description="A place outside of the lake, as `lake` names one: changes removed from history are first"
-        " written there as Parquet, and can be restored.",
-    )
-    small_files: Whole = Field(
-        32,
-        ge=2,
-        description="A table's files are rewritten as larger ones once this many of them are smaller than 16 MB.",
     )
 
 

@@ -167,6 +167,16 @@ class LakePaths:
         return f"{self.source}/cycles/lease.lock"
 
     @property
+    def turn_lock(self) -> str:
+        """The file that a process keeps locked while it waits for the lease of one that follows the landing."""
+        return f"{self.source}/cycles/turn.lock"
+
+    @property
+    def follow_lock(self) -> str:
+        """The file that processes keep locked, together, while they follow the landing."""
+        return f"{self.source}/cycles/follow.lock"
+
+    @property
     def proof_record(self) -> str:
         """The result of the last proof of each table."""
         return f"{self.source}/proved.json"

@@ -17,7 +17,8 @@ from itertools import chain
 
 from pyspark.sql import SparkSession
 
-from lakeproof.config.model import Config, RetentionConfig, ViewConfig
+from lakeproof.config.model import Config, ViewConfig
+from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Event, Report, Stop
 from lakeproof.lake.delta.files import Unread, remove_file

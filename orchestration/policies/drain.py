@@ -125,13 +125,13 @@ def _start(slot: Slot, live: Sequence[Run], runs: Sequence[Run], now: float, max
         return True, f"drain {live[0].id[:8]} is about to end; its successor waits on the slot"
     if slot.holder is not None:
         return False, f"slot {slot.name} is read by process {slot.holder}, which is not a drain of this sensor's"
-    wait_s = _retry_at(runs) - now
+    wait_s = retry_at(runs) - now
     if wait_s > 0:
         return False, f"the last drain failed; the next try is in {wait_s:.0f} s"
     return True, "nobody reads the slot"
 
 
-def _retry_at(runs: Sequence[Run]) -> float:
+def retry_at(runs: Sequence[Run]) -> float:
     """Return the time of the next try after the failures at the front of `runs`; the wait doubles with each failure."""
     wait_s, last = 0.0, 0.0
     for run in runs:

@@ -15,11 +15,9 @@ from pydantic.fields import FieldInfo
 from lakeproof.config import load
 from lakeproof.config.location import StorageConfig
 from lakeproof.config.model import (
-    CompactionConfig,
     Config,
     DrainConfig,
     HealthConfig,
-    RetentionConfig,
     SnapshotConfig,
     SourceConfig,
     SparkConfig,
@@ -28,6 +26,7 @@ from lakeproof.config.model import (
 )
 from lakeproof.config.section import Model
 from lakeproof.config.sql_catalog import CatalogConfig
+from lakeproof.config.upkeep import CompactionConfig, RetentionConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 # The heading of each section's table, its model, and the keys by which file and model differ.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lakeproof.commands.maintain import old_documents
-from lakeproof.config.model import RetentionConfig
+from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.errors import LakeError
 from lakeproof.lake.records import cut_documents
 from lakeproof.lake.records.cut_documents import load_cut_doc

@@ -165,6 +165,7 @@ print(*sorted(f"{row.id} {row.v}" for row in spark.sql("SELECT id, v FROM shop.t
 """
 
 
+@pytest.mark.full
 def test_a_hive_metastore_has_the_names_for_other_processes(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

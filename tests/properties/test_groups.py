@@ -100,7 +100,7 @@ def test_without_a_group_the_newest_cuts_tear_a_transaction(
 @pytest.mark.parametrize(
     "failpoint",
     [
-        "group.before_cut",
+        pytest.param("group.before_cut", marks=pytest.mark.full),
         pytest.param("group.after_source", marks=pytest.mark.full),
         pytest.param("cycle.after_sync:2", marks=pytest.mark.full),
     ],

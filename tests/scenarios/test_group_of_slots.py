@@ -22,7 +22,8 @@ from lakeproof.commands.prove import prove
 from lakeproof.commands.recover import recover
 from lakeproof.commands.refresh import refresh
 from lakeproof.commands.status import status
-from lakeproof.config.model import RetentionConfig, ViewConfig
+from lakeproof.config.model import ViewConfig
+from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.errors import TransientError
 from lakeproof.events import Stop, silent
 from lakeproof.lake.read.open import open_lake

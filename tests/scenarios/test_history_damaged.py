@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.commands.prove import ProofRequest, prove
-from lakeproof.config.model import Config, RetentionConfig
+from lakeproof.config.model import Config
+from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.errors import LakeError
 from lakeproof.events import silent
 from lakeproof.lake.records.store import newest_cut

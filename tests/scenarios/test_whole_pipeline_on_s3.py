@@ -22,7 +22,8 @@ from lakeproof.commands.refresh import refresh
 from lakeproof.commands.sizes import lake_sizes
 from lakeproof.commands.status import status
 from lakeproof.config.location import LakeLocation
-from lakeproof.config.model import Config, RetentionConfig, ViewConfig
+from lakeproof.config.model import Config, ViewConfig
+from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.records.store import newest_cut

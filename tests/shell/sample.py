@@ -23,7 +23,7 @@ sources:
           - {{type: expect_column_values_to_be_unique, kwargs: {{column: id}}}}
           - {{type: expect_column_values_to_be_unique, kwargs: {{column: id}}, severity: warn}}
           - {{type: expect_compound_columns_to_be_unique, kwargs: {{column_list: [id, "a b"]}}}}
-    compaction: {{interval_s: 90}}
+    compaction: {{mode: scheduled, interval_s: 90}}
   crm:
     dsn: {{env: LP_SHELL_CRM}}
     publication: crm

@@ -194,7 +194,8 @@ def test_the_jobs_select_exactly_this_and_run_in_one_process(defs: dg.Definition
 def test_the_sensors_and_schedules_are_exactly_these_and_run_by_default(defs: dg.Definitions) -> None:
     """Each source drains, compacts and proves itself without anybody switching anything on."""
     sensors = {(s.name, s.minimum_interval_seconds, s.default_status.value) for s in defs.sensors or []}
-    assert sensors == {(f"{name}_slot_drain_sensor", 4, "RUNNING") for name in ("shop", "crm")}
+    expected = ("shop_slot_drain_sensor", "crm_slot_drain_sensor", "crm_compaction_sensor")
+    assert sensors == {(name, 4, "RUNNING") for name in expected}
     schedules = {}
     for schedule in defs.schedules or []:
         assert isinstance(schedule, dg.ScheduleDefinition)
@@ -202,7 +203,6 @@ def test_the_sensors_and_schedules_are_exactly_these_and_run_by_default(defs: dg
         schedules[schedule.name] = schedule.cron_schedule
     assert schedules == {
         "shop_compaction_schedule": "*/2 * * * *",
-        "crm_compaction_schedule": "* * * * *",
         "shop_maintenance_schedule": "30 2 * * *",
         "crm_maintenance_schedule": "30 2 * * *",
         "shop_slot_schedule": "*/15 * * * *",

@@ -12,7 +12,10 @@ from orchestration.build import location
 _YAML = """\
 lake: lake
 sources:
-  one: {dsn: "host=127.0.0.1 port=1 dbname=shop user=u", tables: [public.a], compaction: {interval_s: 300}}
+  one:
+    dsn: host=127.0.0.1 port=1 dbname=shop user=u
+    tables: [public.a]
+    compaction: {mode: scheduled, interval_s: 300}
   two: {dsn: "host=127.0.0.1 port=1 dbname=shop user=u", tables: [public.b], compaction: {interval_s: 120}}
   crm: {dsn: "host=127.0.0.1 port=1 dbname=crm user=u", tables: [public.c]}
 groups:
@@ -46,3 +49,4 @@ def test_the_sources_of_a_group_have_one_compaction(defs: dg.Definitions) -> Non
     }
     assert schedules["shop_compaction_schedule"] == "*/2 * * * *"
     assert "one_compaction_schedule" not in schedules
+    assert {s.name for s in defs.sensors or () if "compaction" in s.name} == {"crm_compaction_sensor"}

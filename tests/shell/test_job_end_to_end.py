@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from assets.changes import DrainRun
+from assets.current import CompactionRun
 from lakeproof.config.load import load
 from orchestration.build import build
 from resources import LakeSpark, Settings
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 _REST = """\
     proof_rows: 200
+    compaction: {mode: scheduled}
     buckets: 16
     tables: [shop.orders, 'shop."order lines"']
     table:
@@ -296,3 +298,16 @@ def test_the_compaction_schedule_asks_for_a_run_only_where_something_waits(journ
     assert tick().run_requests
     journey.run("shop_compaction")
     assert "is in the lake" in (tick().skip_message or "")
+
+
+def test_a_continuous_compaction_reports_tables_and_views_as_events(journey: Location) -> None:
+    """It ends by itself when its time is over; until then each change that lands is in a cut soon."""
+    cut = journey.metadata("current/shop/shop/orders")["cut"]
+    journey.database.execute("INSERT INTO shop.orders VALUES (301, 9, 'followed')")
+    assert journey.run("shop_drain").success
+    options = CompactionRun(until="max_seconds", max_seconds=2, event_seconds=1)
+    assert journey.run("shop_compaction", compact_shop=options).success
+    orders = journey.metadata("current/shop/shop/orders")
+    assert (orders["cut"] > cut, orders["changes"], orders["inserted"]) == (True, 1, 1), orders
+    assert _both(orders, "compacted_through_lsn") == _both(journey.metadata("changes/shop/shop/orders"), "end_lsn")
+    assert journey.metadata("views/total")["shop_lsn"] == orders["compacted_through_lsn"]

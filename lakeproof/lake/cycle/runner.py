@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from lakeproof.config.location import LakeLocation
-from lakeproof.config.model import RetentionConfig, SourceConfig
+from lakeproof.config.model import SourceConfig
+from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.events import Event, Report, Stop, counted
 from lakeproof.lake.cycle.apply_cycle import CycleResult, CycleSettings, apply_cycle
 from lakeproof.lake.cycle.maintenance import Maintenance, finish_maintenance

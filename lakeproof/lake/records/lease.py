@@ -5,19 +5,24 @@ Writing under it does not belong here but in `lakeproof.lake.cycle`.
 A process takes an epoch by putting its document if there is none; the newest epoch is the lease. The holder also keeps a
 lock of the store (in a local folder a `flock`, which a killed process gives up at once): so a second compaction is refused
 while the first one lives. Its JVM may live on for seconds: the next holder on the same host ends it (`outlived_jvm`).
+
+A process that follows the landing holds the lease as long as nobody else wants it. Whoever comes then waits for its turn,
+with a lock that the follower looks for between two cycles (`someone_waits`).
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakeproof.errors import LakeError, TransientError
+from lakeproof.events import Stop
 from lakeproof.field_types import Count
 from lakeproof.lake.records.outlived_jvm import Process, jvm_of, process
 from lakeproof.storage.document import Document
@@ -28,6 +33,11 @@ from lakeproof.storage.times import now_text
 if TYPE_CHECKING:
     # A process that only reads leases starts no Spark.
     from pyspark.sql import SparkSession
+
+# The longest time that a follower's cycle may keep somebody else waiting.
+TURN_S = 600.0
+# On an object store each look is a request.
+_LOOK_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +85,54 @@ def newest_epoch(lake: SourceLake) -> int:
 
 
 @contextmanager
-def hold_lease(lake: SourceLake, session: SparkSession | None = None) -> Iterator[Lease]:
+def hold_lease(lake: SourceLake, session: SparkSession | None = None, stop: Stop | None = None) -> Iterator[Lease]:
     """Take the next epoch and keep it for the block; raises TransientError if a living process holds the lease.
 
+    If that process follows the landing, this waits for its turn, `TURN_S` seconds at most or until `stop` is requested.
     `session` is that of the JVM that will write.
     """
-    reason = "another process is writing to this source's lake"
-    with lake.store.lock(lake.paths.lease_lock, f"{lake.source}: lease", reason):
+    with ExitStack() as held:
+        _lock_in_turn(lake, held, stop or Stop())
         _end_jvm_of_last_holder(lake)
         yield _take(lake, jvm_of(session))
+
+
+def someone_waits(lake: SourceLake) -> bool:
+    """True if another process waits for the lease."""
+    return bool(lake.store.is_locked(lake.paths.turn_lock))
+
+
+@contextmanager
+def followed(lake: SourceLake) -> Iterator[None]:
+    """Show, while the block runs, that the holder of the lease gives it up for whoever waits."""
+    lock = lake.store.share_lock(lake.paths.follow_lock, _LOOK_S)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _lock_in_turn(lake: SourceLake, held: ExitStack, stop: Stop) -> None:
+    """Enter the lease's lock into `held`; raises TransientError if it stays with another process."""
+    thing, reason = f"{lake.source}: lease", "another process is writing to this source's lake"
+    try:
+        held.enter_context(lake.store.lock(lake.paths.lease_lock, thing, reason))
+    except TransientError:
+        if not lake.store.is_locked(lake.paths.follow_lock):
+            raise
+    else:
+        return
+    with lake.store.lock(lake.paths.turn_lock, thing, f"{reason}, and a third one waits for its turn"):
+        deadline = time.monotonic() + TURN_S
+        while True:
+            try:
+                held.enter_context(lake.store.lock(lake.paths.lease_lock, thing, reason))
+            except TransientError:
+                if stop.wait(_LOOK_S) or time.monotonic() > deadline:
+                    raise
+            else:
+                return
 
 
 def lease_holder(lake: SourceLake) -> str | None:

@@ -1,0 +1,87 @@
+"""The sections about what is done to a source's lake: how it is compacted, and what is kept of it.
+
+The section of the source itself does not belong here (`model.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from lakeproof.config.section import Model
+from lakeproof.config.values import Seconds, Text, Whole
+
+# 100 years: a time further back than the calendar goes can't be computed.
+_CENTURY_S = 3_155_760_000
+
+
+class CompactionConfig(Model):
+    """The size and the frequency of cycles."""
+
+    cycle_rows: Whole = Field(
+        2_000_000, ge=1, description="A cycle takes whole transactions up to about this many rows."
+    )
+    mode: Literal["continuous", "scheduled"] = Field(
+        "continuous",
+        description="When Dagster compacts: `continuous` keeps one run going, with one Spark session, that begins a cycle"
+        " as soon as what has landed is worth one; `scheduled` starts a run every `interval_s`. A group is continuous if"
+        " all of its sources are.",
+    )
+    worth_rows: Whole = Field(
+        50_000, ge=1, description="A continuous compaction begins a cycle if so many landed rows wait, ..."
+    )
+    worth_bytes: Whole = Field(16 << 20, ge=1, description="... or so many bytes of landed files, ...")
+    worth_age_s: Seconds = Field(
+        1.0,
+        ge=0,
+        le=86_400,
+        description="... or if one row has waited for so many seconds: the larger, the fewer cycles.",
+    )
+    interval_s: Seconds = Field(
+        60.0,
+        gt=0,
+        le=86_400,
+        description="The step of the schedule in Dagster, in seconds, rounded up to a minute; of views always.",
+    )
+    threads: Whole = Field(2, ge=1, le=64, description="Tables written, or proved, at a time.")
+    apply: Literal["auto", "merge"] = Field(
+        "auto",
+        description="How a change is written to current: `auto` links landed files and deletes by deletion vectors, in one"
+        " commit, if the installed Delta is a version that was tested, else it takes MERGE; `merge` is always MERGE, and"
+        " links nothing.",
+    )
+
+
+class RetentionConfig(Model):
+    """The times for which old data is kept, and when small files are rewritten as large ones; `maintain` does both."""
+
+    cuts_s: Seconds = Field(
+        604_800.0,
+        ge=0,
+        le=_CENTURY_S,
+        description="A cut, and every table in it, stays readable for this long after a newer cut, in seconds.",
+    )
+    landing_s: Seconds = Field(
+        86_400.0,
+        ge=0,
+        le=_CENTURY_S,
+        description="Landed changes that are in the lake are kept for at least this long, in seconds.",
+    )
+    history_s: Seconds = Field(
+        0.0,
+        ge=0,
+        le=_CENTURY_S,
+        description="Changes older than this, in seconds, are removed from history, which keeps the rows as they were then;"
+        " 0 keeps all.",
+    )
+    archive: Text | None = Field(
+        None,
+        description="A place outside of the lake, as `lake` names one: changes removed from history are first"
+        " written there as Parquet, and can be restored.",
+    )
+    small_files: Whole = Field(
+        32,
+        ge=2,
+        description="A table's files are rewritten as larger ones once this many of them are smaller than 16 MB.",
+    )

@@ -1,0 +1,72 @@
+"""Counts what has landed and is not in the lake yet, and decides when that is worth a cycle.
+
+Running the cycle does not belong here (`lakeproof.commands.follow`), nor does other work than changes (`pending_work`).
+
+A look costs one request per new manifest, and one for the next, which is not there yet; no listing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from lakeproof.config.upkeep import CompactionConfig
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.manifest import Manifest
+from lakeproof.lsn import Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingChanges:
+    """Rows and bytes that wait; `seen_s` is when the first of them was seen, by the clock of whoever looks."""
+
+    rows: int = 0
+    bytes: int = 0
+    seen_s: float | None = None
+
+    def are_worth_a_cycle(self, limits: CompactionConfig, now_s: float) -> bool:
+        """True if there are many of them, or if one has waited for long enough."""
+        if self.rows == 0 or self.seen_s is None:
+            return False
+        return (
+            self.rows >= limits.worth_rows
+            or self.bytes >= limits.worth_bytes
+            or now_s - self.seen_s >= limits.worth_age_s
+        )
+
+
+@dataclass(slots=True)
+class LandingTail:
+    """The end of one landing, from a position on: its manifests that have rows, oldest first."""
+
+    chain: Chain
+    _waiting: deque[tuple[Lsn, int, int, float]] = field(default_factory=deque)
+
+    @classmethod
+    def after(cls, chain: Chain, position: Lsn, now_s: float) -> LandingTail:
+        """Return the tail of a chain that was opened just now; raises LakeError for a position that was removed."""
+        tail = cls(chain)
+        tail._add(chain.between(position, chain.end), now_s)
+        return tail
+
+    def look(self, now_s: float) -> WaitingChanges:
+        """Read what has landed since the last look, and return all that waits; raises LakeError for a damaged landing."""
+        first = self.chain.next_number
+        self.chain.refresh()
+        self._add((self.chain.manifest(number) for number in range(first, self.chain.next_number)), now_s)
+        if not self._waiting:
+            return WaitingChanges()
+        rows, size = sum(entry[1] for entry in self._waiting), sum(entry[2] for entry in self._waiting)
+        return WaitingChanges(rows, size, self._waiting[0][3])
+
+    def drop_until(self, position: Lsn) -> None:
+        """Forget what is in the lake now."""
+        while self._waiting and self._waiting[0][0] <= position:
+            self._waiting.popleft()
+
+    def _add(self, manifests: Iterable[Manifest], now_s: float) -> None:
+        for manifest in manifests:
+            if manifest.rows:
+                size = sum(file.bytes for file in manifest.files)
+                self._waiting.append((manifest.end_lsn, manifest.rows, size, now_s))
