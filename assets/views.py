@@ -78,6 +78,12 @@ def _metadata(report: ViewReport) -> md.Metadata:
     positions = {name: position for name, (_cut, position) in sorted(report.sources.items())}
     return md.merged(
         {"inserted": report.inserted, "retracted": report.retracted},
-        md.optional(cut=report.cut and int(report.cut), delta_version=report.delta_version),
+        md.optional(
+            cut=report.cut and int(report.cut),
+            delta_version=report.delta_version,
+            strategy=report.strategy,
+            computed_as_a_whole=report.reason,
+            changed_rows=report.changed_rows,
+        ),
         md.lsns(**{f"{name}_lsn": position for name, position in positions.items()}),
     )

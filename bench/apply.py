@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.cycle import DELETES, KINDS, Meter, Spent
-from lakeproof.config.model import SparkConfig
+from lakeproof.config.spark import SparkConfig
 from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
 from lakeproof.lake.delta.log import newest_version

@@ -28,7 +28,8 @@ from pyspark.sql import functions as F
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.commands.compact import compact
-from lakeproof.config.model import Config, SourceConfig, SparkConfig
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.spark import SparkConfig
 from lakeproof.events import Stop, silent
 from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, TableSpec

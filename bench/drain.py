@@ -32,7 +32,8 @@ from pydantic import SecretStr
 
 from demo.server import EmbeddedPostgres
 from lakeproof.commands.drain import drain
-from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.location import StorageConfig
+from lakeproof.config.model import Config, DrainConfig, SourceConfig
 from lakeproof.drain.until import Until
 from lakeproof.landing import row_sums
 from lakeproof.landing.chain import Chain, NewHead
@@ -84,6 +85,8 @@ class Case:
     statements: str
     per_transaction: int
     share: float
+    # Each of which comes as a table of its own.
+    partitions: int = 0
 
     def transactions(self, changes: int) -> int:
         """Return the number of transactions for a backlog of `changes` changes in the mixed case."""
@@ -116,6 +119,7 @@ CASES = {
         1,
         0.0001,
     ),
+    "tables": Case(_COLUMNS, _MIXED, 100, 0.5, partitions=20),
 }
 
 
@@ -208,7 +212,12 @@ def load(server: EmbeddedPostgres, name: str, mixed_changes: int) -> Backlog:
         body=Literal(f"BEGIN FOR t IN 0 .. transactions - 1 LOOP {statements} COMMIT; END LOOP; END"),
     )
     with psycopg.connect(server.dsn(), autocommit=True) as conn:
-        conn.execute(SQL("CREATE TABLE {} ({})").format(Identifier(name), SQL(case.columns)))
+        by_hash = SQL("PARTITION BY HASH (id)" if case.partitions else "")
+        conn.execute(SQL("CREATE TABLE {} ({}) {}").format(Identifier(name), SQL(case.columns), by_hash))
+        for i in range(case.partitions):
+            part = SQL("CREATE TABLE {part} PARTITION OF {name} FOR VALUES WITH (MODULUS {of}, REMAINDER {i})")
+            values = {"part": Identifier(f"{name}_{i}"), "name": Identifier(name)}
+            conn.execute(part.format(**values, of=Literal(case.partitions), i=Literal(i)))
         conn.execute(procedure)
         conn.execute(SQL("CREATE PUBLICATION {name} FOR TABLE {name}").format(name=Identifier(name)))
         conn.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
@@ -245,11 +254,15 @@ def recvlogical(server: EmbeddedPostgres, name: str, slot: str, end: Lsn, progra
     return Run(time.monotonic() - started, *run)
 
 
-def ours(server: EmbeddedPostgres, name: str, slot: str, end: Lsn) -> Run:
-    """Drain the backlog to durable segments, from another copy of the slot."""
+def ours(server: EmbeddedPostgres, name: str, slot: str, end: Lsn, settings: dict[str, Any] | None = None) -> Run:
+    """Drain the backlog to durable segments, from another copy of the slot.
+
+    `settings`: where to, and how (`lake`, `storage` and `drain` of a configuration), in place of a folder and the defaults.
+    """
     start = _copy_slot(server, name, slot)
     with tempfile.TemporaryDirectory(prefix="lakeproof-bench-") as lake:
         given = {"dsn": server.dsn(), "lake": lake, "name": name, "slot": slot, "start": str(start), "end": str(end)}
+        given |= settings or {}
         run, out = _measured(server, slot, [sys.executable, "-m", "bench.drain", "--child", json.dumps(given)])
     return Run(json.loads(out)["wall_s"], *run)
 
@@ -257,8 +270,10 @@ def ours(server: EmbeddedPostgres, name: str, slot: str, end: Lsn) -> Run:
 def _child(given: dict[str, Any]) -> None:
     """Drain once in this process, timed without the interpreter's start and the loading of compiled code."""
     name = given["name"]
-    source = SourceConfig(name=name, dsn=SecretStr(given["dsn"]), publication=name, slot=given["slot"])
-    config = Config(path=Path(given["lake"]) / "lakeproof.yaml", lake=given["lake"], sources={name: source})
+    limits = DrainConfig.model_validate(given.get("drain", {}))
+    source = SourceConfig(name=name, dsn=SecretStr(given["dsn"]), publication=name, slot=given["slot"], drain=limits)
+    storage = StorageConfig.model_validate(given.get("storage", {}))
+    config = Config(path=Path("lakeproof.yaml"), lake=given["lake"], storage=storage, sources={name: source})
     create_chain(config, source, Lsn.parse(given["start"]))
     warm_up()
     row_sums.warm_up()

@@ -32,7 +32,8 @@ from bench.bootstrap import ROOT, fill, measured, own
 from bench.processes import Tree, cpu_s, disk_bytes
 from bench.stress import peak_mb
 from demo.server import EmbeddedPostgres
-from lakeproof.config.model import Config, SourceConfig, SparkConfig
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.spark import SparkConfig
 from lakeproof.events import Stop, silent
 
 _PACKAGES = (

@@ -36,7 +36,8 @@ from demo.server import EmbeddedPostgres
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
-from lakeproof.config.model import Config, SourceConfig, SparkConfig
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.spark import SparkConfig
 from lakeproof.config.upkeep import CompactionConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent

@@ -30,7 +30,8 @@ from pyspark.sql import functions as F
 from bench.cycle import DELETES, HISTORY_EXTRA, KINDS, SOURCE, VERSION, WRITER, Meter, Spent, with_places
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.commands.compact import compact
-from lakeproof.config.model import Config, SourceConfig, SparkConfig
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.spark import SparkConfig
 from lakeproof.config.upkeep import CompactionConfig
 from lakeproof.events import Stop, silent
 from lakeproof.lake.delta.apply import apply

@@ -27,7 +27,8 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.commands.prove import prove
-from lakeproof.config.model import Config, SourceConfig, SparkConfig
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.spark import SparkConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.spark.session import build_session

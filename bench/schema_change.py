@@ -22,7 +22,7 @@ from bench.cycle import SOURCE, VERSION, WRITER, Bench, Meter
 from lakeproof.catalog.differences import AddedColumn, Difference, TableChange
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.config.model import SparkConfig
+from lakeproof.config.spark import SparkConfig
 from lakeproof.lake.records.documents import CycleKind
 from lakeproof.lake.records.store import newest_cut, read_cut
 from lakeproof.lake.spark.session import build_session

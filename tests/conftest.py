@@ -19,6 +19,7 @@ pytest_plugins = [
     "tests.fix_proxy",
     "tests.fix_drain",
     "tests.fix_object_store",
+    "tests.fix_cluster",
     "tests.fix_lake",
 ]
 

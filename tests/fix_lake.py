@@ -16,13 +16,15 @@ from lakeproof.commands.drain import drain
 from lakeproof.commands.prove import ProofRequest
 from lakeproof.commands.prove_lake import LakePart
 from lakeproof.config.location import LakeLocation, StorageConfig
-from lakeproof.config.model import Config, SparkConfig
+from lakeproof.config.model import Config
+from lakeproof.config.spark import SparkConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.spark.s3_settings import s3_settings
 from lakeproof.lake.spark.session import build_session
 from tests.fix_object_store import S3Server, storage
+from tests.object_signing import ACCESS, SECRET
 
 # `make test-all` is without these, as production is.
 _CHEAP_PLANS = {
@@ -63,8 +65,8 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     settings = SPARK.model_copy(update={"conf": conf}) if request.config.getoption("--full") else SPARK
     # The JVM reads them once, when it starts; a test has its own server and bucket (`s3_lake`).
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("AWS_ACCESS_KEY_ID", "lake")
-        environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        environment.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+        environment.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         session = build_session(settings, "lakeproof tests", s3=StorageConfig())
     yield session
     session.stop()
@@ -81,6 +83,15 @@ def s3_lake(spark: SparkSession, s3_server: S3Server, bucket: str) -> LakeLocati
     return location
 
 
+@pytest.fixture
+def lake_place(request: pytest.FixtureRequest, tmp_path: Path) -> LakeLocation:
+    """The place of a new lake: a folder, or on S3 if the test's parameter is `s3` or `versitygw`."""
+    if getattr(request, "param", "folder") == "folder":
+        return LakeLocation(str(tmp_path / "lake"))
+    place: LakeLocation = request.getfixturevalue("s3_lake")
+    return place
+
+
 @pytest.fixture(autouse=True)
 def _forgets_tables(request: pytest.FixtureRequest) -> Iterator[None]:
     """Drop what Delta keeps of a test's tables for an hour: of some hundred tables it fills the driver."""
@@ -89,6 +100,14 @@ def _forgets_tables(request: pytest.FixtureRequest) -> Iterator[None]:
         session = request.getfixturevalue("spark")
         session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
         session.catalog.clearCache()
+
+
+def options_of(access: StorageConfig) -> dict[str, str] | None:
+    """The options with which delta-rs reads a lake; None for a folder."""
+    if access.endpoint is None:
+        return None
+    region = str(access.region)
+    return {"aws_endpoint_url": access.endpoint, "aws_region": region, "aws_allow_http": "true"}
 
 
 def into_the_lake(config: Config, spark: SparkSession, source: str = "shop") -> list[CutReport]:

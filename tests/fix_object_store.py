@@ -1,4 +1,4 @@
-"""A real S3 server (moto, a process of its own on a free port), a bucket for each test, and stores in it.
+"""A real S3 server (moto, or versitygw in full runs; a process of its own), a bucket for each test, and stores in it.
 
 Faults on the way to it are `object_proxy.py`'s.
 """
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +22,9 @@ import pytest
 
 from lakeproof.config.location import LakeLocation, ObjectPlace, StorageConfig
 from lakeproof.storage.object_store import ObjectStore
+from scripts.s3_gateway import executable
+from tests.object_signing import ACCESS, REGION, SECRET, signed
 
-REGION = "eu-central-1"
 _START_S = 60.0
 _ROOT = Path(__file__).resolve().parent.parent
 
@@ -41,10 +43,8 @@ class S3Server:
     def request(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         """Send one request; return the status and the body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        # What moto takes for a signature: it checks none, and reads the region from it.
-        signed = f"AWS4-HMAC-SHA256 Credential=lake/20260101/{REGION}/s3/aws4_request, SignedHeaders=host, Signature=x"
         try:
-            connection.request(method, path, body, {"Authorization": signed})
+            connection.request(method, path, body, signed(method, f"{self.endpoint}{path}", {}, body))
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
@@ -74,14 +74,20 @@ def object_store(bucket: str, endpoint: str, prefix: str = "data/lake", **settin
     return ObjectStore(place, location)
 
 
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[S3Server]:
-    """The run's server; its memory holds all that is put."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that names a server or a store in one has moto, and versitygw in a full run."""
+    if "s3_kind" in metafunc.fixturenames:
+        kinds = ["moto", pytest.param("versitygw", marks=pytest.mark.full)]
+        metafunc.parametrize("s3_kind", kinds, indirect=True)
+
+
+@contextmanager
+def _running(command: list[str], port: int) -> Iterator[S3Server]:
+    """A server until the end of the block."""
     process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "tests.object_server", str(port)],
+        command,
         cwd=_ROOT,
+        env={**os.environ, "S3_GATEWAY_ACCESS": ACCESS, "S3_GATEWAY_SECRET": SECRET},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -102,13 +108,50 @@ def s3_server() -> Iterator[S3Server]:
         process.wait()
 
 
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def moto_server() -> Iterator[S3Server]:
+    """The run's server; its memory holds all that is put."""
+    port = _free_port()
+    with _running([sys.executable, "-W", "ignore", "-m", "tests.object_server", str(port)], port) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def versitygw_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The full run's second server; it checks signatures, and keeps what is put in a folder."""
+    gateway, port = executable(), _free_port()
+    if not gateway.exists():
+        pytest.skip("there is no second S3 server: run scripts/s3_gateway.py, which needs Go")
+    with _running([str(gateway), str(tmp_path_factory.mktemp("versitygw")), str(port), REGION], port) as server:
+        yield server
+
+
+@pytest.fixture
+def s3_kind(request: pytest.FixtureRequest) -> str:
+    """The server's name: the parameter, or that of the test's parameters which names one."""
+    given = getattr(getattr(request.node, "callspec", None), "params", {}).values()
+    return str(getattr(request, "param", "versitygw" if "versitygw" in given else "moto"))
+
+
+@pytest.fixture
+def s3_server(request: pytest.FixtureRequest, s3_kind: str) -> S3Server:
+    """The test's server."""
+    server: S3Server = request.getfixturevalue(f"{s3_kind}_server")
+    return server
+
+
 @pytest.fixture
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     """Credentials in the environment, as a user gives them."""
     for name in [n for n in os.environ if n.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "lake")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.compact import compact
+from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.upkeep import CompactionConfig
 from lakeproof.events import Stop, silent
@@ -24,7 +25,9 @@ from tests.simulated_rows import rows_of
 from tests.simulated_source import SOURCE, SimulatedSource
 
 
-def make_config(lake: Path, cycle_rows: int = 2_000_000, strategy: Literal["auto", "merge"] = "auto") -> Config:
+def make_config(
+    lake: Path | LakeLocation, cycle_rows: int = 2_000_000, strategy: Literal["auto", "merge"] = "auto"
+) -> Config:
     """Return a configuration with a source whose server is never asked."""
     source = SourceConfig(
         name=SOURCE,
@@ -33,7 +36,9 @@ def make_config(lake: Path, cycle_rows: int = 2_000_000, strategy: Literal["auto
         slot="shop",
         compaction=CompactionConfig(cycle_rows=cycle_rows, apply=strategy),
     )
-    return Config(path=lake / "lakeproof.yaml", lake=str(lake), sources={SOURCE: source})
+    place = LakeLocation.of(lake)
+    folder = lake if isinstance(lake, Path) else Path.cwd()
+    return Config(path=folder / "lakeproof.yaml", lake=place.url, storage=place.storage, sources={SOURCE: source})
 
 
 def check(spark: SparkSession, config: Config, source: SimulatedSource, names: list[str]) -> None:

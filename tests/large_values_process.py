@@ -19,7 +19,8 @@ from psycopg.sql import SQL, Literal
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.prove import prove
-from lakeproof.config.model import Config, SparkConfig
+from lakeproof.config.model import Config
+from lakeproof.config.spark import SparkConfig
 from lakeproof.events import Stop, silent
 from lakeproof.lake.spark.session import DriverLostError, build_session, stop_session
 from tests.fix_drain import SOURCE, make_config

@@ -14,7 +14,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+from tests.object_signing import signed
+
 _MOMENT_S = 0.02
+_HOLD_S_MAX = 300.0
 _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "server", "date"})
 
 
@@ -34,6 +37,14 @@ class Request:
         return "?".join([self.method, *names[-1:]])
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A request is kept on its way until it is released; `reached` says that it has come."""
+
+    reached: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+
+
 @dataclass(slots=True)
 class Fault:
     """What the next `times` requests that match suffer.
@@ -41,7 +52,7 @@ class Fault:
     `status`: answered so, without the server. `lose`: the server does it, and its answer is lost. `halve`: the server gets
     half of the body, and both connections end. `shorten`: the answer's body is cut in half. `strip`: the server does not see
     the condition. `check_first`: it is checked, and the put is done a moment later without it, as a store without atomic
-    conditions does. `delay_s` comes before everything else; `code` is in the refusal's body.
+    conditions does. `delay_s` and `hold` come before everything else; `code` is in the refusal's body.
     """
 
     matches: Callable[[Request], bool]
@@ -54,6 +65,7 @@ class Fault:
     strip: bool = False
     check_first: bool = False
     delay_s: float = 0.0
+    hold: Hold | None = None
 
 
 def of_kind(*kinds: str) -> Callable[[Request], bool]:
@@ -117,6 +129,9 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.server.state.fault_of(Request(self.command, parts.path, parts.query, conditional))
         if fault is not None:
             time.sleep(fault.delay_s)
+            if fault.hold is not None:
+                fault.hold.reached.set()
+                fault.hold.released.wait(_HOLD_S_MAX)
             if fault.status is not None:
                 self._answer(
                     fault.status, [], f"<Error><Code>{fault.code}</Code></Error>".encode() if fault.code else b""
@@ -131,7 +146,8 @@ class _Handler(BaseHTTPRequestHandler):
             if fault.strip or fault.check_first:
                 time.sleep(_MOMENT_S if fault.check_first else 0)
                 del self.headers["If-None-Match"], self.headers["If-Match"]
-        status, headers, answer = self._forward(body)
+        resign = fault is not None and (fault.strip or fault.check_first)
+        status, headers, answer = self._forward(body, resign=resign)
         if fault is not None and fault.lose:
             self.close_connection = True
         else:
@@ -154,11 +170,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body[: len(body) // 2] if shorten else body)
         self.close_connection = self.close_connection or shorten
 
-    def _forward(self, body: bytes, method: str | None = None) -> tuple[int, list[tuple[str, str]], bytes]:
+    def _forward(
+        self, body: bytes, method: str | None = None, *, resign: bool = False
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.server.target, timeout=20)
         try:
             left_out = {"connection"} | ({"if-none-match", "if-match", "content-length"} if method else set())
             headers = {n: v for n, v in self.headers.items() if n.lower() not in left_out}
+            if method or resign:
+                url = f"http://{self.headers['Host']}{self.path}"
+                headers = signed(method or self.command, url, headers, body)
             connection.request(method or self.command, self.path, body, headers)
             answer = connection.getresponse()
             return answer.status, answer.getheaders(), answer.read()

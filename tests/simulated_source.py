@@ -18,6 +18,7 @@ import pyarrow as pa
 from lakeproof.catalog.differences import Difference, TableChange
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.change_counts import ChangeCounts
+from lakeproof.config.location import LakeLocation
 from lakeproof.landing.catalog_history import append_catalog, put_fingerprint
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain import Chain, NewHead
@@ -93,8 +94,8 @@ class SimulatedTable:
 class SimulatedSource:
     """The tables, the transaction in progress, and the landing that they write."""
 
-    def __init__(self, lake: Path, tables: Sequence[SimulatedTable]) -> None:
-        self.folder = lake
+    def __init__(self, lake: Path | LakeLocation, tables: Sequence[SimulatedTable]) -> None:
+        self.folder = Path(str(lake))
         self.tables = {t.version.table: t for t in tables}
         self.lake = SourceLake.open(lake, SOURCE)
         self.chain = Chain.create(self.lake, Incarnation(1), NewHead(Lsn(START), HEAD, WRITER))

@@ -177,7 +177,11 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--sizes", action="store_true", help="also show the size of the lake, and how much maintenance would free now"
     )
     inspect = _command(commands, "inspect", "show the content of a manifest or of a data file in the landing")
-    inspect.add_argument("file", type=Path, metavar="FILE", help="a .json manifest or a .parquet file")
+    inspect.add_argument(
+        "file",
+        metavar="FILE",
+        help="a manifest, a data file or a landing",
+    )
     jars = _command(commands, "fetch-jars", "download the jars that Spark needs, for a host without a network")
     jars.add_argument(
         "folder",

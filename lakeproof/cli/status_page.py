@@ -12,6 +12,7 @@ from lakeproof.cli.results import format_bytes, format_table, printable
 from lakeproof.commands.status import GroupStatus, Problem, SourceStatus, StatusReport, ViewStatus
 from lakeproof.drain.slot_health import SlotHealth
 from lakeproof.events import counted
+from lakeproof.lake.records.view_cuts import ViewCut
 from lakeproof.landing.retention import SpaceReclaimed
 from lakeproof.names import TableName
 from lakeproof.proof.record import Proved
@@ -31,7 +32,9 @@ def page(report: StatusReport) -> str:
     if report.views:
         rows = [_view_row(view) for view in report.views.values()]
         blocks.append(
-            format_table(("view", "cut", "delta version", "sources at cut", "cuts behind", "refreshed"), rows)
+            format_table(
+                ("view", "cut", "delta version", "sources at cut", "cuts behind", "refreshed", "computed"), rows
+            )
         )
     if report.groups:
         rows = [_group_row(group) for group in report.groups.values()]
@@ -227,12 +230,27 @@ def _snapshot(source: str, status: SnapshotStatus) -> str:
     return f"{interrupted}{copied}; missing: {missing}{more}; run `lakeproof bootstrap {source}` to copy them"
 
 
+def _computed(cut: ViewCut) -> str:
+    """Return how a view was computed last, e.g. `keys (120 rows)` or `full: its definition has changed`."""
+    if cut.changed_rows is None:
+        return cut.strategy if cut.reason is None else f"{cut.strategy}: {cut.reason}"
+    return f"{cut.strategy} ({cut.changed_rows:,} rows)"
+
+
 def _view_row(view: ViewStatus) -> tuple[object, ...]:
     if view.cut is None:
-        return (view.view, None, None, None, None, None)
+        return (view.view, None, None, None, None, None, None)
     sources = ", ".join(f"{name} {number}" for name, number in sorted(view.cut.sources.items()))
     behind = sum(view.behind.values()) if view.behind.keys() >= view.cut.sources.keys() else None
-    return (view.view, int(view.cut.number), view.cut.delta_version, sources, behind, view.cut.created_at)
+    return (
+        view.view,
+        int(view.cut.number),
+        view.cut.delta_version,
+        sources,
+        behind,
+        view.cut.created_at,
+        _computed(view.cut),
+    )
 
 
 def _group_row(group: GroupStatus) -> tuple[object, ...]:

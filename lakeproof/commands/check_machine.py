@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from lakeproof.config.model import Config, SparkConfig
+from lakeproof.config.model import Config
+from lakeproof.config.spark import SparkConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeproofError
 from lakeproof.lake.spark import jars
 from lakeproof.lake.spark.java import check_java

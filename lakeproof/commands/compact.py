@@ -16,8 +16,9 @@ from lakeproof.lake.delta.self_test import known_reason
 from lakeproof.lake.planning.next_incarnation import to_be_followed
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
+from lakeproof.lake.spark.cluster import is_local
+from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.session import driver_lives
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.lsn import Lsn
 from lakeproof.storage.source_lake import SourceLake
@@ -36,7 +37,7 @@ def compact(  # noqa: PLR0917  the same order in every step of the pipeline
     lake = SourceLake.open(config.location, name)
     if newest_incarnation(lake) is None:
         raise _no_landing(name)
-    with driver_lives(spark), hold_lease(lake, spark, stop) as lease:
+    with at_work(spark, config.location), hold_lease(lake, spark, stop) as lease:
         return compact_under(lease, config, spark, report, stop, end=end)
 
 
@@ -53,11 +54,22 @@ def compact_under(
     for incarnation in to_be_followed(lake, newest_cut(lake)):
         done += runner.follow(Chain.open(lake, incarnation), end if incarnation == newest else None)
     name_cut(config, name, spark, report)
+    if done and not is_local(spark.sparkContext.master):
+        report(_on_a_cluster(spark, source.compaction.apply))
     why = known_reason(spark) if done and source.compaction.apply == "auto" else None
     if why is not None:
         message = f"changes are merged, which is slower than deletion vectors: {why}"
         report(Event("compact.apply", message, {"why": why}))
     return done
+
+
+def _on_a_cluster(spark: SparkSession, apply: str) -> Event:
+    """Return the event that says where the cycles' tasks ran, and how changes were committed."""
+    context = spark.sparkContext
+    strategy = "deletion vectors" if apply == "auto" and known_reason(spark) is None else "MERGE"
+    message = f"written by the cluster {context.master}, changes with {strategy}"
+    fields = {"master": context.master, "cores": context.defaultParallelism, "strategy": strategy}
+    return Event("compact.cluster", message, fields)
 
 
 def _no_landing(name: str) -> LakeError:

@@ -25,8 +25,8 @@ from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.group_cuts import GroupCut, GroupMember, newest_group_cut, put_group_cut
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
+from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.session import driver_lives
 from lakeproof.landing.chain import newest_incarnation
 from lakeproof.lsn import Lsn
 from lakeproof.storage.open import open_store
@@ -57,7 +57,7 @@ def compact_group(  # noqa: PLR0917  the same order in every step of the pipelin
     for lake in lakes:
         if newest_incarnation(lake) is None:
             raise no_landing(lake.source)
-    with driver_lives(spark), ExitStack() as held:
+    with at_work(spark, config.location), ExitStack() as held:
         # In one order for everybody; who waits for a lease has none of the group's later ones.
         leases = [held.enter_context(hold_lease(lake, spark, stop)) for lake in in_order(lakes)]
         return compact_group_under(leases, config, group, spark, RunControl(report, stop), end=end)

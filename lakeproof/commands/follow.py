@@ -31,8 +31,9 @@ from lakeproof.lake.planning.group_position import no_landing
 from lakeproof.lake.planning.waiting_changes import LandingTail
 from lakeproof.lake.records.lease import Lease, followed, hold_lease, someone_waits
 from lakeproof.lake.records.store import newest_cut
+from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.session import DriverLostError, driver_lives
+from lakeproof.lake.spark.session import DriverLostError
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.storage.open import folder_to_check
 from lakeproof.storage.source_lake import SourceLake
@@ -90,7 +91,7 @@ def follow(
         if newest_incarnation(lake) is None:
             raise no_landing(lake.source)
     follower = _Follower(config, name, spark, control, options, lakes)
-    with driver_lives(spark), ExitStack() as shown, follower.views_refreshed():
+    with at_work(spark, config.location), ExitStack() as shown, follower.views_refreshed():
         for lake in lakes:
             shown.enter_context(followed(lake))
         follower.run()

@@ -51,8 +51,8 @@ from lakeproof.lake.records.group_cuts import group_cuts_before, pinned_cut
 from lakeproof.lake.records.held import Held, describe_all
 from lakeproof.lake.records.lease import Lease, hold_lease, newest_epoch
 from lakeproof.lake.records.store import cut_numbers, newest_cut, read_cut
+from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.session import driver_lives
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.incarnation_record import has_head, incarnations
 from lakeproof.landing.retention import (
@@ -129,7 +129,7 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
     request, stop = request or MaintenanceRequest(), stop or Stop()
     source, now = config.source(name), request.now or datetime.now(timezone.utc)
     lake = SourceLake.open(config.location, name)
-    with driver_lives(spark), hold_lease(lake, spark, stop) as lease:
+    with at_work(spark, config.location), hold_lease(lake, spark, stop) as lease:
         cycles = [c.number for c in finish_interrupted(spark, lease, source, report)]
         damaged = Damaged(name)
         run = _Run(spark, lease, source.retention, report, now, stop, cycles, damaged)

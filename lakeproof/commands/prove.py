@@ -43,8 +43,8 @@ from lakeproof.lake.records.held import describe
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.rows.memory import fit
+from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import reading, reason_of, without_java
-from lakeproof.lake.spark.session import driver_lives
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import read_tables
@@ -164,7 +164,7 @@ def _prove_once(  # noqa: PLR0917  as prove
     source_lake = SourceLake.open(config.location, name)
     check_prove(config, name, None)
     chosen = _chosen(source, tables, newest_cut(source_lake))
-    with driver_lives(spark), hold_lease(source_lake, spark, control.stop) as lease:
+    with at_work(spark, config.location), hold_lease(source_lake, spark, control.stop) as lease:
         slot = SnapshotSession(
             source.dsn,
             f"lakeproof_proof_{secrets.token_hex(6)}",

@@ -20,8 +20,8 @@ from lakeproof.events import Event, RunControl, Stop
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.lease import hold_lease
 from lakeproof.lake.records.store import newest_cut
+from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.session import driver_lives
 from lakeproof.names import TableName
 from lakeproof.proof.compare import Buckets
 from lakeproof.proof.history import HistoryProof, check_history, prove_history
@@ -98,7 +98,7 @@ def prove_in_lake(
     Raises TransientError if another process holds the lease.
     """
     source_lake = SourceLake.open(config.location, name)
-    with driver_lives(spark), hold_lease(source_lake, spark, None if control is None else control.stop):
+    with at_work(spark, config.location), hold_lease(source_lake, spark, None if control is None else control.stop):
         cut = newest_cut(source_lake)
         if cut is None:
             return None

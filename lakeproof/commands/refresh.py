@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -18,8 +19,8 @@ from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.group_cuts import group_cuts
 from lakeproof.lake.records.store import newest_cut, read_cut
 from lakeproof.lake.records.view_cuts import newest_view_cut_number, one_refresh, view_path
+from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import concerns_all, reading, reason_of, without_java
-from lakeproof.lake.spark.session import driver_lives
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
@@ -27,6 +28,7 @@ from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
 from lakeproof.views.refresh import ViewInputs, refresh_view, view_tables
+from lakeproof.views.since_cut import changes_since
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class ViewReport:
     """The result of a refresh of one view.
 
     `sources` gives for each source the number and the position of the cut it was read at. If `held` says why the view stands
-    still, nothing was written and `cut` and `delta_version` are None.
+    still, nothing was written and `cut` and `delta_version` are None. `strategy`, `reason` and `changed_rows` are its cut's.
     """
 
     view: str
@@ -44,6 +46,9 @@ class ViewReport:
     retracted: int
     sources: Mapping[str, tuple[CycleNumber, Lsn]] = field(default_factory=dict)
     held: str | None = None
+    strategy: str | None = None
+    reason: str | None = None
+    changed_rows: int | None = None
 
 
 @without_java(lambda _config, view, *_, **__: f"view {view}" if isinstance(view, str) else "views")
@@ -60,7 +65,7 @@ def refresh(
     views = _chosen(config, view)
     store = open_store(config.location)
     reports = []
-    with driver_lives(spark), one_refresh(store):
+    with at_work(spark, config.location), one_refresh(store):
         point = _Point(config, store, int(newest_view_cut_number(store)) + 1)
         for chosen in views:
             try:
@@ -123,7 +128,8 @@ def _refresh_one(config: Config, view: ViewConfig, session: SparkSession, point:
     tables = view_tables(session, config.location, view, existing_cuts)
     numbers = {source: cut.number for source, cut in existing_cuts.items()}
     with reading(session) as attempt:
-        inputs = ViewInputs(tables, numbers, point.number)
+        since = partial(changes_since, session, config.location, view, now=existing_cuts)
+        inputs = ViewInputs(tables, numbers, point.number, since)
         view_cut = refresh_view(session, point.store, view, inputs)
     if attempt.error is not None:
         raise LakeError(
@@ -138,6 +144,9 @@ def _refresh_one(config: Config, view: ViewConfig, session: SparkSession, point:
         inserted=view_cut.inserted,
         retracted=view_cut.retracted,
         sources={source: (cut.number, cut.position) for source, cut in existing_cuts.items()},
+        strategy=view_cut.strategy,
+        reason=view_cut.reason,
+        changed_rows=view_cut.changed_rows,
     )
 
 
@@ -165,11 +174,17 @@ def held_views(config: Config, view: str | None) -> list[ViewReport]:
 def _event(report: ViewReport) -> Event:
     if report.held is not None:
         return Event("view.held", f"view {report.view} stands still: {report.held}", {"view": report.view})
+    how = f"as a whole: {report.reason}"
+    if report.changed_rows is not None:
+        how = f"{report.strategy}, from {counted(report.changed_rows, 'changed row')}"
     return Event(
         "view.refreshed",
-        f"view {report.view}: {counted(report.inserted, 'row')} inserted, {report.retracted:,} retracted",
+        f"view {report.view}: {counted(report.inserted, 'row')} inserted, {report.retracted:,} retracted ({how})",
         {
             "view": report.view,
+            "strategy": report.strategy,
+            "reason": report.reason,
+            "changed_rows": report.changed_rows,
             "cut": report.cut,
             "delta_version": report.delta_version,
             "inserted_rows": report.inserted,

@@ -9,6 +9,7 @@ No server or lake is touched here, and no secret is read while loading.
     table_names.py  names and patterns of tables     section.py      the base of every section
     upkeep.py    compaction and retention
     location.py  where a lake is, and how its store is reached                sql_catalog.py  names in a SQL catalog
+    spark.py     where tasks run
 """
 
 from lakeproof.config.load import load

@@ -17,11 +17,12 @@ from lakeproof.config.document import YamlDocument, read_document
 from lakeproof.config.groups import read_groups
 from lakeproof.config.location import StorageConfig, is_secret_key
 from lakeproof.config.mistakes import ConfigFileError, KeyPath, Mistake, explain, unknown_key
-from lakeproof.config.model import Config, SourceConfig, SparkConfig, TableConfig, ViewConfig
+from lakeproof.config.model import Config, SourceConfig, TableConfig, ViewConfig
 from lakeproof.config.secret import Dsn
 from lakeproof.config.section import Model
-from lakeproof.config.sections import is_inside, read_dsn, read_lake, read_reads, read_sql_file
+from lakeproof.config.sections import is_inside, read_dsn, read_lake, read_reads, read_spark_secret, read_sql_file
 from lakeproof.config.selection import Selection
+from lakeproof.config.spark import SparkConfig
 from lakeproof.config.sql_catalog import CatalogConfig
 from lakeproof.config.table_names import TablePattern, parse_selected, parse_table, write_table
 from lakeproof.errors import ConfigError
@@ -89,7 +90,7 @@ class _Reader:
         self._archives_in_lake(sources, lake)
         views = {n: self._view(n, v) for n, v in self._mapping(root.get("views"), ("views",)).items()}
         groups = read_groups(self._document, root.get("groups"), sources)
-        spark = self._validate(SparkConfig, self._mapping(root.get("spark"), ("spark",)), ("spark",))
+        spark = self._spark(root.get("spark"))
         storage = self._storage(root.get("storage"))
         catalog = self._catalog(root.get("catalog"), list(sources))
         rest = {k: root[k] for k in ("proof_interval",) if k in root}
@@ -118,6 +119,11 @@ class _Reader:
                 text = "would be a secret, which does not stand in this file; the environment, a profile or a role gives it"
                 self._document.add(("storage", key), text)
         return self._validate(StorageConfig, {k: v for k, v in section.items() if not is_secret_key(k)}, ("storage",))
+
+    def _spark(self, value: Any) -> SparkConfig | None:
+        section = dict(self._mapping(value, ("spark",)))
+        secret = self._try(("spark", "secret"), lambda: read_spark_secret(section.get("secret"), self._file.parent))
+        return self._validate(SparkConfig, section | {"secret": secret}, ("spark",))
 
     def _source(self, name: str, value: Any) -> SourceConfig | None:
         path = ("sources", name)

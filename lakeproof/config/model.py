@@ -21,6 +21,7 @@ from pydantic import (
 from lakeproof.config.location import LakeLocation, StorageConfig
 from lakeproof.config.section import Model
 from lakeproof.config.selection import Selection
+from lakeproof.config.spark import SparkConfig
 from lakeproof.config.sql_catalog import CatalogConfig
 from lakeproof.config.table_names import TablePattern
 from lakeproof.config.upkeep import CompactionConfig, RetentionConfig
@@ -34,14 +35,11 @@ from lakeproof.config.values import (
     Text,
     Whole,
     different,
-    number_text,
     read_secret,
     valid_expectation,
-    valid_memory,
     valid_messages,
     valid_publication,
     valid_slot,
-    valid_spark_conf,
 )
 from lakeproof.errors import ConfigError
 from lakeproof.names import TableName
@@ -263,20 +261,21 @@ class ViewConfig(Model):
     reads: dict[str, tuple[str, TableName]]
     description: Text = Field("", description="Shown in the UI.")
     owners: tuple[Owner, ...] = Field((), description="Owners in Dagster: `team:data` or an e-mail address.")
+    refresh: Literal["auto", "full"] = Field(
+        "auto",
+        description="How it is brought up: `auto` computes from what its tables have changed, if that is exact; `full`"
+        " always the whole query.",
+    )
+    audit_s: Seconds = Field(
+        86_400.0,
+        ge=0,
+        le=31_536_000,
+        description="The whole query is computed again if the last time was so many seconds ago, whatever has changed.",
+    )
 
     def sql(self) -> str:
         """Return the query's text; raises OSError if the file is gone."""
         return self.sql_file.read_text(encoding="utf-8")
-
-
-class SparkConfig(Model):
-    """The Spark session."""
-
-    master: Annotated[Text, Field(min_length=1)] = Field("local[*]", description="The master's URL.")
-    driver_memory: Annotated[Text, AfterValidator(valid_memory)] = Field("2g", description="The driver's heap.")
-    conf: Annotated[dict[str, Annotated[str, BeforeValidator(number_text)]], AfterValidator(valid_spark_conf)] = Field(
-        default_factory=dict, description="Further settings of Spark's, `spark.…: value`."
-    )
 
 
 class Config(Model):

@@ -66,6 +66,14 @@ def read_dsn(section: dict[str, Any], place: str, folder: Path) -> Dsn:
     return Dsn(conninfo, secret, f"{place}.dsn")
 
 
+def read_spark_secret(value: Any, folder: Path) -> Secret | None:
+    """Return what `spark.secret` refers to; no secret is read. A file is relative to `folder`."""
+    secret = None if value is None else _secret(value, "spark.secret", folder)
+    if secret is None and value is not None:
+        raise ValueError("must be {env: NAME} or {file: PATH}; secrets do not stand in this file")
+    return secret
+
+
 def read_sql_file(value: Any, folder: Path) -> Path:
     """Return the path of a view's query, which must exist and be text."""
     if value is None:

@@ -17,6 +17,9 @@ NAME_PATTERN = r"[a-z][a-z0-9_]{0,52}"
 OCTETS_MAX = 63  # of an identifier in PostgreSQL, which cuts a longer one silently
 _PRECISION_MAX = 38  # of a decimal in Spark
 _OWNER = re.compile(r"team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+\.[^@\s]+")
+_MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|spark://\S+|k8s://\S+")
+MASTERS = "local[*], spark://host:7077, k8s://https://host:6443 or yarn"
+CONNECT = "Spark Connect, whose client has no JVM of its own, and lakeproof makes Delta's commits in the driver's JVM"
 _EXPECTATION_KEYS = frozenset({"type", "kwargs", "severity"})
 _SEVERITIES = ("error", "warn")
 
@@ -113,6 +116,15 @@ def valid_spark_conf(value: dict[str, str]) -> dict[str, str]:
     for key in value:
         if not key.startswith("spark."):
             raise ValueError(f"holds {key[:60]!r}, which is no setting of Spark's (they begin with spark.)")
+    return value
+
+
+def valid_master(value: str) -> str:
+    """Check a master's URL; Spark Connect's is refused with the reason."""
+    if value.startswith("sc://"):
+        raise ValueError(f"is {CONNECT}; name {MASTERS}")
+    if not _MASTER.fullmatch(value):
+        raise ValueError(f"is no master of Spark's; name {MASTERS}")
     return value
 
 

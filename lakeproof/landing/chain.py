@@ -61,6 +61,7 @@ class _KeptManifests:
 
     manifests: dict[int, tuple[Manifest, str]] = field(default_factory=dict)
     names: int = 0
+    start_read: bool = False
 
     def keep(self, read: tuple[Manifest, str]) -> None:
         manifest = read[0]
@@ -165,7 +166,10 @@ class Chain:
 
     @contextmanager
     def read_once(self) -> Iterator[None]:
-        """Keep the manifests that are read in the block until it ends, so that none is read, parsed and hashed twice."""
+        """Keep the manifests that are read in the block until it ends, so that none is read, parsed and hashed twice.
+
+        Where the chain begins is read once, too: the caller holds the lease, under which manifests are removed.
+        """
         before, self._kept = self._kept, _KeptManifests()
         try:
             yield
@@ -273,7 +277,11 @@ class Chain:
         return numbered
 
     def reread_start(self) -> None:
-        """Read where the chain begins now; costs one listing of a small folder."""
+        """Read where the chain begins now, once in a block of `read_once`; costs one listing of a small folder."""
+        if self._kept is not None:
+            if self._kept.start_read:
+                return
+            self._kept.start_read = True
         if first_kept_number(self.lake, self.incarnation) > self.first_number:
             self.start = read_chain_start(self.lake, self.incarnation)
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakeproof.config.location import LakeLocation, ObjectPlace
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import LSN, OP, TEXT, UNCHANGED, XID
 from lakeproof.landing.chain import Chain, verify_chain
@@ -21,7 +23,10 @@ from lakeproof.landing.manifest import LogicalMessageFile, SegmentFile, parse
 from lakeproof.landing.reader import verify_file, verify_files
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
+from lakeproof.storage.open import open_store
+from lakeproof.storage.parquet import parquet_file
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import Store
 from lakeproof.storage.times import time_text
 
 _BATCH_ROWS = 65_536
@@ -29,41 +34,77 @@ _BATCH_ROWS = 65_536
 NAMES_MAX = 100
 
 
-def inspect(path: Path) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file, or a folder, by its key in the store that was opened for it."""
+
+    store: Store
+    key: PurePosixPath
+
+    @classmethod
+    def at(cls, place: LakeLocation | Path) -> _File:
+        """Return it; its store begins at the disk's root, or the bucket's."""
+        if isinstance(place, Path):
+            return cls(open_store("/"), PurePosixPath(str(place.absolute()).lstrip("/")))
+        named = ObjectPlace.parse(place.url)
+        if named is None:
+            return cls.at(Path(place.url))
+        root = str(replace(named, prefix=""))
+        return cls(open_store(LakeLocation(root, place.storage)), PurePosixPath(named.prefix))
+
+    def __str__(self) -> str:
+        """Return its path or URL."""
+        return self.store.url(str(self.key))
+
+    def to(self, name: PurePosixPath | str) -> _File:
+        """Return another file by its key."""
+        return _File(self.store, PurePosixPath(name))
+
+    @property
+    def is_file(self) -> bool:
+        """True if it exists and is no folder."""
+        return self.store.exists(str(self.key))
+
+    def read(self) -> bytes:
+        """Return its bytes."""
+        return self.store.get(str(self.key))
+
+
+def inspect(place: LakeLocation | Path) -> dict[str, Any]:
     """Describe a manifest, a data file or a landing's folder as a JSON object.
 
     Raises LakeError if it is none of these, or damaged. A landing's folder is verified completely: every manifest and the
     checksum of every file.
     """
-    path = path.absolute()
-    if path.is_dir():
-        return _chain(path)
-    if not path.exists():
-        raise LakeError(str(path), "it does not exist", "name a manifest, a data file or a landing's folder")
-    if path.suffix == ".json":
-        return _manifest(path)
-    if path.suffix == ".parquet":
-        return _data(path)
-    raise LakeError(str(path), "it is neither .json nor .parquet", "name a manifest, a data file or a landing's folder")
+    file = _File.at(place)
+    if not file.is_file:
+        if not file.store.folders(str(file.key)) and not file.store.list(str(file.key)):
+            raise LakeError(str(file), "it does not exist", "name a manifest, a data file or a landing's folder")
+        return _chain(file)
+    if file.key.suffix == ".json":
+        return _manifest(file)
+    if file.key.suffix == ".parquet":
+        return _data(file)
+    raise LakeError(str(file), "it is neither .json nor .parquet", "name a manifest, a data file or a landing's folder")
 
 
-def inspect_text(path: Path) -> str:
+def inspect_text(place: LakeLocation | Path) -> str:
     """Describe it as text: one `name: value` per line, lists indented below their name."""
-    return "\n".join(_lines(inspect(path), ""))
+    return "\n".join(_lines(inspect(place), ""))
 
 
-def _manifest(path: Path) -> dict[str, Any]:
-    data = path.read_bytes()
-    manifest = parse(data, str(path))
+def _manifest(file: _File) -> dict[str, Any]:
+    data = file.read()
+    manifest = parse(data, str(file))
     document: dict[str, Any] = json.loads(data)
     document["bytes_of_range"] = manifest.end_lsn - manifest.start_lsn
-    document["missing_files"] = [f.path for f in manifest.named if not (path.parent.parent / f.path).is_file()]
+    document["missing_files"] = [f.path for f in manifest.named if not file.to(file.key.parent.parent / f.path).is_file]
     return document
 
 
-def _data(path: Path) -> dict[str, Any]:
-    described = _parquet(path)
-    entry = _entry_of(path)
+def _data(file: _File) -> dict[str, Any]:
+    described = _parquet(file)
+    entry = _entry_of(file)
     described["manifest"] = (
         "no manifest names this file: it does not exist for a reader" if entry is None else str(entry[0])
     )
@@ -72,21 +113,27 @@ def _data(path: Path) -> dict[str, Any]:
             described["table"] = str(entry[1].table)
             described["schema_id"] = entry[1].schema_id
         described["checksum"] = "right"
-        verify_file(_chain_at(path.parent.parent), entry[1])
+        verify_file(_chain_at(file.to(file.key.parent.parent)), entry[1])
     return described
 
 
-def _parquet(path: Path) -> dict[str, Any]:
+def _parquet(file: _File) -> dict[str, Any]:
     try:
-        with pq.ParquetFile(path) as file:
-            return _messages(file, path) if file.schema_arrow.equals(LOGICAL_MESSAGES) else _rows(file, path)
+        with parquet_file(file.store, str(file.key)) as opened:
+            described = _messages(opened) if opened.schema_arrow.equals(LOGICAL_MESSAGES) else _rows(opened)
+            size = {
+                "rows": opened.metadata.num_rows,
+                "row_groups": opened.metadata.num_row_groups,
+                "bytes": file.store.size(str(file.key)),
+            }
+            return {**size, **described}
     except (pa.ArrowException, KeyError, OSError) as error:
         raise LakeError(
-            f"segment file {path}", f"it is damaged or not of this format ({type(error).__name__})", "restore it"
+            f"segment file {file}", f"it is damaged or not of this format ({type(error).__name__})", "restore it"
         ) from error
 
 
-def _rows(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
+def _rows(file: pq.ParquetFile) -> dict[str, Any]:
     operations: Counter[str] = Counter()
     positions: list[int] = []
     with_text = unchanged = 0
@@ -97,7 +144,6 @@ def _rows(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
         with_text += len(batch) - batch.column(TEXT).null_count
         unchanged += len(batch) - batch.column(UNCHANGED).null_count
     return {
-        **_size(file, path),
         "first_lsn": str(Lsn(positions[0])) if positions else None,
         "last_lsn": str(Lsn(positions[-1])) if positions else None,
         "operations": dict(sorted(operations.items())),
@@ -107,7 +153,7 @@ def _rows(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
     }
 
 
-def _messages(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
+def _messages(file: pq.ParquetFile) -> dict[str, Any]:
     """Describe messages by prefix and origins by name; contents are values, and are not shown."""
     names_seen: Counter[str] = Counter()
     for batch in file.iter_batches(_BATCH_ROWS, columns=["kind", "name", XID]):
@@ -115,43 +161,39 @@ def _messages(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
         for kind, name, xid in zip(kinds, names, xids, strict=True):
             names_seen[f"{kind} {name}" + (" (of no transaction)" if xid is None else "")] += 1
     return {
-        **_size(file, path),
         "logical_messages": dict(names_seen.most_common(NAMES_MAX)),
         "other_names": max(0, len(names_seen) - NAMES_MAX),
     }
 
 
-def _size(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
-    return {
-        "rows": file.metadata.num_rows,
-        "row_groups": file.metadata.num_row_groups,
-        "bytes": path.stat().st_size,
-    }
-
-
-def _entry_of(path: Path) -> tuple[Path, SegmentFile | LogicalMessageFile] | None:
+def _entry_of(data: _File) -> tuple[_File, SegmentFile | LogicalMessageFile] | None:
     """Return the manifest that names a data file, and its entry."""
-    number = path.name.partition("-")[0]
-    place = path.parent.parent / "manifests" / f"{number}.json"
-    if not place.is_file():
+    number = data.key.name.partition("-")[0]
+    place = data.to(data.key.parent.parent / "manifests" / f"{number}.json")
+    if not place.is_file:
         return None
-    manifest = parse(place.read_bytes(), str(place))
+    manifest = parse(place.read(), str(place))
     for file in manifest.named:
-        if file.path == f"{path.parent.name}/{path.name}":
+        if file.path == f"{data.key.parent.name}/{data.key.name}":
             return place, file
     return None
 
 
-def _chain_at(folder: Path) -> Chain:
+def _chain_at(folder: _File) -> Chain:
     """Open the chain in `<lake>/<source>/landing/<incarnation>`."""
-    if not (folder / "manifests").is_dir() or folder.parent.name != "landing" or not folder.name.isdigit():
+    key = folder.key
+    if key.parent.name != "landing" or not key.name.isdigit() or "manifests" not in folder.store.folders(str(key)):
         raise LakeError(str(folder), "it is not the folder of a landing", "name <lake>/<source>/landing/<incarnation>")
-    source = folder.parent.parent
-    lake = str(source.parent)
-    return Chain.open(SourceLake.open(lake, source.name), Incarnation(int(folder.name)))
+    source = key.parent.parent
+    lake = replace(folder.store.location, url=_lake_of(folder.store.location.url, source.parent))
+    return Chain.open(SourceLake.open(lake, source.name), Incarnation(int(key.name)))
 
 
-def _chain(folder: Path) -> dict[str, Any]:
+def _lake_of(root: str, key: PurePosixPath) -> str:
+    return f"{root.rstrip('/')}/{key}"
+
+
+def _chain(folder: _File) -> dict[str, Any]:
     chain = _chain_at(folder)
     manifests = verify_chain(chain)
     rows = messages = files = size = 0

@@ -59,11 +59,15 @@ class RowFile:
         self._writer.write_table(rows, row_group_size=rows.num_rows)
         self._rows += rows.num_rows
 
+    def close(self) -> None:
+        """Write the footer: only `finish` is left."""
+        if self._writer is not None:
+            self._writer.close()
+
     def finish(self, folder: str, counts: ChangeCounts) -> tuple[NewFile, SegmentFile]:
-        """Make the file durable except for its name; the entry's path is below `folder`."""
-        if self._file is None or self._writer is None or self._sum is None:
+        """Make the file, which is closed, durable except for its name; the entry's path is below `folder`."""
+        if self._file is None or self._sum is None:
             raise InvariantError(f"landing {folder}", "a file of a segment has no rows", "report this")
-        self._writer.close()
         self._file.finish()
         return self._file, SegmentFile(
             path=self._file.key.removeprefix(f"{folder}/"),

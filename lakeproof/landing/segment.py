@@ -6,10 +6,10 @@
     the thread that decodes                      hand-over   the writer thread             the thread that decodes
 
 Memory: at most `drain.segment_bytes` of Arrow data wait for a row group or are in the writer thread's hands, over all
-tables, and at most `drain.segment_files` Parquet writers are open, however many tables a segment has: the one used least
-recently is finished, and a table that comes again gets another file. Nothing is visible before the manifest is: a crash
-leaves files that no manifest names. An error of the writer thread is raised by the next call that hands over or waits, and
-by `finish` at the latest.
+tables, and at most `drain.segment_files` Parquet files are open, however many tables a segment has: the one used least
+recently is finished, and a table that comes again gets another file. At the end several are finished at a time
+(`file_ends.py`). Nothing is visible before the manifest is: a crash leaves files that no manifest names. An error of the
+writer thread is raised by the next call that hands over or waits, and by `finish` at the latest.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import COMMIT_TIME, LSN, ORD, XID
 from lakeproof.landing.chain import Chain
+from lakeproof.landing.file_ends import FileEnds
 from lakeproof.landing.logical_messages import LogicalMessageWriter
 from lakeproof.landing.manifest import Kind, LandedCommit, Manifest, SchemaEntry, SegmentFile
 from lakeproof.landing.row_file import RowFile
@@ -93,9 +94,10 @@ class SegmentWriter:
         # parts, so no loop over all of them may run for each one.
         self._open: OrderedDict[str, None] = OrderedDict()
         self._waiting_bytes = 0
-        # Every file that is begun; and those that are finished, which only the writer thread adds.
+        # Every file that is begun; and those that are closed, which only the writer thread adds.
         self._files: list[RowFile] = []
-        self._done: list[tuple[NewFile, SegmentFile]] = []
+        self._ends: FileEnds[tuple[NewFile, SegmentFile]] = FileEnds()
+        self._at_end = False
         self._made = 0
         self._schemas: list[SchemaEntry] = []
         self._messages = LogicalMessageWriter(lambda: self._create(self._name()))
@@ -144,12 +146,14 @@ class SegmentWriter:
             )
         # There is nothing left to decode meanwhile.
         self._thread.end()
+        self._at_end = True
         while self._parts:
             # Room for one may be made by closing another.
             self._close(next(iter(self._parts)))
-        files = [entry for _, entry in self._done]
         message_file = self._messages.finish(self._chain.lake.paths.landing(self._chain.incarnation))
-        written = [file for file, _ in self._done] + ([message_file[0]] if message_file else [])
+        done = self._ends.results()
+        files = [entry for _, entry in done]
+        written = [file for file, _ in done] + ([message_file[0]] if message_file else [])
         self._chain.lake.store.sync_names([file.key for file in written])
         failpoint("drain.after_data_files")
         manifest = Manifest(
@@ -179,6 +183,7 @@ class SegmentWriter:
     def abandon(self) -> None:
         """Remove the files that the chain has not got yet; may be called at any time, any number of times."""
         self._thread.abandon()
+        self._ends.abandon()
         for file in self._files:
             file.abandon()
         self._messages.abandon()
@@ -238,6 +243,9 @@ class SegmentWriter:
         key = part.version.id
         while key not in self._open and len(self._open) >= self._limits.open_files:
             self._close(next(iter(self._open)))
+        if key not in self._open and self._at_end:
+            # A file that is about to be finished is still open.
+            self._ends.wait(self._limits.open_files - len(self._open) - 1)
         self._open[key] = None
         self._open.move_to_end(key)
         self._thread.submit(partial(part.file.write, batches), size)
@@ -258,12 +266,17 @@ class SegmentWriter:
         return self._chain.lake.store.create(f"{self._chain.lake.paths.data(self._chain.incarnation)}/{name}")
 
     def _close(self, key: str) -> None:
-        """Finish a part's file, durably except for its name."""
+        """Close a part's file, and let it become durable except for its name."""
         part = self._parts.pop(key)
         if part.waiting:
             self._write_group(part)
         self._open.pop(key, None)
-        self._thread.submit(partial(self._finish_file, part), 0)
+        self._thread.submit(partial(self._finish_file, part, at_end=self._at_end), 0)
 
-    def _finish_file(self, part: _Part) -> None:
-        self._done.append(part.file.finish(self._chain.lake.paths.landing(self._chain.incarnation), part.counts))
+    def _finish_file(self, part: _Part, *, at_end: bool) -> None:
+        part.file.close()
+        landing = self._chain.lake.paths.landing(self._chain.incarnation)
+        self._ends.submit(partial(part.file.finish, landing, part.counts))
+        if not at_end:
+            # It makes room for another file.
+            self._ends.wait()

@@ -45,8 +45,11 @@ class Folder:
         """Remove a file; a missing one is no error."""
         self.store.delete(self.key_of(name))
 
-    def files(self, below: str = "") -> Iterator[StoredFile]:
-        """Yield every file in the folder, or in one below it, in any order; `key` is its name here."""
+    def files(self, below: str = "", after: str = "") -> Iterator[StoredFile]:
+        """Yield every file in the folder, or in one below it, in any order; `key` is its name here.
+
+        `after`: as `Store.entries`, but a name here.
+        """
         start = len(self.key) + 1 if self.key else 0
-        for file in self.store.entries(self.key_of(below) if below else self.key):
+        for file in self.store.entries(self.key_of(below) if below else self.key, self.key_of(after) if after else ""):
             yield StoredFile(file.key[start:], file.bytes)

@@ -114,6 +114,10 @@ class LocalStore:
     def writes_are_durable(self) -> bool:
         return False
 
+    @property
+    def holders_may_sleep(self) -> bool:
+        return False
+
     def put_if_absent(self, key: str, data: bytes) -> None:
         path = self._path(key)
         temporary = self._write_temporary(path, data)
@@ -186,8 +190,9 @@ class LocalStore:
     def sync_files(self, keys: Iterable[str]) -> None:
         sync_all(self.root, [(key, self._path(key)) for key in keys])
 
-    def entries(self, prefix: str) -> Iterator[StoredFile]:
-        return stored_files(self.root, self._path(prefix))
+    def entries(self, prefix: str, after: str = "") -> Iterator[StoredFile]:
+        files = stored_files(self.root, self._path(prefix))
+        return (file for file in files if file.key > after or file.key.rpartition("/")[2].startswith("."))
 
     def sync_names(self, keys: Iterable[str]) -> None:
         for folder in {self._path(key).parent for key in keys}:
@@ -268,7 +273,7 @@ class LocalStore:
                 _sync_folder(below.parent)
                 self._synced.add(below)
 
-    def list(self, prefix: str) -> list[str]:
+    def list(self, prefix: str, after: str = "") -> list[str]:
         keys: list[str] = []
         waiting = [prefix.strip("/")]
         while waiting:
@@ -277,7 +282,7 @@ class LocalStore:
                 key = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(key)
-                elif not entry.name.startswith("."):
+                elif key > after and not entry.name.startswith("."):
                     keys.append(key)
         return sorted(keys)
 

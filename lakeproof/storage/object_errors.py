@@ -29,6 +29,7 @@ _OTHER_REGION = frozenset({"PermanentRedirect", "AuthorizationHeaderMalformed", 
 _NO_CREDENTIALS = re.compile(
     r"169\.254\.169\.254|metadata\.google\.internal|instance metadata|credential", re.IGNORECASE
 )
+_LATER = "nothing is lost; try again when the store answers"
 _ASK = "give it credentials that may list, get, put and delete below the lake's prefix"
 
 
@@ -72,26 +73,47 @@ def passes(error: Exception) -> bool:
 def store_error(error: Exception, thing: str, action: str) -> LakeproofError:
     """Return the error that `action` (e.g. "putting it") failed, as one of ours."""
     status, code = status_of(error), code_of(error)
+    if (isinstance(error, FileNotFoundError) and code != "NoSuchKey") and code not in _EXPIRED:
+        code = "NoSuchBucket"
+    if _REDIRECT.search(str(error)):
+        code = "PermanentRedirect"
+    region = _REGION.search(str(error))
+    refusal = answered(thing, action, status, code, region[1] or region[2] if region else None)
+    if refusal is not None:
+        return refusal
     answer = f"{status} {code}".strip() if status is not None else "no answer"
     reason = f"{action} failed: the store gave {answer}"
+    if passes(error):
+        return TransientError(thing, reason, _LATER)
+    if status is None and _NO_CREDENTIALS.search(str(error)):
+        # A role's credentials may be late, too: whoever waits asks again.
+        return TransientError(thing, f"{action} failed: there are no credentials for it", _ASK)
+    return LakeError(thing, reason, "see to the store, then start again")
+
+
+def answered(
+    thing: str, action: str, status: int | None, code: str, region: str | None = None
+) -> LakeproofError | None:
+    """Return our error for a store's status and code, None if they say nothing that a person could mend or wait for."""
     if code in _EXPIRED:
         reason = f"{action} failed: the credentials have expired ({code})"
         return TransientError(thing, reason, "renew them; nothing is lost, and a lasting drain goes on by itself")
-    if code in _NO_BUCKET or (isinstance(error, FileNotFoundError) and code != "NoSuchKey"):
+    if code in _NO_BUCKET:
         return LakeError(thing, f"{action} failed: its bucket does not exist", "create the bucket, or correct `lake`")
-    if code in _OTHER_REGION or _REDIRECT.search(str(error)):
-        region = _REGION.search(str(error))
-        named = f" ({region[1] or region[2]})" if region else ""
+    if code in _OTHER_REGION:
+        named = f" ({region})" if region else ""
         return LakeError(thing, f"{action} failed: its bucket is in another region{named}", "correct `storage.region`")
     if code == "RequestTimeTooSkewed":
         return LakeError(thing, f"{action} failed: this machine's clock is off", "set the clock, then start again")
     if code in _WRONG_KEYS:
         return LakeError(thing, f"{action} failed: the store does not know these credentials ({code})", _ASK)
     if status in (401, 403):
-        return LakeError(thing, f"{action} is not permitted ({answer})", _ASK)
-    if passes(error):
-        return TransientError(thing, reason, "nothing is lost; try again when the store answers")
-    if status is None and _NO_CREDENTIALS.search(str(error)):
-        # A role's credentials may be late, too: whoever waits asks again.
-        return TransientError(thing, f"{action} failed: there are no credentials for it", _ASK)
-    return LakeError(thing, reason, "see to the store, then start again")
+        return LakeError(thing, f"{action} is not permitted ({status} {code})".replace(" )", ")"), _ASK)
+    return None
+
+
+def busy(thing: str, action: str, status: int | None, code: str) -> TransientError | None:
+    """Return the error of a request that may succeed later, None for any other answer."""
+    if status not in _AGAIN:
+        return None
+    return TransientError(thing, f"{action} failed: the store gave {status} {code}".strip(), _LATER)

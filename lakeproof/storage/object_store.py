@@ -58,6 +58,10 @@ class ObjectStore:
     def writes_are_durable(self) -> bool:
         return True
 
+    @property
+    def holders_may_sleep(self) -> bool:
+        return True
+
     def put_if_absent(self, key: str, data: bytes) -> None:
         path = _path(key)
         self._probed.ensure()
@@ -100,8 +104,9 @@ class ObjectStore:
         self._count_pages(len(prefixes) + len(objects))
         return sorted(name.rpartition("/")[2] for name in prefixes)
 
-    def list(self, prefix: str) -> list[str]:
-        return sorted(o["path"] for o in self._listed(prefix) if not o["path"].rpartition("/")[2].startswith("."))
+    def list(self, prefix: str, after: str = "") -> list[str]:
+        listed = self._listed(prefix, after)
+        return sorted(o["path"] for o in listed if not o["path"].rpartition("/")[2].startswith("."))
 
     def delete(self, key: str) -> None:
         path = _path(key)
@@ -140,9 +145,9 @@ class ObjectStore:
     def sync_files(self, keys: Iterable[str]) -> None:
         """Do nothing: a file that somebody has written is durable and listed."""
 
-    def entries(self, prefix: str) -> Iterator[StoredFile]:
+    def entries(self, prefix: str, after: str = "") -> Iterator[StoredFile]:
         # Hadoop puts an object of no bytes for a folder that it makes; the library shows it under the folder's name.
-        files = (StoredFile(listed["path"], listed["size"]) for listed in self._listed(prefix))
+        files = (StoredFile(listed["path"], listed["size"]) for listed in self._listed(prefix, after))
         return (file for file in files if file.bytes > 0 or "." in file.key.rpartition("/")[2])
 
     def sync_names(self, keys: Iterable[str]) -> None:
@@ -241,9 +246,9 @@ class ObjectStore:
         self._bucket_seen = True
         return result
 
-    def _listed(self, prefix: str) -> Sequence[ObjectMeta]:
-        path = _path(prefix)
-        listed = self._send("list", path, lambda: obstore.list(self.client, path or None).collect())
+    def _listed(self, prefix: str, after: str = "") -> Sequence[ObjectMeta]:
+        path, offset = _path(prefix), _path(after) or None
+        listed = self._send("list", path, lambda: obstore.list(self.client, path or None, offset=offset).collect())
         self._count_pages(len(listed))
         return listed
 

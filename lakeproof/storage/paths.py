@@ -253,3 +253,8 @@ class LakePaths:
     def run_lock(job: str) -> str:
         """The lock that the runs of a Dagster job hold together; no source has a name that begins with a dot."""
         return f".runs/{job}.lock"
+
+    @staticmethod
+    def executors_trial(name: str) -> str:
+        """A folder for files by which driver and executors see that they have the same lake; beside the runs' locks."""
+        return f".runs/executors/{name}"

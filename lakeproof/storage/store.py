@@ -111,6 +111,10 @@ class Store(Protocol):
     def writes_are_durable(self) -> bool:
         """True if there is nothing to sync."""
 
+    @property
+    def holders_may_sleep(self) -> bool:
+        """True if a process can live on when another one has taken over its lock; then no number may be used again."""
+
     def put_if_absent(self, key: str, data: bytes) -> None:
         """Store `data` completely or not at all; raise AlreadyExistsError if the key has something else.
 
@@ -176,11 +180,14 @@ class Store(Protocol):
     def sweep(self, prefix: str, older_than_s: float) -> int:
         """Remove the leftovers of interrupted puts right below `prefix`, if that old; return their number."""
 
-    def list(self, prefix: str) -> list[str]:
-        """Return every key below the folder `prefix`, sorted; empty if there is none."""
+    def list(self, prefix: str, after: str = "") -> list[str]:
+        """Return every key below the folder `prefix` that sorts after the key `after`, sorted; empty if there is none."""
 
-    def entries(self, prefix: str) -> Iterator[StoredFile]:
-        """Yield every file below the folder `prefix`, those that are not listed too, in any order."""
+    def entries(self, prefix: str, after: str = "") -> Iterator[StoredFile]:
+        """Yield every file below the folder `prefix` whose key sorts after `after`, in any order.
+
+        Those that are not listed come too; those in a local folder do wherever they sort.
+        """
 
     def lock(self, key: str, thing: str, reason: str) -> AbstractContextManager[HeldLock]:
         """Hold the lock `key` alone for the block.

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from lakeproof.lake.cycle.steps import publish
+from lakeproof.lake.delta.cleaned_log import clean_log
 from lakeproof.lake.delta.commit import number_of
 from lakeproof.lake.delta.log import NO_VERSION, newest_version, read_commit
-from lakeproof.lake.delta.unnamed_commits import clean_log
 from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut_number, put_cut, view_path
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store

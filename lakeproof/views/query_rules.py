@@ -14,12 +14,13 @@ refresh then corrects the view to one of the answers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.lake.delta.jvm import Jvm
+from lakeproof.views.plan_trees import Trees, is_bound, kind_of
 
 # Functions in FROM that read nothing but their arguments; Delta's `table_changes` and readers of files are none.
 _TABLE_FUNCTIONS = frozenset(
@@ -67,11 +68,11 @@ class QueryRefusedError(ValueError):
 
 def check_text(session: SparkSession, text: str) -> None:
     """Raise QueryRefusedError unless `text` is one query that names nothing by path or catalog; reads no data."""
-    trees = _Trees(session)
+    trees = Trees(session)
     # Alone, without the brackets that it is put in: "SELECT 1) UNION ALL (SELECT 2" is a query only inside them.
     plan = Jvm(session).jsession.sessionState().sqlParser().parsePlan(text)
     for node in trees.plans(plan):
-        kind = _kind(node)
+        kind = kind_of(node)
         if trees.is_command(node):
             raise QueryRefusedError("it is a command, not a query")
         if kind == "UnresolvedRelation":
@@ -88,14 +89,14 @@ def check_text(session: SparkSession, text: str) -> None:
 
 def check_analysed(session: SparkSession, rows: DataFrame, names: Collection[str]) -> None:
     """Raise QueryRefusedError unless `rows` reads the temporary views `names` alone, and always gives the same answer."""
-    trees = _Trees(session)
+    trees = Trees(session)
     bound = {name.lower() for name in names}
     plan = cast("Any", rows)._jdf.queryExecution().analyzed()  # noqa: SLF001  no public name for the plan
-    for node in trees.plans(plan, lambda n: _is_bound(n, bound)):
-        kind = _kind(node)
+    for node in trees.plans(plan, lambda n: is_bound(n, bound)):
+        kind = kind_of(node)
         if kind == "Sample":
             raise QueryRefusedError("it takes a random sample (TABLESAMPLE)")
-        if _is_bound(node, bound):
+        if is_bound(node, bound):
             continue
         if not trees.items(node.children()) and kind not in _CONSTANT_LEAVES:
             raise QueryRefusedError(f"it reads something beside the names in `reads`: {node.simpleString(2)}")
@@ -103,9 +104,9 @@ def check_analysed(session: SparkSession, rows: DataFrame, names: Collection[str
             _check_expression(trees, expression, ordered=False)
 
 
-def _check_expression(trees: _Trees, expression: Any, *, ordered: bool) -> None:
+def _check_expression(trees: Trees, expression: Any, *, ordered: bool) -> None:
     """Check one expression; `ordered`: an expression above it sorts the rows or the collected values."""
-    kind, children = _kind(expression), trees.items(expression.children())
+    kind, children = kind_of(expression), trees.items(expression.children())
     if kind in _BY_MOMENT:
         raise QueryRefusedError(f"it calls {_call(expression)}, whose answer depends on when and by whom it is asked")
     if kind in ("CallMethodViaReflection", "TryReflect"):
@@ -131,59 +132,3 @@ def _check_expression(trees: _Trees, expression: Any, *, ordered: bool) -> None:
 
 def _call(expression: Any) -> str:
     return f"{expression.prettyName()}()"
-
-
-def _is_bound(node: Any, bound: Collection[str]) -> bool:
-    return _kind(node) == "View" and bool(node.isTempView()) and node.desc().identifier().table().lower() in bound
-
-
-def _kind(node: Any) -> str:
-    return str(node.getClass().getSimpleName()).rstrip("$")
-
-
-class _Trees:
-    """Walks Spark's plans, those in subqueries and common table expressions too."""
-
-    def __init__(self, session: SparkSession) -> None:
-        self._jvm = Jvm(session)
-        loader = self._jvm.java.java.lang.Thread.currentThread().getContextClassLoader()
-        load = self._jvm.java.java.lang.Class.forName
-        self._command = load("org.apache.spark.sql.catalyst.plans.logical.Command", True, loader)
-        self._plan_expression = load("org.apache.spark.sql.catalyst.expressions.PlanExpression", True, loader)
-
-    def items(self, sequence: Any) -> list[Any]:
-        """Return a Scala sequence as a list."""
-        return self._jvm.items(sequence)
-
-    def is_command(self, node: Any) -> bool:
-        """True if `node` does something instead of giving rows."""
-        return bool(self._command.isInstance(node))
-
-    def plan_of(self, expression: Any) -> Any:
-        """Return the plan of a subquery, None for other expressions."""
-        return expression.plan() if self._plan_expression.isInstance(expression) else None
-
-    def plans(self, plan: Any, is_leaf: Any = lambda _: False) -> Iterator[Any]:
-        """Give every node of a plan; nothing below an `is_leaf` node is visited."""
-        pattern = self._jvm.java.org.apache.spark.sql.catalyst.trees.TreePattern.PLAN_EXPRESSION()
-        has_subqueries = bool(plan.containsPattern(pattern))
-        waiting = [plan]
-        while waiting:
-            node = waiting.pop()
-            yield node
-            if is_leaf(node):
-                continue
-            waiting += self.items(node.children())
-            if _kind(node) == "UnresolvedWith":
-                waiting += [pair._2() for pair in self.items(node.cteRelations())]  # noqa: SLF001  a Scala tuple
-            if has_subqueries:
-                waiting += self._subqueries(node)
-
-    def _subqueries(self, node: Any) -> Iterator[Any]:
-        expressions = self.items(node.expressions())
-        while expressions:
-            expression = expressions.pop()
-            inner = self.plan_of(expression)
-            if inner is not None:
-                yield inner
-            expressions += self.items(expression.children())

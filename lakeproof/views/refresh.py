@@ -1,25 +1,26 @@
-"""One view brought up to its sources' cuts: full recompute, signed difference, one commit.
+"""One view brought up to its sources' cuts: from what has changed if that is exact, else as a whole; one commit.
 
-The definition and its checks belong to `definition`, choosing views to `lakeproof.commands.refresh`.
+The definition and its checks belong to `definition`, computing from changes to `strategies`, choosing views to
+`lakeproof.commands.refresh`.
 
     desired   = the SQL over the current tables, each at its source's cut
     persisted = the view's Delta table as it is, by any writer
     commit    = desired - persisted, as multisets by the digest of exact forms
 
-Invariant self-correcting: after a refresh the view is its query's answer, whatever it was before. Rows are identified by
+Invariant self-correcting: after a refresh as a whole the view is its query's answer, whatever it was before; one from
+changes begins only at a table that is as the view's cut says, by its version. Rows are identified by
 (`_lp_key`, `_lp_dup`), the digest and a number; if those are damaged (a key that is not its row's digest, one pair twice)
 single rows can't be named, and the whole table is written anew in that one commit.
 
 Idempotence: commits of a killed refresh are first removed from the view's log (`cycle`); other writers' commits are simply
 part of persisted. The Delta commit carries the refresh's number, which is greater than the newest cut's and than any in the
-log. If nothing differs there is no Delta commit, and the cut names the existing version. Known weakness: the cost is that of
-the query, however little has changed.
+log. If nothing differs there is no Delta commit, and the cut names the existing version.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -41,8 +42,11 @@ from lakeproof.lake.rows.correction import Correction, correct
 from lakeproof.lake.rows.memory import fit, keep
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
+from lakeproof.views.carried_keys import analyse
 from lakeproof.views.cycle import app_id, begin_view_cycle, end_view_cycle
 from lakeproof.views.definition import bind, definition_sha256, digest_of, query_errors
+from lakeproof.views.since_cut import check_can_go_on
+from lakeproof.views.strategies import Changed, NotIncrementalError, Partial, TableChange, partial_correction
 
 # As in `_lp_ord`: the bits for the rows that one refresh may insert under one digest.
 _DUP_BITS = 36
@@ -68,12 +72,14 @@ class ViewCorrection:
 class ViewInputs:
     """`tables`: a frame for each name in the view's SQL, without hidden columns, at the cuts `cuts` of the sources.
 
-    `refresh`: the number that the cuts of one refresh share.
+    `refresh`: the number that the cuts of one refresh share. `changes_since` returns the tables' changes since a view's cut;
+    None: they are unknown.
     """
 
     tables: Mapping[str, DataFrame]
     cuts: Mapping[str, CycleNumber]
     refresh: int
+    changes_since: Callable[[ViewCut], Mapping[str, TableChange]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +106,77 @@ def refresh_view(
     refreshes, too.
     """
     sha256 = definition_sha256(view)
-    cycle = begin_view_cycle(session, store, view.name, newest_view_cut(store, view.name))
+    newest = newest_view_cut(store, view.name)
+    cycle = begin_view_cycle(session, store, view.name, newest)
     target = _Target(session, view, cycle.path, cycle.before, cycle.number)
+    partial, reason = _partial(target, inputs, newest, sha256)
+    done = _as_a_whole(target, inputs) if partial is None else _from_changes(target, inputs, partial)
+    return end_view_cycle(
+        cycle,
+        lambda created_at: ViewCut(
+            number=cycle.number,
+            view=view.name,
+            delta_version=done.version,
+            definition_sha256=sha256,
+            sources=inputs.cuts,
+            inserted=done.inserted,
+            retracted=done.retracted,
+            created_at=created_at,
+            refresh=inputs.refresh,
+            strategy="full" if partial is None else partial.strategy,
+            reason=reason,
+            changed_rows=None if partial is None else partial.changed_rows,
+            whole_at=created_at if partial is None or newest is None else newest.whole_at,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """The version after a refresh, and its rows."""
+
+    version: int
+    inserted: int
+    retracted: int
+
+
+def _partial(
+    target: _Target, inputs: ViewInputs, newest: ViewCut | None, sha256: str
+) -> tuple[Partial | None, str | None]:
+    """Return the correction from what has changed; if it can't be had, the reason."""
+    view, session = target.view, target.session
+    if inputs.changes_since is None:
+        return None, "the changes of its tables are unknown"
+    try:
+        cut = check_can_go_on(view, newest, target.before, sha256)
+        changes = inputs.changes_since(cut)
+        stored = session.read.format("delta").option("versionAsOf", target.before).load(target.path)
+
+        def query(tables: Mapping[str, DataFrame]) -> DataFrame:
+            return _desired(bind(session, view, tables))
+
+        rows = query(inputs.tables)
+        _check_same_columns(target, rows, stored)
+        with query_errors(session, view):
+            analysis = analyse(session, rows, list(inputs.tables))
+            return partial_correction(analysis, query, Changed(inputs.tables, changes), stored), None
+    except NotIncrementalError as error:
+        return None, str(error)
+
+
+def _from_changes(target: _Target, inputs: ViewInputs, partial: Partial) -> _Done:
+    insertions = None if partial.insertions is None else _with_dup(partial.insertions, target.number)
+    correction = ViewCorrection(partial.retractions, insertions, partial.retracted, partial.inserted)
+    try:
+        with query_errors(target.session, target.view):
+            applied = _commit(target, correction, inputs.cuts)
+    finally:
+        partial.close()
+    return _Done(applied.version, partial.inserted, partial.retracted)
+
+
+def _as_a_whole(target: _Target, inputs: ViewInputs) -> _Done:
+    session, view = target.session, target.view
     desired = keep(_desired(bind(session, view, inputs.tables)))
     try:
         with query_errors(session, view):
@@ -111,20 +186,7 @@ def refresh_view(
             difference.correction.release()
     finally:
         desired.unpersist()
-    return end_view_cycle(
-        cycle,
-        lambda created_at: ViewCut(
-            number=cycle.number,
-            view=view.name,
-            delta_version=applied.version,
-            definition_sha256=sha256,
-            sources=inputs.cuts,
-            inserted=difference.inserted,
-            retracted=difference.retracted,
-            created_at=created_at,
-            refresh=inputs.refresh,
-        ),
-    )
+    return _Done(applied.version, difference.inserted, difference.retracted)
 
 
 def compare_view(

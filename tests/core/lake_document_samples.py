@@ -94,6 +94,10 @@ VIEW_CUT = ViewCut(
     retracted=1,
     created_at="2026-01-01T00:00:00Z",
     refresh=2,
+    strategy="keys",
+    reason=None,
+    changed_rows=9,
+    whole_at="2025-12-31T00:00:00Z",
 )
 GROUP_CUT = GroupCut(
     number=3,

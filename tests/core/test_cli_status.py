@@ -202,7 +202,8 @@ def test_a_view_says_how_far_it_is_behind(file: Path, capsys: pytest.CaptureFixt
     begin(file)
     cut(file, number=5)
     store = places(file).store
-    document = ViewCut(CycleNumber(1), "v", 8, "0" * 64, {"shop": CycleNumber(3)}, 2, 1, "2026-11-21T12:00:02Z", 1)
+    sources, then = {"shop": CycleNumber(3)}, "2026-11-21T12:00:02Z"
+    document = ViewCut(CycleNumber(1), "v", 8, "0" * 64, sources, 2, 1, then, 1, "full", None, None, then)
     store.put_if_absent(LakePaths.view_cut(CycleNumber(1)), document.to_bytes())
     view = run(file, capsys)[1]["views"]["v"]
     assert (view["behind"], view["cut"]["delta_version"]) == ({"shop": 2}, 8)

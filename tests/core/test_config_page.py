@@ -20,11 +20,11 @@ from lakeproof.config.model import (
     HealthConfig,
     SnapshotConfig,
     SourceConfig,
-    SparkConfig,
     TableConfig,
     ViewConfig,
 )
 from lakeproof.config.section import Model
+from lakeproof.config.spark import SparkConfig
 from lakeproof.config.sql_catalog import CatalogConfig
 from lakeproof.config.upkeep import CompactionConfig, RetentionConfig
 

@@ -94,13 +94,13 @@ def test_a_chain_that_is_open_for_long_sees_what_was_removed(chain: Chain) -> No
 class _Overtaken(LocalStore):
     """A store whose links up to 12 are removed by another process right before they are listed first."""
 
-    def list(self, prefix: str) -> list[str]:
+    def list(self, prefix: str, after: str = "") -> list[str]:
         kept = Path(self.url(prefix)).name != "manifests" or (self.root / "overtaken").exists()
         if not kept:
             (self.root / "overtaken").touch()
             lake = SourceLake.open(str(self.root), "shop")
             _removed(Chain.open(SourceLake(LocalStore(self.root), lake.paths), Incarnation(1)), 12)
-        return super().list(prefix)
+        return super().list(prefix, after)
 
 
 def test_a_chain_is_opened_while_links_are_removed(chain: Chain) -> None:

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 from lakeproof.commands import prove as proving
 from lakeproof.errors import LakeError, NoRoomError, TransientError
-from lakeproof.lake.spark.failures import reading
+from lakeproof.lake.spark.failures import concerns_all, reading, store_refusal
 from lakeproof.lsn import Lsn
 from lakeproof.proof import history as histories
 from lakeproof.proof.history import check_history, prove_history
@@ -122,3 +122,32 @@ def test_a_full_disk_is_no_difference_of_a_table(
     unreadable = proving._read_lake(proof, TABLE, side, CUT)
     assert isinstance(unreadable, TableProof)
     assert unreadable.status == "differs"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "text"),
+    [
+        (400, "ExpiredToken", TransientError, "the credentials have expired"),
+        (403, "AccessDenied", LakeError, "is not permitted (403 AccessDenied)"),
+        (403, "RequestTimeTooSkewed", LakeError, "this machine's clock is off"),
+        (301, "PermanentRedirect", LakeError, "in another region"),
+        (404, "NoSuchBucket", LakeError, "its bucket does not exist"),
+        (503, "SlowDown", TransientError, "the store gave 503 SlowDown"),
+    ],
+)
+def test_what_s3_refuses_to_spark_concerns_all_tables(status: int, code: str, kind: type[Exception], text: str) -> None:
+    """As S3A writes it; the table that was written then is not at fault, and is not held."""
+    answer = f"(Service: S3, Status Code: {status}, Request ID: null)"
+    error = PySparkException(f"PUT 0-byte object on t: x.S3Exception: {answer} (SDK Attempt Count: 1):{code}: {answer}")
+    refusal = store_refusal("shop", error)
+    assert isinstance(refusal, kind)
+    assert text in str(refusal)
+    assert concerns_all(error)
+
+
+def test_a_missing_file_is_damage() -> None:
+    """So is whatever is no answer of a store's."""
+    missing = PySparkException("x.S3Exception: (Service: S3, Status Code: 404, Request ID: null):NoSuchKey")
+    assert store_refusal("shop", missing) is None
+    assert not concerns_all(missing)
+    assert store_refusal("shop", UNREADABLE) is None

@@ -32,7 +32,21 @@ def _table(folder: Path, versions: int) -> None:
 
 def _cut(store: Store, number: int, version: int, ago_s: float) -> ViewCut:
     made_at = (NOW - timedelta(seconds=ago_s)).isoformat()
-    cut = ViewCut(CycleNumber(number), VIEW, version, "0" * 64, {"shop": CycleNumber(number)}, 1, 0, made_at, number)
+    cut = ViewCut(
+        CycleNumber(number),
+        VIEW,
+        version,
+        "0" * 64,
+        {"shop": CycleNumber(number)},
+        1,
+        0,
+        made_at,
+        number,
+        "full",
+        None,
+        None,
+        made_at,
+    )
     put_cut(store, cut)
     return cut
 

@@ -10,10 +10,11 @@ import pytest
 
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import watched
+from lakeproof.lake.delta.cleaned_log import clean_log
 from lakeproof.lake.delta.files import table_files, unneeded
 from lakeproof.lake.delta.fsync import sync_commits
 from lakeproof.lake.delta.log import DeltaCommit, LogGapError, commit_name, newest_version
-from lakeproof.lake.delta.unnamed_commits import clean_log, named_through
+from lakeproof.lake.delta.unnamed_commits import named_through
 from lakeproof.storage.open import open_store
 
 OURS, THEIRS, OPTIMIZE, EMPTY, GONE = "ours", "theirs", "optimize", "empty", "gone"

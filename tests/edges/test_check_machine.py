@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lakeproof.commands.check_machine import LakeCheck, check_lake, check_spark, is_refused
-from lakeproof.config.model import Config, SparkConfig
+from lakeproof.config.model import Config
+from lakeproof.config.spark import SparkConfig
 from lakeproof.lake.spark import jars
 from lakeproof.postgres.check_findings import Severity
 

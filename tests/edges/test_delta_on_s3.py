@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,25 +14,28 @@ import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from lakeproof.config.location import LakeLocation
+from lakeproof.failpoints import watched
 from lakeproof.lake.delta import self_test
 from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta.cleaned_log import clean_log
 from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
 from lakeproof.lake.delta.files import remove_file, table_files, unneeded
 from lakeproof.lake.delta.jvm import Jvm, forget
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, linked_name, prepare_links
 from lakeproof.lake.delta.links import LandedFile
-from lakeproof.lake.delta.log import NO_VERSION, newest_version, read_commit
+from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, log_files, newest_version
 from lakeproof.lake.delta.log_restart import move_in, scratch_place
 from lakeproof.lake.delta.reader_features import reader_features
-from lakeproof.lake.delta.unnamed_commits import clean_log
 from lakeproof.lake.delta.vectors import Unsupported
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import open_store
 from lakeproof.storage.parquet import bounded, open_parquet
 from lakeproof.storage.store import Store
+from tests.crashing_delta import Crash
 from tests.fix_object_store import S3Server
 from tests.linkable_rows import SPARK_TYPES, as_numbers, random_rows
 from tests.object_proxy import Fault, object_proxy, putting
@@ -69,6 +72,16 @@ def link(spark: SparkSession, table: str, number: int, links: Sequence[Link], **
     create = NewTable(SPARK_TYPES, TableSpec()) if version == NO_VERSION else None
     request = LinkRequest(table, info(number), links, tuple(SPARK_TYPES), version, create=create)
     return prepare_links(spark, replace(request, **more)).commit().version
+
+
+def crash_at(step: str) -> Callable[[str], None]:
+    """The end of the process at a failpoint."""
+
+    def passing(name: str) -> None:
+        if name == step:
+            raise Crash(name)
+
+    return passing
 
 
 def rows_of(spark: SparkSession, table: str) -> list[dict[str, Any]]:
@@ -118,19 +131,35 @@ def test_a_file_that_was_placed_before_is_taken_over(spark: SparkSession, store:
     assert not store.exists(stray)
 
 
-def test_commits_that_no_cut_names_are_removed(spark: SparkSession, store: Store) -> None:
-    """The next commit has the number again, and the JVM reads what is there."""
+def test_commits_that_no_cut_names_are_taken_back(spark: SparkSession, store: Store) -> None:
+    """No version is made twice: whoever made it may sleep, and write for it when it wakes."""
     table = store.url("shop/history/public/t")
     files = [land(store, f"{n:06d}-ab.parquet", random_rows(random.Random(n), 10, n * 10)) for n in range(3)]
     for number, file in enumerate(files[:2]):
         link(spark, table, number + 1, [Link(file)])
-    assert clean_log(spark, table, 0, lambda commit: APP in commit.txns).base == 0
-    assert newest_version(table) == 0
-    assert link(spark, table, 3, [Link(files[2])]) == 1
-    commit = read_commit(table, 1)
-    assert commit is not None
-    assert commit.txns == {APP: 3}
-    assert [row["id"] for row in rows_of(spark, table)] == [*range(10), *range(20, 30)]
+    folder = Folder.at(table)
+    log = {name: folder.get(f"_delta_log/{name}") for name in log_files(folder)}
+    assert f"{0:020d}.crc" not in log, "a first commit is removed, so nothing may be written for it late"
+
+    def ours(commit: DeltaCommit) -> bool:
+        return APP in commit.txns
+
+    with pytest.raises(Crash), watched(crash_at("cycle.after_reset")):
+        clean_log(spark, table, 0, ours)
+    assert newest_version(table) == 2
+    taken_back = clean_log(spark, table, 0, ours)
+    assert (taken_back.base, taken_back.foreign) == (4, ())
+    assert [row["id"] for row in rows_of(spark, table)] == [*range(10)]
+    assert clean_log(spark, table, 0, ours) == taken_back, "once is enough"
+    assert {name: folder.get(f"_delta_log/{name}") for name in log if name[:1].isdigit()} == {
+        name: data for name, data in log.items() if name[:1].isdigit()
+    }
+    # The cycle is made again, with the number that the log has already seen, by Spark, which would skip a repeat.
+    images = spark.read.format("delta").load(table).withColumn("id", F.col("id") + 100)
+    request = CommitRequest(table, NetChange(images=images), info(2), expected_version=4, strategy=WriteStrategy.MERGE)
+    assert apply(spark.newSession(), request).version == 5
+    assert link(spark, table, 3, [Link(files[2])]) == 6
+    assert [row["id"] for row in rows_of(spark, table)] == [*range(10), *range(20, 30), *range(100, 110)]
 
 
 def test_a_log_begins_again(spark: SparkSession, store: Store) -> None:
@@ -221,7 +250,7 @@ def test_a_commit_is_made_once_whatever_the_answer(
     spark: SparkSession, store: Store, s3_server: S3Server, fault: Fault, error: str | None
 ) -> None:
     """The object decides: with these very bytes it is ours."""
-    path = f"shop/t/{COMMIT}"
+    path, fault = f"shop/t/{COMMIT}", replace(fault)
     with object_proxy(s3_server.port) as proxy:
         proxy.faults.append(fault)
         assert Writer(spark, store.url(path), "ours", proxy.endpoint).outcome() == error

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta.cleaned_log import clean_log
 from lakeproof.lake.delta.commit import CommitRequest, Hints, WriteStrategy
 from lakeproof.lake.delta.file_statistics import statistics_text
 from lakeproof.lake.delta.files import counted_again, table_files, unneeded
@@ -29,7 +30,6 @@ from lakeproof.lake.delta.fsync import sync_commits
 from lakeproof.lake.delta.link_commit import Link, linked_name, prepare_links
 from lakeproof.lake.delta.links import LandedFile
 from lakeproof.lake.delta.log import NO_VERSION, commit_name, newest_version, read_commit
-from lakeproof.lake.delta.unnamed_commits import clean_log
 from lakeproof.lake.delta.vectors import Unsupported
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.storage.open import open_store

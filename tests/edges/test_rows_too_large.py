@@ -39,7 +39,7 @@ def test_a_row_too_large_holds_its_table_alone(
     with monkeypatch.context() as small:
         # As if the heap were the size of some hundred of these rows.
         # inside: a row that is too large for a real driver takes its memory
-        small.setattr(memory, "COPIES", memory.driver_bytes(spark) // 50_000)
+        small.setattr(memory, "COPIES", memory.heap_bytes(spark) // 50_000)
         for number in (2, 3):
             (held,) = run_compact(spark, config)[-1].held.values()
             assert held.reason.startswith("it has a row of up to 0 MiB, more than goes through a driver of ")

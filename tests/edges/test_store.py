@@ -29,10 +29,10 @@ def folder(tmp_path: Path) -> Store:
     return LocalStore(tmp_path / "new" / "lake")
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", "s3", pytest.param("versitygw", marks=pytest.mark.full)])
 def store(request: pytest.FixtureRequest) -> Store:
     """An empty store of each kind."""
-    chosen: Store = request.getfixturevalue({"folder": "folder", "s3": "s3_store"}[request.param])
+    chosen: Store = request.getfixturevalue("folder" if request.param == "folder" else "s3_store")
     return chosen
 
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from psycopg.sql import SQL, Identifier
 
+from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, DrainConfig, SnapshotConfig
 from lakeproof.names import TableName
 from tests.fix_postgres import Database
@@ -19,7 +20,7 @@ Tables: TypeAlias = tuple[TableName, ...]
 LOG = TableName("w", "log")
 
 
-def pipeline_config(database: Database, lake: Path) -> Config:
+def pipeline_config(database: Database, lake: Path | LakeLocation) -> Config:
     """Return a configuration of small segments and chunks."""
     source = database.source(
         name=_SOURCE,
@@ -28,7 +29,9 @@ def pipeline_config(database: Database, lake: Path) -> Config:
         drain=DrainConfig(flush_interval_s=0.2, flush_rows=150, progress_interval_s=0.5),
         snapshot=SnapshotConfig(chunk_pages=1),
     )
-    return Config(path=lake / "lakeproof.yaml", lake=str(lake), sources={_SOURCE: source})
+    place = LakeLocation.of(lake)
+    folder = lake if isinstance(lake, Path) else Path.cwd()
+    return Config(path=folder / "lakeproof.yaml", lake=place.url, storage=place.storage, sources={_SOURCE: source})
 
 
 def publish(database: Database, tables: Tables) -> None:

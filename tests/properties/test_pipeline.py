@@ -21,6 +21,7 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.commands.prove import prove
+from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
@@ -29,7 +30,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from tests.compare import Rows, current_lsn, lake_rows, source_rows, table_columns
-from tests.fix_lake import TABLES_ALONE
+from tests.fix_lake import TABLES_ALONE, options_of
 from tests.fix_postgres import Database
 from tests.properties.pipeline_steps import _SOURCE, Tables, pipeline_config, publish
 from tests.random_workload import TABLES, RandomWorkload
@@ -61,15 +62,17 @@ def _draining(config: Config) -> Iterator[None]:
 
 
 def _lake_at_newest_cut(config: Config, database: Database, tables: Tables) -> tuple[Lsn, Mapping[TableName, Rows]]:
-    lake = SourceLake.open(config.lake, _SOURCE)
+    lake = SourceLake.open(config.location, _SOURCE)
     cut = newest_cut(lake)
     assert cut is not None
     assert not cut.held
     actual = {}
     for table in tables:
         columns, attnums = table_columns(database.dsn, table)
-        path = Path(lake.url(lake.paths.current(table)))
-        actual[table] = lake_rows(path, cut.tables[table].current_version, columns, attnums)
+        place = lake.url(lake.paths.current(table))
+        actual[table] = lake_rows(
+            place, cut.tables[table].current_version, columns, attnums, options_of(config.storage)
+        )
     return cut.position, actual
 
 
@@ -78,13 +81,22 @@ def _differences(lake: Mapping[TableName, Rows], source: Mapping[TableName, Rows
     return {str(t): (lake[t] - source[t], source[t] - lake[t]) for t in lake if lake[t] != source[t]}
 
 
-@pytest.mark.parametrize(("count", "rounds"), [(2, 1), pytest.param(5, 4, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("count", "rounds", "lake_place"),
+    [
+        (2, 1, "folder"),
+        pytest.param(5, 4, "folder", marks=pytest.mark.full),
+        pytest.param(5, 2, "s3", marks=pytest.mark.full),
+        pytest.param(3, 1, "versitygw", marks=pytest.mark.full),
+    ],
+    indirect=["lake_place"],
+)
 def test_the_lake_equals_the_source_at_every_position_looked_at(
-    database: Database, spark: SparkSession, tmp_path: Path, count: int, rounds: int
+    database: Database, spark: SparkSession, lake_place: LakeLocation, count: int, rounds: int
 ) -> None:
     """Bootstrap under load, then cuts at remembered positions in the middle of the stream, then a proof: all equal."""
     tables = (TABLES[0], *random.Random(SEED).sample(TABLES[1:], count - 1))
-    config = pipeline_config(database, tmp_path / "lake")
+    config = pipeline_config(database, lake_place)
     workload = RandomWorkload(database.dsn, SEED)
     workload.create_tables()
     publish(database, tables)

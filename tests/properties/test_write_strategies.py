@@ -23,11 +23,11 @@ from lakeproof.errors import InvariantError, LakeError, TransientError
 from lakeproof.failpoints import Armed, watched
 from lakeproof.lake.delta import vectors
 from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta.cleaned_log import clean_log
 from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.reader_features import reader_features
 from lakeproof.lake.delta.self_test import unsupported_reason
-from lakeproof.lake.delta.unnamed_commits import clean_log
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.preconditions import DriftedError
 from tests.properties.apply_model import Batch, Kind, Table

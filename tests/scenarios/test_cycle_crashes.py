@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.config.location import LakeLocation
 from lakeproof.errors import TransientError
 from lakeproof.failpoints import watched
 from lakeproof.lake.cycle import apply_cycle
@@ -37,6 +38,8 @@ from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 TABLES = ("a", "b", "late")
 _STEPS = {"cycle.after_intent", "cycle.after_tables", "cycle.after_sync", "cycle.after_cut"}
+_TAKING_BACK = {"cycle.after_reset", "cycle.after_taken_back"}
+_WITH_COMMITS = {*_STEPS, "cycle.after_history", "cycle.after_current", *_TAKING_BACK}
 
 
 def _transaction(rng: random.Random, source: SimulatedSource) -> None:
@@ -139,14 +142,23 @@ def test_each_cut_is_one_state_of_the_source_after_any_crash(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("crashes", [4, pytest.param(200, marks=pytest.mark.full)])
-def test_the_same_holds_of_real_commits(tmp_path: Path, spark: SparkSession, crashes: int) -> None:
+@pytest.mark.parametrize(
+    ("crashes", "lake_place"),
+    [
+        (4, "folder"),
+        pytest.param(200, "folder", marks=pytest.mark.full),
+        pytest.param(60, "s3", marks=pytest.mark.full),
+        pytest.param(60, "versitygw", marks=pytest.mark.full),
+    ],
+    indirect=["lake_place"],
+)
+def test_the_same_holds_of_real_commits(lake_place: LakeLocation, spark: SparkSession, crashes: int) -> None:
     """Each interrupted cycle is finished by the next compaction; at every one's end the lake is the source."""
     rng = random.Random(SEED)
     columns = {"id": "int8", "v": "text"}
     tables = [SimulatedTable(schema(n, columns, ("id",), Identity.DEFAULT, 900 + i)) for i, n in enumerate(TABLES)]
-    source, steps = SimulatedSource(tmp_path, tables), StandIn(rng, chance=0.25)
-    config = make_config(tmp_path)
+    source, steps = SimulatedSource(lake_place, tables), StandIn(rng, chance=0.25)
+    config = make_config(lake_place)
     source.snapshot(TABLES[:2])
     rounds = 0
     while steps.crashes.total() < crashes or rounds < 2:
@@ -157,9 +169,7 @@ def test_the_same_holds_of_real_commits(tmp_path: Path, spark: SparkSession, cra
             source.snapshot(TABLES)
         done = False
         while not done:
-            places = (
-                {*_STEPS, "cycle.after_history", "cycle.after_current"} if steps.crashes.total() < crashes else set()
-            )
+            places = _WITH_COMMITS if steps.crashes.total() < crashes else set()
             with suppress(Crash), watched(_at(steps, places)):
                 run_compact(spark, config)
                 done = True

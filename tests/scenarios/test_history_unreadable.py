@@ -77,7 +77,7 @@ def test_a_history_that_can_not_be_read_is_held_and_begun_again(
     source.snapshot([GONE.name, RESTORED.name])
     with monkeypatch.context() as small:
         # inside: a row that is too large for a real driver takes its memory
-        small.setattr(memory, "COPIES", memory.driver_bytes(spark) // 25_000)
+        small.setattr(memory, "COPIES", memory.heap_bytes(spark) // 25_000)
         (held,) = run_compact(spark, config)[-1].held.values()
     assert held.reason.startswith("it has a row of up to ")
     assert held.history_lost

@@ -30,7 +30,7 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from tests.compare import Rows, lake_rows, source_rows, table_columns
-from tests.fix_lake import into_the_lake
+from tests.fix_lake import into_the_lake, options_of
 from tests.fix_postgres import Database
 from tests.maintain_steps import MUCH_LATER
 
@@ -72,11 +72,7 @@ def in_lake(config: Config, database: Database) -> Mapping[TableName, Rows]:
     cut = newest_cut(lake)
     assert cut is not None
     assert not cut.held
-    options = {
-        "aws_endpoint_url": str(config.storage.endpoint),
-        "aws_region": str(config.storage.region),
-        "aws_allow_http": "true",
-    }
+    options = options_of(config.storage)
     actual = {}
     for table in TABLES:
         columns, attnums = table_columns(database.dsn, table)

@@ -97,7 +97,21 @@ def _view(cut: ViewCut | None, behind: dict[str, int]) -> StatusReport:
     return StatusReport({"shop": IDLE, "crm": replace(IDLE, cut=None)}, {"v": ViewStatus("v", cut, behind, ())})
 
 
-SEEN = ViewCut(CycleNumber(1), "v", 0, "", {"shop": CycleNumber(3)}, 0, 0, "2026-01-01T00:00:00Z", 1)
+SEEN = ViewCut(
+    CycleNumber(1),
+    "v",
+    0,
+    "",
+    {"shop": CycleNumber(3)},
+    0,
+    0,
+    "2026-01-01T00:00:00Z",
+    1,
+    "full",
+    None,
+    None,
+    "2026-01-01T00:00:00Z",
+)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Foreign commits to a table of the lake: found before a cycle writes the table, taken back when a snapshot of it enters.
 
 Taking our own commits out of a log, if no cut names them, does not belong here but in
-`lakeproof.lake.delta.unnamed_commits`; what the snapshot corrects in `snapshot_entry`.
+`lakeproof.lake.delta.cleaned_log`; what the snapshot corrects in `snapshot_entry`.
 
     V ── foreign ── …                        the table is held at V: a cut names V, so readers never see the foreign commit
     V ── foreign ── RESTORE to V ── ours     a snapshot enters: both tables are what V was again, then the difference is made
@@ -24,9 +24,9 @@ from lakeproof.errors import TransientError
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.apply import conflicts
+from lakeproof.lake.delta.cleaned_log import CleanedLog, clean_log
 from lakeproof.lake.delta.commit import USER_METADATA, CommitInfo, commit_of_cycle, number_of
 from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, ForeignCommitError, LogGapError, find_commit
-from lakeproof.lake.delta.unnamed_commits import CleanedLog, clean_log
 from lakeproof.lake.records.documents import CutTable, Intent
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
@@ -134,7 +134,7 @@ def _taken_back(session: SparkSession, log: _Log, table: TableName) -> int:
         way_out = WayOut.BY_HAND if refused else WayOut.SNAPSHOT
         raise TableHeldError(str(table), HeldCause.FOREIGN_COMMIT_STAYS, way_out, {"problem": problem}) from error
     try:
-        restore = find_commit(path, cleaned.foreign[-1].version, lambda c: c.user_metadata == user_metadata)[1]
+        restore = find_commit(path, cleaned.newest, lambda c: c.user_metadata == user_metadata)[1]
     except ForeignCommitError:
         restore = None
     if restore is None:

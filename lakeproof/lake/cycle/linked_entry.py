@@ -34,7 +34,7 @@ from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableTask
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, PreparedLinks, prepare_links
 from lakeproof.lake.delta.links import LandedFile, landed_file
 from lakeproof.lake.delta.log import NO_VERSION
-from lakeproof.lake.delta.vectors import KEYS_MAX, Rows, Unsupported
+from lakeproof.lake.delta.vectors import KEYS_MAX, KEYS_TOO_LARGE, Rows, Unsupported, keys_fit
 from lakeproof.lake.fold.history import few_files
 from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.change import NetChange
@@ -151,6 +151,8 @@ def _left_out(rows: EntryRows) -> dict[int, Rows]:
         return {}
     if rows.changes > KEYS_MAX:
         raise Unsupported(f"more than {KEYS_MAX:,} changes came after the snapshot")
+    if not keys_fit(net.key, net.deletes):
+        raise Unsupported(KEYS_TOO_LARGE)
     keys = F.broadcast(pick(net.deletes, net.key))
     kept = pick(rows.snapshot(), [*net.key, ORD])
     hit = join_on_key(kept, keys, net.key, "left_semi", null_safe=net.null_safe).select(ORD).toArrow()

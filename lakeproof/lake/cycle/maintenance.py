@@ -5,7 +5,7 @@ Which table needs what does not belong here but in `lakeproof.commands.maintain`
     maintenance  small files put together (`optimize`); or history's rows up to a place become the rows as they were there
     repair       current becomes what history adds up to, by correction
 
-What an earlier attempt has left is taken out of the logs first (`lakeproof.lake.delta.unnamed_commits`). OPTIMIZE carries
+What an earlier attempt has left is taken out of the logs first (`lakeproof.lake.delta.cleaned_log`). OPTIMIZE carries
 the cycle's number in `userMetadata` alone, Delta gives it no transaction.
 """
 

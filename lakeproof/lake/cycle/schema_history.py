@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
@@ -16,8 +17,9 @@ from lakeproof.errors import LakeError
 from lakeproof.field_types import CycleField, IncarnationField, LsnField, TableField
 from lakeproof.lake.columns import in_lake
 from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta.cleaned_log import clean_log
 from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, TableSpec
-from lakeproof.lake.delta.unnamed_commits import clean_log, named_through
+from lakeproof.lake.delta.unnamed_commits import named_through
 from lakeproof.lake.planning.schema_change import describe_change
 from lakeproof.lake.records.documents import Cut, CutTable, Intent
 from lakeproof.lake.records.held import Held
@@ -32,10 +34,8 @@ from lakeproof.storage.store import AlreadyExistsError
 from lakeproof.values.types import spark_type
 
 HELD = "held"
-_COLUMNS = (
-    "cycle bigint, incarnation int, position string, created_at string, table string, detail string, done string,"
-    " schema_id string"
-)
+_TEXTS = ("position", "created_at", "table", "detail", "done", "schema_id")
+_COLUMNS = pa.schema({"cycle": pa.int64(), "incarnation": pa.int32()} | dict.fromkeys(_TEXTS, pa.string()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +126,13 @@ def _record(session: SparkSession, lease: Lease, intent: Intent, changes: Iterab
     path, app = lake.url(lake.paths.schema_history), _app_id(lake)
     lease.check()
     clean_log(session, path, recorded_before(lake, intent), lambda commit: app in commit.txns)
-    rows_of_changes = [
-        (
-            int(intent.number), int(intent.incarnation), str(intent.end_lsn), intent.created_at,
-            str(c.table), c.detail, c.done, c.schema_id,
-        )
-        for c in changes
-    ]  # fmt: skip
+    of_cycle = (int(intent.number), int(intent.incarnation), str(intent.end_lsn), intent.created_at)
+    rows_of_changes = [(*of_cycle, str(c.table), c.detail, c.done, c.schema_id) for c in changes]
     if rows_of_changes:
-        rows = session.createDataFrame(rows_of_changes, _COLUMNS).coalesce(1)
+        # As Arrow: of a list Spark makes tasks of Python's, which executors of a cluster need not have.
+        rows = session.createDataFrame(
+            pa.Table.from_pylist([dict(zip(_COLUMNS.names, row, strict=True)) for row in rows_of_changes], _COLUMNS)
+        ).coalesce(1)
         change, info = NetChange(images=rows), CommitInfo(app, intent.number, "{}")
         apply(session, CommitRequest(path, change, info, create=TableSpec()))
 

@@ -9,8 +9,9 @@ Computing the rows belongs to `lakeproof.lake.fold`, which this does not know; t
     links.py       a landed file's second name         file_statistics.py  statistics from a footer
     schema.py      a change of columns                 optimize.py         small files compacted
     jvm.py         the names inside Delta              self_test.py        the gate before them
-    log.py         reading commits                     unnamed_commits.py  removing commits that no cut names
+    log.py         reading commits                     cleaned_log.py      ... without those that no cut names
+    unnamed_commits.py  removing from a log
     files.py       the files that versions need        fsync.py            making files durable
     versions.py    tables at the version of a cut      log_restart.py     a log that begins again
-    reader_features.py  what readers must know
+    row_changes.py rows that came and went             reader_features.py  what readers must know
 """

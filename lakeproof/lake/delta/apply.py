@@ -8,7 +8,7 @@ properties together), append (nothing is deleted), overwrite (everything is dele
 MERGE replaces them wherever those were not tried, or if `compaction.apply` says so.
 
 Invariant idempotent-apply: the commit carries (application id, number), and is made on the expected version: whatever an
-earlier attempt has left above that version was taken out of the log (`unnamed_commits`). Delta itself would skip a repeat in
+earlier attempt has left above that version was taken out of the log (`cleaned_log`). Delta itself would skip a repeat in
 silence. A commit is made on the version that was read or not at all: the loser of that race starts again from the newer
 version (TransientError).
 
@@ -44,11 +44,15 @@ from lakeproof.lake.delta.self_test import supported
 from lakeproof.lake.delta.vectors import FoundRows, Unsupported, find_rows, write_with_deletion_vectors
 from lakeproof.lake.rows.preconditions import check_counts
 from lakeproof.lake.spark.session import with_settings
+from lakeproof.storage.folder import Folder
 
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 # Otherwise Delta would try again on top of whatever was committed meanwhile.
 ONE_ATTEMPT = {"spark.databricks.delta.maxCommitAttempts": "0"}
+# A first commit can't be taken back by a later one: it may be removed while its maker sleeps, who would then write the
+# checksum file of the next table's first commit.
+_NO_CHECKSUM = {"spark.databricks.delta.writeChecksumFile.enabled": "false"}
 _LOST = "DELTA_MAX_COMMIT_RETRIES_EXCEEDED"
 _CONFLICTS = (
     ConcurrentAppendException,
@@ -119,7 +123,7 @@ class Prepared:
         path, info = self.request.path, self.request.info
         # Somebody else's commit since `prepare` is reported by name; a commit from here on loses the race or wins it.
         version_to_follow(path, self.before, info)
-        with _transaction(self.session, info), conflicts(path):
+        with _transaction(self.session, info), one_attempt(self.session, path, self.before), conflicts(path):
             self._write()
         version, commit = find_commit(path, self.before, info.is_in)
         if commit is None:
@@ -166,6 +170,12 @@ def _transaction(session: SparkSession, commit: CommitInfo) -> AbstractContextMa
         **ONE_ATTEMPT,
     }
     return with_settings(session, settings)
+
+
+def one_attempt(session: SparkSession, path: str, before: int) -> AbstractContextManager[None]:
+    """Set how a commit on version `before` is made: on that version, or not at all."""
+    is_first = before == NO_VERSION and Folder.at(path).store.holders_may_sleep
+    return with_settings(session, {**ONE_ATTEMPT, **(_NO_CHECKSUM if is_first else {})})
 
 
 @contextmanager

@@ -308,6 +308,13 @@ class Transaction:
         """Commit everything together; returns the version. The table's history shows a manual update."""
         return self._commit(app_id, number, _module(self.jvm.delta, "DeltaOperations$ManualUpdate$"))
 
+    def commit_numbers(self, numbers: Mapping[str, int]) -> int:
+        """Commit the numbers of application ids, and no data; returns the version. The table's history shows an update."""
+        *others, last = numbers.items()
+        now = self.jvm.some(int(time.time() * 1000))
+        self._actions += [self.jvm.delta.actions.SetTransaction(app, number, now) for app, number in others]
+        return self.commit_update(*last)
+
     def commit_append(self, app_id: str, number: int, user_metadata: str) -> int:
         """Commit the added files; returns the version. The table's history shows an append."""
         jvm = self.jvm

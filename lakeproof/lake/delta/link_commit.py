@@ -34,7 +34,7 @@ from pyspark.sql import types as T
 from lakeproof.errors import InvariantError, NoRoomError
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import needs_mapping, quoted
-from lakeproof.lake.delta.apply import ONE_ATTEMPT, conflicts, version_to_follow
+from lakeproof.lake.delta.apply import conflicts, one_attempt, version_to_follow
 from lakeproof.lake.delta.commit import (
     NO_HINTS,
     USER_METADATA,
@@ -125,8 +125,8 @@ class PreparedLinks:
         """Commit the files, and the rows that come beside them."""
         request, info = self.request, self.request.info
         version_to_follow(request.path, self.before, info)
-        settings = {USER_METADATA: info.user_metadata, **ONE_ATTEMPT}
-        with with_settings(self.session, settings), conflicts(request.path):
+        metadata = with_settings(self.session, {USER_METADATA: info.user_metadata})
+        with metadata, one_attempt(self.session, request.path, self.before), conflicts(request.path):
             counts = self._commit()
         if counts is None:
             return Applied(self.before, 0, 0)

@@ -10,7 +10,7 @@ contain blanks. An unknown action counts as one that changes data.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,15 +89,25 @@ def is_within(path: str, file: str) -> bool:
     return file.startswith(f"{path.rstrip('/')}/")
 
 
-def log_files(table: Folder) -> dict[str, int]:
-    """Return the names of all files of a table's log, each with its bytes; empty if there is no log."""
-    files = ((file.key[len(LOG) + 1 :], file.bytes) for file in table.files(LOG))
+def log_files(table: Folder, since: int = NO_VERSION) -> dict[str, int]:
+    """Return the names of the files of a table's log, each with its bytes; empty if there is no log.
+
+    With `since`, without the files of earlier versions, so that a long log costs no more than a short one. Hadoop's own
+    files in a local folder come always.
+    """
+    # This sorts before every file of that version.
+    after = f"{LOG}/{since:0{_NAME_DIGITS}d}" if since > NO_VERSION else ""
+    files = ((file.key[len(LOG) + 1 :], file.bytes) for file in table.files(LOG, after))
     return {name: size for name, size in files if "/" not in name}
 
 
-def newest_version(path: str) -> int:
-    """Return the newest version of the table at `path`, NO_VERSION if there is no table."""
-    versions = (name.removesuffix(".json") for name in log_files(Folder.at(path)) if name.endswith(".json"))
+def newest_version(path: str, since: int = NO_VERSION) -> int:
+    """Return the newest version of the table at `path`, NO_VERSION if there is no table, or none from `since` on."""
+    return _newest(log_files(Folder.at(path), since))
+
+
+def _newest(names: Iterable[str]) -> int:
+    versions = (name.removesuffix(".json") for name in names if name.endswith(".json"))
     return max((int(v) for v in versions if v.isdecimal() and len(v) == _NAME_DIGITS), default=NO_VERSION)
 
 
@@ -172,13 +182,17 @@ def is_emptied(path: str, version: int) -> bool:
         return False
 
 
-def check_whole(path: str, seen: int) -> None:
-    """Raise LogGapError unless the log ends at version `seen`, which can be read, or at a later version that follows it."""
-    newest = newest_version(path)
+def check_whole(path: str, seen: int, files: Mapping[str, int] | None = None) -> None:
+    """Raise LogGapError unless the log ends at version `seen`, which can be read, or at a later version that follows it.
+
+    `files` are those of the log from that version on, if the caller has just listed them.
+    """
+    listed = log_files(Folder.at(path), seen) if files is None else files
+    newest = _newest(listed)
     fault = None
     if newest < seen:
-        fault = f"its log ends at version {newest}, before version {seen} that the newest cut names"
-    elif is_emptied(path, seen):
+        fault = f"its log ends at version {newest_version(path)}, before version {seen} that the newest cut names"
+    elif listed.get(commit_name(seen).removeprefix(f"{LOG}/")) == 0:
         fault = f"version {seen} of its log is empty"
     # A commit may have been made between the two reads.
     elif newest > seen and read_commit(path, seen + 1) is None:

@@ -1,34 +1,23 @@
-"""Removing from a Delta table's log the commits that no cut names, so that it ends at the newest cut's version.
+"""Removing from a Delta table's log everything above a version, and finding the newest version that is named.
 
-Dealing with other writers' commits belongs to `cycle.foreign_commits`; with data files that nothing names any more to
-`files`.
+Which commits go does not belong here but in `cleaned_log`; data files that nothing names any more belong to `files`.
 
-    V ── ours ── ours                 ours are removed: the next commit is V + 1 again
-    V ── empty or missing ── any      all are removed: nobody can read them
-    V ── theirs ── ours               ours are removed, theirs stay
-    V ── ours ── theirs               all stay: theirs contains our rows
-
-Neither Spark nor Delta syncs a commit, so a power cut may leave any part of the files above V, and the commits are made
-again. An interrupted removal leaves such a state, too. The caller holds the lease.
+Neither Spark nor Delta syncs a commit, so a power cut may leave any part of the files above the version. An interrupted
+removal leaves such a state, too. The caller holds the lease.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from pyspark.sql import SparkSession
+from collections.abc import Callable, Iterable
 
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.delta.jvm import forget
 from lakeproof.lake.delta.log import (
     LOG,
     NO_VERSION,
     DeltaCommit,
     LogGapError,
-    check_whole,
     commit_name,
     log_files,
     newest_version,
@@ -42,49 +31,17 @@ NUMBERED = re.compile(r"\.?([0-9]{20})\.(?:([0-9]{20})\.compacted\.)?.*")
 _LAST_CHECKPOINT = "_last_checkpoint"
 
 
-@dataclass(frozen=True, slots=True)
-class CleanedLog:
-    """A log without unnamed commits of ours: the version to commit on, and others' commits that change data.
-
-    `foreign` begins with the first commit that must not be built on; it includes our commits below others'.
-    """
-
-    base: int
-    foreign: tuple[DeltaCommit, ...] = ()
+def is_above(path: str, version: int, files: Iterable[str]) -> bool:
+    """True if the log has anything of a later version; `files` are its names from `version` on."""
+    return last_listed(files) > version or _points_above(Folder.at(path), version)
 
 
-def clean_log(
-    session: SparkSession | None, path: str, version: int, is_ours: Callable[[DeltaCommit], bool]
-) -> CleanedLog:
-    """Remove, durably, our commits and unreadable ones above `version`; return what others have left there.
-
-    Raises LogGapError if the log does not reach `version`. `session` is that of the JVM which may have cached the log.
-    """
-    if not _is_above(path, version):
-        check_whole(path, version)
-        return CleanedLog(version)
-    readable = _readable(path, version)
-    while readable and is_ours(readable[-1]):
-        readable.pop()
-    remove_above(path, readable[-1].version if readable else version)
-    if session is not None:
-        forget(session, path)
-    foreign = list(readable)
-    while foreign and not foreign[0].changes_data and not is_ours(foreign[0]):
-        foreign.pop(0)
-    base = foreign[0].version - 1 if foreign else version + len(readable)
-    check_whole(path, base)
-    return CleanedLog(base, tuple(foreign))
+def last_listed(files: Iterable[str]) -> int:
+    """Return the newest version that any of the names of a log's files has, NO_VERSION if there is none."""
+    return max(map(_last_version, files), default=NO_VERSION)
 
 
-def _is_above(path: str, version: int) -> bool:
-    """True if the log has anything of a later version."""
-    table = Folder.at(path)
-    numbers = [_last_version(name) for name in log_files(table)]
-    return max(numbers, default=NO_VERSION) > version or _points_above(table, version)
-
-
-def _readable(path: str, version: int) -> list[DeltaCommit]:
+def readable_above(path: str, version: int) -> list[DeltaCommit]:
     """Return the commits above `version`, up to the first that is missing or damaged."""
     commits: list[DeltaCommit] = []
     try:
@@ -98,6 +55,7 @@ def _readable(path: str, version: int) -> list[DeltaCommit]:
 def remove_above(path: str, version: int) -> None:
     """Remove everything above `version`: first what only points there, then commits from the newest down."""
     table = Folder.at(path)
+    # All of them: a file with the commits of several versions bears the first one's number.
     names = log_files(table)
     to_remove = [name for name in names if _last_version(name) > version]
     # A commit is read as long as it exists; everything that refers to it is removed before it.

@@ -62,7 +62,7 @@ _KNOWN_FEATURES = frozenset(
         "typeWidening-preview",
     }
 )
-_TOO_LARGE = f"its keys are more than {KEYS_BYTES_MAX >> 20} MiB"
+KEYS_TOO_LARGE = f"its keys are more than {KEYS_BYTES_MAX >> 20} MiB"
 _PATH, _ROW, _KEY = scratch("path"), scratch("at"), scratch("hit")
 _NO_HITS = pa.table({_PATH: pa.array([], pa.string()), _ROW: pa.array([], pa.int64()), FIRST: pa.array([], pa.int64())})
 Rows: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -121,8 +121,8 @@ def find_rows(session: SparkSession, request: CommitRequest, before: int, txn: T
     files = txn.files()
     deletes = change.deletes
     keys = _held_literals(change) if deletes is None else _literals(request, deletes)
-    if keys is None and deletes is not None and not _keys_fit(change.key, deletes):
-        raise Unsupported(_TOO_LARGE)
+    if keys is None and deletes is not None and not keys_fit(change.key, deletes):
+        raise Unsupported(KEYS_TOO_LARGE)
     candidates = [f for f in files if _may_hold(f, txn, request, keys)]
     txn.read_all(files)
     hits = _NO_HITS
@@ -226,11 +226,11 @@ def _frame_of(session: SparkSession, keys: HeldKeys) -> DataFrame:
     if keys.rows.num_rows > KEYS_MAX:
         raise Unsupported(f"more than {KEYS_MAX:,} keys")
     if keys.rows.nbytes > KEYS_BYTES_MAX:
-        raise Unsupported(_TOO_LARGE)
+        raise Unsupported(KEYS_TOO_LARGE)
     return keys.frame(session)
 
 
-def _keys_fit(key: Sequence[str], deletes: DataFrame) -> bool:
+def keys_fit(key: Sequence[str], deletes: DataFrame) -> bool:
     """True if the keys have few enough bytes for every task; costs a job if they are texts that the driver does not hold."""
     wide = [k for k in key if isinstance(deletes.schema[k].dataType, T.StringType | T.BinaryType)]
     if not wide or deletes._jdf.queryExecution().optimizedPlan().nodeName() == "LocalRelation":  # noqa: SLF001  no public name for the plan

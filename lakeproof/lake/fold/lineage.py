@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import OP, ORD, scratch
-from lakeproof.lake.rows.columns import col
+from lakeproof.lake.rows.columns import col, int_pairs
 from lakeproof.lake.rows.matching import same_key
 
 _ABOVE = scratch("above")
@@ -91,7 +92,7 @@ def root_runs(session: SparkSession, links: DataFrame, driver_max: int = DRIVER_
         roots: dict[int, int] = {}
         for child, parent in sorted((int(r[0]), int(r[1])) for r in few):
             roots[child] = roots.get(parent, parent)
-        return F.broadcast(session.createDataFrame(list(roots.items()), f"{_CHILD} bigint, {_ROOT} bigint"))
+        return F.broadcast(session.createDataFrame(int_pairs(_CHILD, _ROOT, roots)))
     return _doubled(links)
 
 
@@ -113,8 +114,16 @@ def _with_epoch(
     """Add the number of truncates before each row; `truncates` are in order."""
     if len(truncates) <= block:
         return events.withColumn(_EPOCH, _before(truncates))
-    blocks = [(i // block + 1, i, truncates[i : i + block]) for i in range(0, len(truncates), block)]
-    table = session.createDataFrame(blocks, f"{_BLOCK} int, {_FIRST} int, {_IN} array<bigint>")
+    firsts = range(0, len(truncates), block)
+    table = session.createDataFrame(
+        pa.table(
+            {
+                _BLOCK: pa.array([i // block + 1 for i in firsts], pa.int32()),
+                _FIRST: pa.array(firsts, pa.int32()),
+                _IN: pa.array([truncates[i : i + block] for i in firsts], pa.list_(pa.int64())),
+            }
+        )
+    )
     # The block of the newest truncate before the row; 0 before the first.
     events = events.withColumn(_IN_BLOCK, _before(truncates[::block]))
     events = events.join(F.broadcast(table), F.col(_IN_BLOCK) == F.col(_BLOCK), "left")

@@ -32,6 +32,7 @@ from lakeproof.lake.rows.memory import keep
 from lakeproof.lake.rows.preconditions import FIRST, first_changes
 from lakeproof.lake.rows.refusal import refuse_table
 from lakeproof.schema import SchemaVersion
+from lakeproof.values.exact_kinds import FIXED_SIZE_KINDS
 
 NOT_UNIQUE = "the configured key is not unique"
 # The ordinal of the row to insert under a key, among the keys whose rows differ.
@@ -145,7 +146,9 @@ def _by_digest(schema: SchemaVersion, events: DataFrame, counts: ChangeCounts, b
         F.max(F.when(F.col(NET) > 0, F.col(_NEWEST))).alias(IMAGE),
         F.min(F.when(F.col(NET) < 0, F.col(_SINCE))).alias(FIRST),
     )
-    by_key = _with_existing(by_key, key, base, broadcast=counts.rows <= FEW_KEYS_MAX)
+    # No index limits the size of a key that a person configured: texts are shuffled.
+    fixed = {c.name for c in schema.columns if c.kind in FIXED_SIZE_KINDS}
+    by_key = _with_existing(by_key, key, base, broadcast=counts.rows <= FEW_KEYS_MAX and fixed.issuperset(key))
     left = F.col(_EXISTING) + F.col(_INSERTED) - F.col(_DELETED)
     twice = refuse_table(NOT_UNIQUE, "bigint")
     is_refused = (F.col(_INSERTED) > 1) | (F.col(_DELETED) > 1) | ((F.col(_INSERTED) == 1) & (left > 1))
@@ -167,5 +170,5 @@ def _truncates(changes: Changes) -> list[int]:
     """Return the ordinals of the range's truncates, in order: a few per cycle at most, so they are brought to the driver."""
     if changes.counts.truncates == 0:
         return []
-    rows = changes.frame.where(F.col(OP) == "truncate").select(ORD).collect()
-    return sorted(int(r[0]) for r in rows)
+    rows = changes.frame.where(F.col(OP) == "truncate").select(ORD).toArrow()
+    return sorted(rows.column(ORD).to_pylist())

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakeproof.hidden_columns import DUP, FROM, KEY, ORD, TEXT
-from lakeproof.lake.columns import current_columns, keeps_key, lake_types, landing_schema, placed, quoted
+from lakeproof.lake.columns import current_columns, keeps_key, lake_types, landing_schema, placed
 from lakeproof.lake.rows.change import NetChange
-from lakeproof.lake.rows.columns import key_value, named, pick
+from lakeproof.lake.rows.columns import key_value, named, no_rows, pick
 from lakeproof.lake.rows.matching import join_on_key
 from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.state import SnapshotTable
@@ -41,7 +41,7 @@ def as_current(schema: SchemaVersion, rows: DataFrame) -> DataFrame:
 def empty_rows(session: SparkSession, schema: SchemaVersion) -> DataFrame:
     """Return a frame of no rows, with current's columns and `_lp_ord`."""
     types = lake_types(schema, placed(schema))
-    return session.createDataFrame([], ", ".join(f"{quoted(name)} {kind}" for name, kind in types.items()))
+    return no_rows(session, types)
 
 
 def with_net_change(schema: SchemaVersion, rows: DataFrame, net: NetChange) -> DataFrame:

@@ -30,7 +30,7 @@ from lakeproof.lake.fold.replay import behind
 from lakeproof.lake.read.open import one_source, table_name
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import cut_numbers, read_cut
-from lakeproof.lake.rows.columns import col, pick, row_key
+from lakeproof.lake.rows.columns import col, no_rows, pick, row_key
 from lakeproof.lake.rows.matching import NET, ROW, join_on_key, multiset_difference, same_key
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
@@ -220,4 +220,4 @@ def _nothing(spark: SparkSession, schema: SchemaVersion, *, exact_texts: bool) -
         [f"{TEXT}: string"] if exact_texts else []
     )
     row = f"struct<{', '.join(types)}>"
-    return spark.createDataFrame([], f"cut bigint, position string, kind string, before {row}, after {row}")
+    return no_rows(spark, {"cut": "bigint", "position": "string", "kind": "string", "before": row, "after": row})

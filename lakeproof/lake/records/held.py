@@ -186,7 +186,7 @@ _REASONS: Mapping[HeldCause, str] = {
     HeldCause.LOG_DAMAGED: "its {layer} table: {problem}",
     HeldCause.TABLE_NOT_NAMED: "in {path} there is a table that no cut names",
     HeldCause.HISTORY_UNREADABLE: "its history can't be read: {file}",
-    HeldCause.ROW_TOO_LARGE: "it has a row of up to {row_mib} MiB, more than goes through a driver of {driver_mib} MiB",
+    HeldCause.ROW_TOO_LARGE: "it has a row of up to {row_mib} MiB, more than goes through a heap of {driver_mib} MiB",
     HeldCause.DATA_REFUSED: "{problem}",
     HeldCause.KEY_NOT_UNIQUE: "the configured key is not unique",
     HeldCause.NEW_KEY_NOT_UNIQUE: (
@@ -212,7 +212,9 @@ _REMEDIES: Mapping[WayOut, str] = {
     WayOut.READ_AS_TEXT_THEN_SNAPSHOT: (
         "name the column under as_text of the table in the configuration, then {snapshot}"
     ),
-    WayOut.MORE_MEMORY_THEN_SNAPSHOT: "set spark.driver_memory to {driver_gib_needed}g or more, then {snapshot}",
+    WayOut.MORE_MEMORY_THEN_SNAPSHOT: (
+        "set spark.driver_memory, and on a cluster spark.executor.memory, to {driver_gib_needed}g or more, then {snapshot}"
+    ),
     WayOut.MOVE_TABLE_THEN_SNAPSHOT: "move it away and {snapshot}",
     WayOut.OTHER_KEY_THEN_SNAPSHOT: "configure a key that is unique, or none, and bootstrap again",
     WayOut.OTHER_NAMES_THEN_SNAPSHOT: (

@@ -64,7 +64,7 @@ class Lease:
 
     def check(self) -> None:
         """Raise TransientError if someone else has taken a newer epoch since."""
-        newest = newest_epoch(self.lake)
+        newest = newest_epoch(self.lake, self.epoch - 1)
         if newest != self.epoch:
             raise TransientError(
                 f"{self.lake.source}: lease",
@@ -73,9 +73,12 @@ class Lease:
             )
 
 
-def newest_epoch(lake: SourceLake) -> int:
-    """Return the epoch of the newest lease ever taken, 0 if there was none; raises LakeError for a foreign file."""
-    keys = lake.store.list(lake.paths.leases)
+def newest_epoch(lake: SourceLake, above: int = 0) -> int:
+    """Return the epoch of the newest lease ever taken, 0 if there was none; raises LakeError for a foreign file.
+
+    Those up to `above` are not looked at: there is one for each compaction since the last maintenance.
+    """
+    keys = lake.store.list(lake.paths.leases, lake.paths.lease(above) if above else "")
     if not keys:
         return 0
     name = keys[-1].rpartition("/")[2].removesuffix(".json")

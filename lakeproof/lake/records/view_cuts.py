@@ -27,7 +27,9 @@ class ViewCut(Document):
     """One refresh of one view: `sources` maps each source it read to the number of the cut it was read at.
 
     `inserted` and `retracted` are rows; if both are 0, `delta_version` is the previous version, or has the same rows in
-    other files. Cuts with the same `refresh` were computed at the same cuts of the sources.
+    other files. Cuts with the same `refresh` were computed at the same cuts of the sources. `strategy` is how it was
+    computed (`lakeproof.views.strategies`, or `full`, for the `reason` given), from `changed_rows` of its tables (None: from
+    all); `whole_at` is when it was computed as a whole last.
     """
 
     FORMAT = "lakeproof.viewcut/1"
@@ -41,6 +43,10 @@ class ViewCut(Document):
     retracted: Count
     created_at: str
     refresh: Count
+    strategy: str
+    reason: str | None
+    changed_rows: Count | None
+    whole_at: str
 
 
 def view_path(store: Store, view: str) -> str:

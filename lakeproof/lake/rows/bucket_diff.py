@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -70,7 +71,7 @@ def bucket_diff(schema: SchemaVersion, desired: DataFrame, persisted: DataFrame)
 def _within(schema: SchemaVersion, rows: DataFrame, buckets: list[int]) -> DataFrame:
     if not buckets:
         return rows.limit(0)
-    chosen = rows.sparkSession.createDataFrame([(bucket,) for bucket in buckets], f"{_BUCKET} bigint")
+    chosen = rows.sparkSession.createDataFrame(pa.table({_BUCKET: pa.array(buckets, pa.int64())}))
     rows = rows.join(F.broadcast(chosen), _bucket(schema) == F.col(_BUCKET), "left_semi")
     return keep(rows)
 

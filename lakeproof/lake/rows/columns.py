@@ -9,10 +9,11 @@ is `#<attribute number>#<name>`. Names with characters that Parquet refuses need
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakeproof.lake.columns import quoted
@@ -25,6 +26,19 @@ from lakeproof.values.exact_kinds import needs_key_text
 def col(name: str) -> SparkColumn:
     """Return a column by its exact name, which may have any characters."""
     return F.col(quoted(name))
+
+
+def int_pairs(name: str, value: str, pairs: Mapping[int, int]) -> pa.Table:
+    """Return pairs of whole numbers as Arrow, for `createDataFrame`.
+
+    Of a list of Python's Spark makes tasks of Python's, which executors of a cluster need not have.
+    """
+    return pa.table({name: pa.array(list(pairs), pa.int64()), value: pa.array(list(pairs.values()), pa.int64())})
+
+
+def no_rows(session: SparkSession, types: Mapping[str, str]) -> DataFrame:
+    """Return a frame of no rows: name → Spark's type."""
+    return session.range(1).limit(0).select(*(F.lit(None).cast(kind).alias(name) for name, kind in types.items()))
 
 
 def key_value(schema: SchemaVersion) -> SparkColumn:

@@ -17,11 +17,13 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from lakeproof.hidden_columns import ORD, scratch
-from lakeproof.lake.rows.columns import col
+from lakeproof.lake.rows.columns import col, int_pairs
 from lakeproof.lake.rows.matching import NET, multiset_difference
 from lakeproof.lake.rows.memory import keep
+from lakeproof.lake.spark.cluster import is_local
 
-_SIDE = scratch("side")
+# The column of counts that has a digest.
+SIDE = scratch("side")
 _RANK = scratch("rank")
 _PARTITION, _INDEX, _START = scratch("partition"), scratch("index"), scratch("start")
 # The bits that `monotonically_increasing_id` gives to a row's number within its partition.
@@ -60,20 +62,20 @@ def correct(
 
     Among equal persisted rows the first by `retract_first` are retracted. Both frames are evaluated twice.
     """
-    net = multiset_difference(desired, persisted, digest).withColumnRenamed(digest, _SIDE)
+    net = multiset_difference(desired, persisted, digest).withColumnRenamed(digest, SIDE)
     net = net.persist(StorageLevel.MEMORY_AND_DISK)
     missing = net.where(F.col(NET) > 0)
     surplus = net.where(F.col(NET) < 0).withColumn(NET, -F.col(NET))
     order = F.lit(0) if retract_first is None else retract_first
-    return Correction(_first(persisted, surplus, digest, order), _first(desired, missing, digest, F.lit(0)), net)
+    return Correction(first_of(persisted, surplus, digest, order), first_of(desired, missing, digest, F.lit(0)), net)
 
 
 def left_over(persisted: DataFrame, correction: Correction, digest: str) -> DataFrame:
     """Return the persisted rows that are not retracted, of some or all digests; among equal rows any."""
     retracted = correction.net.where(F.col(NET) < 0).withColumn(NET, -F.col(NET))
     ranked = persisted.withColumn(_RANK, F.row_number().over(Window.partitionBy(col(digest)).orderBy(F.lit(0))))
-    joined = ranked.join(retracted, col(digest) == F.col(_SIDE), "left")
-    return joined.where(F.col(_RANK) > F.coalesce(F.col(NET), F.lit(0))).drop(_SIDE, NET, _RANK)
+    joined = ranked.join(retracted, col(digest) == F.col(SIDE), "left")
+    return joined.where(F.col(_RANK) > F.coalesce(F.col(NET), F.lit(0))).drop(SIDE, NET, _RANK)
 
 
 def numbered(session: SparkSession, rows: DataFrame, first: int) -> Numbered:
@@ -81,22 +83,34 @@ def numbered(session: SparkSession, rows: DataFrame, first: int) -> Numbered:
 
     Persists them, since they must not change between two evaluations. Cost: one job that counts each partition.
     """
+    if not is_local(session.sparkContext.master):
+        rows = _in_one_order(rows)
     rows = keep(rows.withColumn(_INDEX, F.monotonically_increasing_id()))
     partition = F.shiftright(F.col(_INDEX), _INDEX_BITS)
     counts = rows.groupBy(partition.alias(_PARTITION)).count().collect()
-    starts, total = [], 0
+    starts, total = dict[int, int](), 0
     for number, count in sorted((int(r[0]), int(r[1])) for r in counts):
-        starts.append((number, first + total))
+        starts[number] = first + total
         total += count
-    table = session.createDataFrame(starts, f"{_PARTITION} bigint, {_START} bigint")
+    table = session.createDataFrame(int_pairs(_PARTITION, _START, starts))
     in_partition = F.col(_INDEX).bitwiseAND(F.lit((1 << _INDEX_BITS) - 1))
     joined = rows.join(F.broadcast(table), partition == F.col(_PARTITION))
     numbers = joined.withColumn(ORD, F.col(_START) + in_partition).drop(_INDEX, _PARTITION, _START)
     return Numbered(numbers, total, rows)
 
 
-def _first(rows: DataFrame, counts: DataFrame, digest: str, order: SparkColumn) -> DataFrame:
-    """Return as many rows of each digest as `counts` says, the first by `order`."""
-    matched = rows.join(counts, col(digest) == F.col(_SIDE), "inner")
-    ranked = matched.withColumn(_RANK, F.row_number().over(Window.partitionBy(_SIDE).orderBy(order)))
-    return ranked.where(F.col(_RANK) <= F.col(NET)).drop(_SIDE, NET, _RANK)
+def _in_one_order(rows: DataFrame) -> DataFrame:
+    """Return the rows of each partition in an order that follows from the rows alone.
+
+    What an executor kept goes with it and is computed again, and a shuffle gives its rows in another order each time. Rows
+    whose hashes are equal are the same, but for a chance of 2**-64 for each pair.
+    """
+    parts = [part for name in rows.columns for part in (col(name).isNull(), col(name))]
+    return rows.sortWithinPartitions(F.xxhash64(*parts))
+
+
+def first_of(rows: DataFrame, counts: DataFrame, digest: str, order: SparkColumn) -> DataFrame:
+    """Return as many rows of each digest as `counts` says (its columns are SIDE and NET), the first by `order`."""
+    matched = rows.join(counts, col(digest) == F.col(SIDE), "inner")
+    ranked = matched.withColumn(_RANK, F.row_number().over(Window.partitionBy(SIDE).orderBy(order)))
+    return ranked.where(F.col(_RANK) <= F.col(NET)).drop(SIDE, NET, _RANK)

@@ -19,23 +19,25 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
+from lakeproof.lake.spark.cluster import is_local
 from lakeproof.landing.reader import Slice
 from lakeproof.names import TableName
 from lakeproof.snapshot.state import SnapshotTable
 
-# The most memory that rows processed together may take, in each task and in each buffer; less, if this share of the driver's
-# memory is less.
+# The most memory that rows processed together may take, in each task and in each buffer; less, if this share of a heap is
+# less.
 TOGETHER_BYTES = 16 << 20
 _TOGETHER_SHARE = 128
 # From here on Spark's own numbers are kept: it is what its reader takes.
 ROWS_TOGETHER_MAX = 4_096
-# The driver's memory in rows of the largest size that it can still write: a value is copied by the reader, the sort, the
+# A heap in rows of the largest size that it can still write: a value is copied by the reader, the sort, the
 # writer and its compression, each of which doubles what it grows by.
 COPIES = 12
 _WRITER_ROWS = 100
 # Rows that are kept to be read again stay on disk alone if fewer than this number are processed together.
 _KEPT_ROWS_MIN = 512
 _ON_DISK = "lakeproof.keptOnDisk"
+_EXECUTOR_MEMORY, _EXECUTOR_DEFAULT = "spark.executor.memory", "1g"
 
 
 def largest_row(before: CutTable | None, entering: SnapshotTable | None, files: Iterable[Slice]) -> int:
@@ -49,7 +51,7 @@ def fit(session: SparkSession, row_bytes: int) -> None:
     """Make the caller's own `session` (`newSession()`) read and write rows of this size."""
     if not settings(row_bytes):
         return
-    for name, value in settings(row_bytes, min(TOGETHER_BYTES, driver_bytes(session) // _TOGETHER_SHARE)).items():
+    for name, value in settings(row_bytes, min(TOGETHER_BYTES, heap_bytes(session) // _TOGETHER_SHARE)).items():
         session.conf.set(name, value)
 
 
@@ -80,8 +82,8 @@ def keep(rows: DataFrame) -> DataFrame:
 
 
 def refuse_too_large(session: SparkSession, table: TableName, row_bytes: int) -> None:
-    """Raise TableHeldError if a row would not fit through the driver's memory, before it kills the driver."""
-    heap = driver_bytes(session)
+    """Raise TableHeldError if a row would not fit through a heap, before it kills the process."""
+    heap = heap_bytes(session)
     if row_bytes * COPIES > heap:
         needed = -(-row_bytes * COPIES >> 30)
         detail = {
@@ -92,7 +94,11 @@ def refuse_too_large(session: SparkSession, table: TableName, row_bytes: int) ->
         raise TableHeldError(str(table), HeldCause.ROW_TOO_LARGE, WayOut.MORE_MEMORY_THEN_SNAPSHOT, detail)
 
 
-def driver_bytes(session: SparkSession) -> int:
-    """Return the size of the driver's heap."""
+def heap_bytes(session: SparkSession) -> int:
+    """Return the size of the heap that rows pass through: the driver's, or an executor's if that is smaller."""
     jvm = cast("Any", session._jvm)  # noqa: SLF001  no public name for it
-    return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+    driver = int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+    if is_local(session.sparkContext.master):
+        return driver
+    executor = session.sparkContext.getConf().get(_EXECUTOR_MEMORY, _EXECUTOR_DEFAULT)
+    return min(driver, int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(executor)))

@@ -6,4 +6,5 @@ Computing with the session belongs to the rooms above; the names inside Delta to
     jars.py      Delta's jars                     java.py           the Java that Spark starts
     s3_jars.py   the jars for S3                  s3_settings.py    settings for a lake on S3
     log_store.py conditional commits on S3        failures.py       errors, for people
+    cluster.py   settings that follow the master  executors.py      whether executors reach the lake
 """

@@ -21,6 +21,8 @@ _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _NOISE = ("WARNING: ", "Using Spark's default log4j profile", "Setting default log level", "To adjust logging level")
 _LINES_KEPT = 20
 _STDERR = 2
+# The setting and the variable that name the folder for shuffles and kept rows.
+SCRATCH, SCRATCH_VARIABLE = "spark.local.dir", "SPARK_LOCAL_DIRS"
 
 
 def log_option() -> str:
@@ -36,9 +38,9 @@ def scratch_settings(conf: Mapping[str, str]) -> dict[str, str]:
 
     Nothing if the configuration or the environment names one. The folder goes with this process.
     """
-    if "spark.local.dir" in conf or "SPARK_LOCAL_DIRS" in os.environ:
+    if SCRATCH in conf or SCRATCH_VARIABLE in os.environ:
         return {}
-    return {"spark.local.dir": _scratch_folder()}
+    return {SCRATCH: _scratch_folder()}
 
 
 @cache

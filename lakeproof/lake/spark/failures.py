@@ -29,7 +29,15 @@ _CLASS = re.compile(r"\b(?:[a-z][\w$]*\.)+([A-Z][\w$]*(?:Exception|Error))\b")
 _PARQUET = r"[^\s,;'\"]+?\.(?:parquet|bin)"
 _FILE = re.compile(rf"file:(/{_PARQUET})|((?:s3a?|gs|abfss)://{_PARQUET})")
 _FULL = ("No space left on device", "Disk quota exceeded")
+# What executors kept went with them, more often than Spark repeats a stage for it. A task that fails again and again because
+# its executor ends is not among these: it may be the table's rows.
+_EXECUTORS_LOST = ("CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND", "Checkpoint block", "maximum allowable number of times")
 _UNREADABLE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "is not a Parquet file", "DELTA_FILE_NOT_FOUND")
+_CONCERNS_ALL = (*_FULL, *_EXECUTORS_LOST)
+_EXECUTOR_ENDS = "ExecutorLostFailure"
+# Of Amazon's SDK: its own words, and what S3A puts behind them.
+_S3_STATUS = re.compile(r"Service: S3, Status Code: (\d{3})")
+_S3_CODE = re.compile(r"Service: S3, Status Code: \d{3}[^)]*\)(?: \([^)]*\))*:([A-Z]\w{3,60})")
 _MORE_MEMORY = "give it more memory (`spark.driver_memory`)"
 
 
@@ -45,6 +53,8 @@ def reason_of(error: BaseException) -> str:
     text = _text(error)
     if "OutOfMemoryError" in text:
         return f"Spark was out of memory; {_MORE_MEMORY}"
+    if _EXECUTOR_ENDS in text:
+        return "Spark's executors ended while they wrote it, most often for want of memory (`spark.executor.memory`)"
     file, conditions = unreadable_file(error), _CONDITION.findall(text)
     causes = [c for c in conditions if c.startswith(_UNREADABLE)] or conditions or _CLASS.findall(text)[-1:]
     cause = causes[0] if causes else type(error).__name__
@@ -63,12 +73,33 @@ def unreadable_file(error: BaseException) -> str | None:
 
 
 def concerns_all(error: BaseException) -> bool:
-    """True if the error does not concern the table alone that was written: the lease, a lost race, a full disk."""
+    """True if the error does not concern the table alone that was written: a lost race, a full disk, lost executors."""
     if isinstance(error, TransientError | NoRoomError):
         return True
     if isinstance(error, OSError):
         return is_full(error)
-    return isinstance(error, PySparkException | Py4JError) and any(mark in _text(error) for mark in _FULL)
+    if store_refusal("", error) is not None:
+        return True
+    return isinstance(error, PySparkException | Py4JError) and any(mark in _text(error) for mark in _CONCERNS_ALL)
+
+
+def store_refusal(thing: str, error: BaseException) -> LakeproofError | None:
+    """Return an error of ours about S3's answer to Spark, None if the error has none: it concerns no table alone.
+
+    A missing file (404) is damage, and a condition that was not met (412) a lost race.
+    """
+    if not isinstance(error, PySparkException | Py4JJavaError):
+        return None
+    text = _text(error)
+    status = _S3_STATUS.search(text)
+    if status is None:
+        return None
+    # Imported here: a lake in a folder needs no client of object stores.
+    from lakeproof.storage.object_errors import answered, busy
+
+    word = _S3_CODE.search(text)
+    action, number, code = "a request of Spark's", int(status[1]), "" if word is None else word[1]
+    return answered(thing, action, number, code) or busy(thing, action, number, code)
 
 
 def jvm_is_gone(session: SparkSession | None, error: BaseException) -> bool:
@@ -104,6 +135,11 @@ def as_error(thing: str, error: BaseException) -> LakeproofError:
     """Return the same as an error of ours."""
     if isinstance(error, PySparkException | Py4JError) and any(mark in _text(error) for mark in _FULL):
         return NoRoomError(thing, "writing it failed: no space left on device", "make room, then run it again")
+    if isinstance(error, PySparkException | Py4JError) and any(mark in _text(error) for mark in _EXECUTORS_LOST):
+        return TransientError(thing, "executors were lost, with what they kept", "run it again")
+    refusal = store_refusal(thing, error)
+    if refusal is not None:
+        return refusal
     if isinstance(error, Py4JNetworkError | OSError | EOFError):
         return DriverLostError(
             thing, "the JVM ended while it was at work, most often for want of memory", f"run it again; {_MORE_MEMORY}"

@@ -1,4 +1,4 @@
-"""The jar with the log store that makes Delta's commits on S3 conditional: compiled here, from `ConditionalLogStore.java`.
+"""The jar with which Delta's commits and checksum files on S3 become conditional creates: compiled here, from Java sources.
 
 Jars that are fetched do not belong here (`jars.py`, `s3_jars.py`), nor the settings that name it (`s3_settings.py`).
 
@@ -21,8 +21,21 @@ from lakeproof.lake.spark.jars import DELTA, REMEDY, folder, jar_file, jars, put
 from lakeproof.lake.spark.java import java_program
 from lakeproof.lake.spark.s3_jars import S3
 
-_SOURCE = Path(__file__).with_name("ConditionalLogStore.java")
-_ENTRY = "lakeproof/ConditionalLogStore.class"
+_SOURCES = tuple(
+    Path(__file__).with_name(f"{name}.java") for name in ("ConditionalPut", "ConditionalLogStore", "ChecksumFiles")
+)
+_PACKAGE = "lakeproof"
+# PySpark's jars that these sources call, or that the types they call speak of.
+_CALLED = (
+    "hadoop-client-api-*.jar",
+    "hadoop-client-runtime-*.jar",
+    "log4j-api-*.jar",
+    "scala-library-*.jar",
+    "slf4j-api-*.jar",
+    "spark-common-utils-java_*.jar",
+    "spark-common-utils_*.jar",
+    "spark-sql_*.jar",
+)
 _COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"
 _STORAGE = next(name for name in DELTA.checksums if ":delta-storage:" in name)
 _DIGITS = 16
@@ -57,33 +70,38 @@ def log_store_jar(place: Path) -> Path:
 
 
 def _versions() -> bytes:
-    """Return what the compiled class follows from: its source, and the versions of what it calls."""
-    return b"\n".join([_SOURCE.read_bytes(), _STORAGE.encode(), pyspark.__version__.encode()])
+    """Return what the compiled classes follow from: their sources, and the versions of what they call."""
+    return b"\n".join([*(s.read_bytes() for s in _SOURCES), _STORAGE.encode(), pyspark.__version__.encode()])
 
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:_DIGITS]
 
 
-def _compile(place: Path, folder: Path) -> bytes:
+def _compile(place: Path, folder: Path) -> dict[str, bytes]:
+    """Return the compiled classes by their names in the jar."""
     spark = Path(pyspark.__file__).parent / "jars"
     compiler = [_only(spark, "janino-*.jar"), _only(spark, "commons-compiler-*.jar")]
-    called = [_only(spark, "hadoop-client-api-*.jar"), jar_file(place, _STORAGE)]
+    called = [*(_only(spark, pattern) for pattern in _CALLED), jar_file(place, _STORAGE)]
     command = [java_program(), "-cp", _class_path(compiler), _COMPILER, "-d", str(folder), "-classpath"]
     try:
         done = subprocess.run(
-            [*command, _class_path(called), str(_SOURCE)],
+            [*command, _class_path(called), *map(str, _SOURCES)],
             capture_output=True,
             text=True,
             timeout=_COMPILE_S_MAX,
             check=False,
         )
-        return (folder / _ENTRY).read_bytes()
-    except FileNotFoundError:
-        lines = (done.stderr + done.stdout).strip().splitlines()
-        raise InvariantError(str(_SOURCE), f"it was not compiled ({lines[:1]})", "report this") from None
     except subprocess.TimeoutExpired:
-        raise LakeError(str(_SOURCE), f"it was not compiled within {_COMPILE_S_MAX} s", "run it again") from None
+        raise LakeError(
+            str(_SOURCES[0].parent), f"it was not compiled within {_COMPILE_S_MAX} s", "run it again"
+        ) from None
+    classes = {f"{_PACKAGE}/{file.name}": file.read_bytes() for file in (folder / _PACKAGE).glob("*.class")}
+    for source in _SOURCES:
+        if f"{_PACKAGE}/{source.stem}.class" not in classes:
+            lines = (done.stderr + done.stdout).strip().splitlines()
+            raise InvariantError(str(source), f"it was not compiled ({lines[:1]})", "report this")
+    return classes
 
 
 def _only(folder: Path, pattern: str) -> Path:
@@ -98,7 +116,8 @@ def _class_path(jars: list[Path]) -> str:
     return ":".join(map(str, jars))
 
 
-def _pack(compiled: bytes, jar: Path) -> None:
-    """Put the class into a jar without a time, so that the same class gives the same jar."""
+def _pack(compiled: dict[str, bytes], jar: Path) -> None:
+    """Put the classes into a jar without a time, so that the same classes give the same jar."""
     with zipfile.ZipFile(jar, "w") as packed:
-        packed.writestr(zipfile.ZipInfo(_ENTRY), compiled)
+        for name, content in sorted(compiled.items()):
+            packed.writestr(zipfile.ZipInfo(name), content)

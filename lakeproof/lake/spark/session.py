@@ -1,6 +1,6 @@
-"""The Spark session, with the settings that Delta on a small machine needs, and the error of a lost driver.
+"""The Spark session, with the settings that Delta needs anywhere, and the error of a lost driver.
 
-Computing in the session belongs to the rooms above.
+Settings that follow from the master belong to `cluster.py`, computing in the session to the rooms above.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.load import load
 from lakeproof.config.location import ObjectPlace, StorageConfig
-from lakeproof.config.model import Config, SparkConfig
+from lakeproof.config.model import Config
 from lakeproof.config.secret import secret_variables
+from lakeproof.config.spark import SparkConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeproofError, TransientError
-from lakeproof.lake.spark.driver_start import filtered_stderr, log_option, scratch_settings, without
+from lakeproof.lake.spark.cluster import placed_settings, refuse_connect, scratch_given, secret_given
+from lakeproof.lake.spark.driver_start import filtered_stderr, log_option, without
 from lakeproof.lake.spark.jars import jars
 from lakeproof.lake.spark.java import check_java
 from lakeproof.lake.spark.log_store import jars_with_s3
@@ -40,8 +42,6 @@ _SETTINGS = {
     "spark.ui.retainedJobs": "1",
     "spark.ui.retainedStages": "1",
     "spark.ui.retainedTasks": "10",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     # A date or timestamp means the same everywhere; another zone also makes Delta rebuild its state at every commit.
     "spark.sql.session.timeZone": "UTC",
     # INT96 otherwise: no statistics, and a type that other readers dislike.
@@ -52,7 +52,6 @@ _SETTINGS = {
     # Delta keeps the state of each log for an hour, 1 to 8 MB of the driver's memory each, and of 10,000 of them otherwise:
     # two for each table.
     "spark.databricks.delta.delta.log.cacheSize": "100",
-    "spark.sql.shuffle.partitions": "4",
     # A table's size is estimated from its compressed files otherwise: 10 M well compressed rows were taken for 10 MB, and a
     # MERGE sent its whole target to every task (out of memory with a heap of 2 GB).
     "spark.sql.sources.fileCompressionFactor": "10",
@@ -84,7 +83,7 @@ def session(config: Config | str | Path | None = None, app_name: str = "lakeproo
     and as `build_session`.
     """
     loaded = config if isinstance(config, Config) else load(None if config is None else Path(config))
-    secrets = secret_variables(source.dsn for source in loaded.sources.values())
+    secrets = secret_variables(source.dsn for source in loaded.sources.values()) | loaded.spark.secret_variables
     _check_connector(loaded)
     return build_session(loaded.spark, app_name, secrets=secrets, s3=loaded.storage if is_on_s3(loaded.lake) else None)
 
@@ -107,9 +106,10 @@ def build_session(
     """Return a session (or the one this process has) with Delta's jars; `spark.conf` wins over every setting here.
 
     The variables `secrets` are not in the driver's environment. `s3`: the way to S3 if a lake is there. The first call on a
-    machine fetches the jars (12 MB, and 12 MB more for S3). Raises DefiniteError if there is no Java that fits, or the
-    driver does not start.
+    machine fetches the jars (12 MB, and 12 MB more for S3). Raises ConfigError if the session would be one of Spark
+    Connect, DefiniteError if there is no Java that fits, or the driver does not start.
     """
+    refuse_connect(spark)
     if SparkSession.getActiveSession() is None:
         check_java()
     # Spark's Python workers take `python3` from PATH otherwise: another interpreter, without our packages.
@@ -117,7 +117,7 @@ def build_session(
     builder = SparkSession.Builder().master(spark.master).appName(app_name)
     for key, value in _all_settings(spark, s3).items():
         builder = builder.config(key, value)
-    with without(secrets), filtered_stderr() as lines:
+    with secret_given(spark), scratch_given(spark), without(secrets), filtered_stderr() as lines:
         try:
             session: SparkSession = builder.getOrCreate()
         except PySparkRuntimeError as error:
@@ -132,15 +132,13 @@ def build_session(
 
 def _all_settings(spark: SparkConfig, s3: StorageConfig | None) -> dict[str, str]:
     store = {} if s3 is None else s3_settings(s3)
-    settings = {**_SETTINGS, **store, "spark.driver.memory": spark.driver_memory, **spark.conf}
+    memory = {"spark.driver.memory": spark.driver_memory}
+    settings = {**_SETTINGS, **placed_settings(spark), **store, **memory, **spark.conf}
     ours = jars() if s3 is None else jars_with_s3()
     settings["spark.jars"] = ",".join([*map(str, ours), *filter(None, [spark.conf.get("spark.jars")])])
     options = f"{log_option()} {spark.conf.get('spark.driver.extraJavaOptions', '')}".strip()
     if options:
         settings["spark.driver.extraJavaOptions"] = options
-    if spark.master.startswith("local"):
-        # Anybody on this machine could otherwise ask the driver for blocks, and send it objects to deserialize.
-        settings = {"spark.authenticate": "true", **scratch_settings(spark.conf), **settings}
     return settings
 
 

@@ -1,0 +1,135 @@
+"""How many requests the pipeline sends to S3, Spark's own too: for a segment, a first entry, a cycle, and for nothing to do.
+
+A budget is a tenth above what was counted. Whoever needs more changes it here and in docs/scaling.md, which has what they
+cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from psycopg.sql import SQL, Identifier
+from pyspark.sql import SparkSession
+
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.drain import drain
+from lakeproof.config.model import Config
+from lakeproof.drain.until import Until
+from lakeproof.events import Stop, silent
+from lakeproof.lake.records.store import newest_cut
+from lakeproof.lake.spark.s3_settings import s3_settings
+from lakeproof.names import TableName
+from lakeproof.storage.source_lake import SourceLake
+from tests.compare import lake_rows, source_rows, table_columns
+from tests.fix_object_store import S3Server, storage
+from tests.fix_postgres import Database
+from tests.object_proxy import Proxied, object_proxy
+from tests.request_budget import within
+
+pytestmark = pytest.mark.postgres
+TABLES = 20
+
+
+@pytest.fixture
+def proxied(s3_server: S3Server) -> Iterator[Proxied]:
+    """A proxy before the server."""
+    with object_proxy(s3_server.port) as state:
+        yield state
+
+
+def configured(database: Database, bucket: str, proxied: Proxied, place: Path, tables: int) -> Config:
+    """So many tables of 2,000 rows, and a lake behind the proxy."""
+    for name in map(Identifier, names(tables)):
+        database.execute(
+            SQL("CREATE TABLE {} (id int PRIMARY KEY, price numeric(10, 2), note text)").format(name),
+            SQL("INSERT INTO {} SELECT n, n * 1.5, 'x' FROM generate_series(1, 2000) n").format(name),
+        )
+    database.execute("CREATE PUBLICATION pub FOR ALL TABLES")
+    return Config(
+        path=place / "lakeproof.yaml",
+        lake=f"s3://{bucket}/data/lake",
+        storage=storage(proxied.endpoint),
+        sources={"shop": database.source(buckets=8)},
+    )
+
+
+def names(tables: int) -> list[str]:
+    """The tables' names."""
+    return [f"t{number}" for number in range(tables)]
+
+
+def change(database: Database, tables: int, number: int) -> None:
+    """Every kind of change in every table."""
+    statements = (
+        "UPDATE {} SET price = price + 1 WHERE id % 40 = {n}",
+        "INSERT INTO {} SELECT n, 7, 'y' FROM generate_series({n} * 100 + 3000, {n} * 100 + 3049) n",
+        "DELETE FROM {} WHERE id % 97 = {n}",
+    )
+    for name in map(Identifier, names(tables)):
+        database.execute(*(SQL(statement).format(name, n=number) for statement in statements))
+
+
+def test_a_drain_sends_a_few_requests_for_a_segment(
+    database: Database, bucket: str, proxied: Proxied, tmp_path: Path
+) -> None:
+    """A put for each file, one for the manifest, and the fence's look; all else is the drain's start, and one reading."""
+    config = configured(database, bucket, proxied, tmp_path, 3)
+    bootstrap(config, "shop")
+    drain(config, "shop", Until.caught_up())
+    with within(proxied, "a drain of nothing", LIST=16, GET=12, HEAD=3):
+        drain(config, "shop", Until.caught_up())
+    for number in range(2):
+        change(database, 3, number)
+        with within(proxied, "a drain of one segment", LIST=17, GET=12, HEAD=3, PUT=4):
+            drain(config, "shop", Until.caught_up())
+
+
+@pytest.mark.spark
+@pytest.mark.full
+def test_a_cycle_over_twenty_tables_keeps_its_budget(
+    database: Database, bucket: str, proxied: Proxied, tmp_path: Path, spark: SparkSession
+) -> None:
+    """Both Delta tables of each get a commit, with a checksum file and a deletion vector; then the lake is the source."""
+    config = configured(database, bucket, proxied, tmp_path, TABLES)
+    hadoop = spark._jsc.hadoopConfiguration()
+    for name, value in s3_settings(config.storage).items():
+        if name.startswith("spark.hadoop."):
+            hadoop.set(name.removeprefix("spark.hadoop."), value)
+
+    def compacted() -> None:
+        compact(config, "shop", spark, silent, Stop())
+
+    bootstrap(config, "shop")
+    with within(proxied, "a first entry", LIST=440, GET=375, HEAD=280, PUT=260, DELETE=25):
+        compacted()
+    for number in range(2):
+        change(database, TABLES, number)
+        drain(config, "shop", Until.caught_up())
+        with within(proxied, "a cycle", LIST=275, GET=465, HEAD=140, PUT=200, DELETE=37):
+            compacted()
+    with within(proxied, "nothing to do", LIST=22, GET=18, HEAD=6, PUT=4):
+        compacted()
+    tables = tuple(TableName("public", name) for name in names(TABLES))
+    assert in_lake(config, database, tables) == source_rows(database.dsn, tables)
+
+
+def in_lake(config: Config, database: Database, tables: tuple[TableName, ...]) -> object:
+    """The newest cut's rows, read by delta-rs."""
+    lake = SourceLake.open(config.location, "shop")
+    cut = newest_cut(lake)
+    assert cut is not None
+    assert not cut.held
+    options = {"aws_endpoint_url": str(config.storage.endpoint), "aws_region": str(config.storage.region)}
+    options["aws_allow_http"] = "true"
+    return {
+        table: lake_rows(
+            lake.url(lake.paths.current(table)),
+            cut.tables[table].current_version,
+            *table_columns(database.dsn, table),
+            options,
+        )
+        for table in tables
+    }
