@@ -16,7 +16,7 @@ from assets.slots import state_metadata
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_log
-from assets.support.keys import Layer, table_key
+from assets.support.keys import Layer, slot_key, table_key
 from assets.support.specs import LayerTable, table_spec
 from assets.support.throttle import ChangeSummary, EventThrottle
 from lakeproof.commands.drain import drain
@@ -94,7 +94,7 @@ def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpe
     return table_spec(
         config,
         LayerTable(source, table, Layer.CHANGES, f"{source.name}/landing"),
-        deps=[table_key(layer, source.name, table) for layer in (Layer.POSTGRES, Layer.SNAPSHOT)],
+        deps=[table_key(Layer.POSTGRES, source.name, table), slot_key(source.name)],
         kinds={"postgres", "parquet"},
         description=(
             f"The changes committed to {table}, as read from slot {source.slot}. The slot drain sensor keeps a run going; "

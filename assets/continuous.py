@@ -22,7 +22,7 @@ from lakeproof.commands.follow import FollowOptions, follow
 from lakeproof.commands.refresh import ViewReport
 from lakeproof.events import RunControl
 from lakeproof.names import TableName
-from resources import LakeSpark, Settings
+from resources import Compute, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,7 @@ class Continuous:
     event_seconds: float
 
 
-def follow_and_report(
-    context: dg.AssetExecutionContext, settings: Settings, spark: LakeSpark, what: Continuous
-) -> None:
+def follow_and_report(context: dg.AssetExecutionContext, settings: Settings, spark: Compute, what: Continuous) -> None:
     """Follow the landing until the time is over; raises dagster.Failure for the engine's errors."""
     cuts, views = CutThrottle(what.event_seconds), _ViewThrottle(what.event_seconds)
     log = to_run_log(context.log.info)

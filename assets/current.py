@@ -11,23 +11,19 @@ from typing import Literal
 
 import dagster as dg
 from pydantic import Field
-from pyspark.sql import SparkSession
 
 from assets.continuous import Continuous, follow_and_report
 from assets.cycle_metadata import written
 from assets.cycle_totals import TableTotals, totals
-from assets.support.engine_call import run_engine_in_turn
-from assets.support.event_log import to_run_log
+from assets.support.command_call import run_command
 from assets.support.keys import Layer, table_key
 from assets.support.specs import COMPACTION_CODE_VERSION, LayerTable, table_spec
-from lakeproof.commands.compact import compact
-from lakeproof.commands.compact_group import compact_group
+from lakeproof.cli.read_results import from_json
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.events import Report, Stop
 from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
-from resources import LakeSpark, Settings
+from resources import Compute, Settings
 
 
 class CompactionRun(dg.Config):
@@ -50,26 +46,30 @@ class CompactionRun(dg.Config):
 class CompactionUnit:
     """What one run compacts: a source, or all sources of a group; `name` is that of the source or group.
 
-    `sources` are those with tables that Dagster shows.
+    `sources` are those with tables that Dagster shows; `is_here`: its Spark work is done in Dagster's run.
     """
 
     name: str
     sources: tuple[SourceConfig, ...]
     is_group: bool = False
+    is_here: bool = True
 
     @property
     def is_continuous(self) -> bool:
-        """True if a run is kept going, False if a schedule starts runs."""
-        return all(source.compaction.mode == "continuous" for source in self.sources)
+        """True if a run is kept going, False if a schedule starts runs, as it does for Spark work that is done elsewhere."""
+        return self.is_here and all(source.compaction.mode == "continuous" for source in self.sources)
 
 
 def compaction_units(config: Config) -> list[CompactionUnit]:
     """Return a unit for each group, and for each source that is in none, if it has tables."""
+    here = config.compute is None or not config.compute.command
     groups = [
-        CompactionUnit(group, tuple(s for name in names if (s := config.sources[name]).tables), is_group=True)
+        CompactionUnit(group, tuple(s for n in names if (s := config.sources[n]).tables), is_group=True, is_here=here)
         for group, names in config.groups.items()
     ]
-    alone = [CompactionUnit(s.name, (s,)) for s in config.sources.values() if config.group_of(s.name) is None]
+    alone = [
+        CompactionUnit(s.name, (s,), is_here=here) for s in config.sources.values() if config.group_of(s.name) is None
+    ]
     return [unit for unit in [*alone, *groups] if any(source.tables for source in unit.sources)]
 
 
@@ -82,14 +82,13 @@ def compaction_asset(config: Config, unit: CompactionUnit) -> dg.AssetsDefinitio
         can_subset=False,
     )
     def compaction(
-        context: dg.AssetExecutionContext, config: CompactionRun, settings: Settings, lake_spark: LakeSpark
+        context: dg.AssetExecutionContext, config: CompactionRun, settings: Settings, compute: Compute
     ) -> Iterator[dg.MaterializeResult[None]]:
-        report = to_run_log(context.log.info)
         if config.until == "max_seconds":
             event_s, tables = config.event_seconds, {s.name: s.tables for s in unit.sources}
-            follow_and_report(context, settings, lake_spark, Continuous(unit.name, tables, config.max_seconds, event_s))
+            follow_and_report(context, settings, compute, Continuous(unit.name, tables, config.max_seconds, event_s))
             return
-        cuts = run_engine_in_turn(lambda stop: _compact(unit, settings.config(), lake_spark.session, report, stop))
+        cuts = _compact(context, compute, unit)
         for source in unit.sources:
             newest = settings.newest_cut(source.name)
             if newest is None:
@@ -106,12 +105,14 @@ def compaction_asset(config: Config, unit: CompactionUnit) -> dg.AssetsDefinitio
 
 
 def _compact(
-    unit: CompactionUnit, config: Config, session: SparkSession, report: Report, stop: Stop
+    context: dg.AssetExecutionContext, compute: Compute, unit: CompactionUnit
 ) -> Mapping[str, Sequence[CutReport]]:
     """Return the cycles of each source."""
     if unit.is_group:
-        return compact_group(config, unit.name, session, report, stop).cuts
-    return {unit.name: compact(config, unit.name, session, report, stop)}
+        sources = run_command(context, compute, "compact", "--group", unit.name)["sources"]
+    else:
+        sources = {unit.name: run_command(context, compute, "compact", unit.name)}
+    return {source: from_json(list[CutReport], result["cuts"]) for source, result in sources.items()}
 
 
 def _specs(config: Config, source: SourceConfig, table: TableName) -> list[dg.AssetSpec]:

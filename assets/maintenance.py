@@ -7,15 +7,15 @@ import dagster as dg
 from pydantic import Field
 
 from assets.support import metadata as md
-from assets.support.engine_call import run_engine_in_turn
-from assets.support.event_log import to_run_log
-from assets.support.keys import Layer, maintenance_key
-from lakeproof.commands.maintain import MaintenanceRequest, maintain
+from assets.support.command_call import run_command, table_words
+from assets.support.keys import Layer, maintenance_key, table_key
+from assets.support.places import uri
+from lakeproof.cli.read_results import from_json
+from lakeproof.commands.maintain import Maintained
 from lakeproof.commands.sizes import lake_sizes
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import parse_table
-from lakeproof.storage.open import open_store
-from resources import LakeSpark, Settings
+from resources import Compute, Settings
 
 
 class MaintenanceRun(dg.Config):
@@ -27,25 +27,23 @@ class MaintenanceRun(dg.Config):
 
 def maintenance_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the asset that applies the retention to the lake of one source."""
-    uri = open_store(config.location).url(source.name)
 
     @dg.asset(
         key=maintenance_key(source.name),
+        deps=[
+            table_key(layer, source.name, table) for layer in (Layer.HISTORY, Layer.CURRENT) for table in source.tables
+        ],
         group_name=Layer.MAINTENANCE.value,
         kinds={"deltalake", "spark"},
         description=f"The files that the retention of {source.name} deleted, and the tables whose small files were merged.",
-        metadata={"dagster/table_name": f"maintenance.{source.name}", "dagster/uri": uri},
+        metadata={"dagster/table_name": f"maintenance.{source.name}", "dagster/uri": uri(config.location, source.name)},
     )
     def maintained(
-        context: dg.AssetExecutionContext, config: MaintenanceRun, settings: Settings, lake_spark: LakeSpark
+        context: dg.AssetExecutionContext, config: MaintenanceRun, settings: Settings, compute: Compute
     ) -> dg.MaterializeResult[None]:
-        report = to_run_log(context.log.info)
         rebuild, restore = ([parse_table(name) for name in names] for names in (config.rebuild, config.restore))
-        result = run_engine_in_turn(
-            lambda stop: maintain(
-                settings.config(), source.name, lake_spark.session, report, MaintenanceRequest(rebuild, restore), stop
-            )
-        )
+        extra = [*table_words("--rebuild", rebuild), *table_words("--restore", restore)]
+        result = from_json(Maintained, run_command(context, compute, "maintain", source.name, *extra))
         sizes = lake_sizes(settings.config(), source.name)
         freed = {f"{kind}_bytes": space.bytes for kind, space in result.freed.items()}
         return dg.MaterializeResult(

@@ -7,14 +7,31 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets.support.keys import Layer, table_key
+from assets.support.keys import Layer, source_key, table_key
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.names import TableName
 
+UNKNOWN = (
+    "which tables are published is not known in the lake yet, so nothing runs; run `lakeproof apply` and"
+    " `lakeproof bootstrap`, then reload this location"
+)
+
 
 def postgres_specs(config: Config) -> list[dg.AssetSpec]:
-    """Return one spec per configured table of every source."""
-    return [_spec(source, table) for source in config.sources.values() for table in source.tables]
+    """Return one spec per known table of every source, and one for a source without known tables, which says so."""
+    specs: list[dg.AssetSpec] = []
+    for source in config.sources.values():
+        specs += [_spec(source, table) for table in source.tables] or [_unknown(source)]
+    return specs
+
+
+def _unknown(source: SourceConfig) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        key=source_key(source.name),
+        description=f"The PostgreSQL source {source.name}: {UNKNOWN}.",
+        kinds={"postgres"},
+        metadata={"source": source.name, "publication": source.publication, "slot": source.slot},
+    )
 
 
 def _spec(source: SourceConfig, table: TableName) -> dg.AssetSpec:

@@ -11,28 +11,23 @@ import dagster as dg
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.keys import Layer, slot_key
-from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.model import SourceConfig
 from lakeproof.drain.slot_health import Level
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
 from resources import Settings, SlotStatus
 
 CHECK = "slot_health"
 
 
-def slot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
+def slot_asset(source: SourceConfig) -> dg.AssetsDefinition:
     """Return the asset of one source's slot, with its check."""
-    key, landings = slot_key(source.name), LakePaths(source.name).landings
+    key = slot_key(source.name)
 
     @dg.asset(
         key=key,
         group_name=Layer.SLOTS.value,
         kinds={"postgres"},
         description=f"The position of slot {source.slot} on the server, and the WAL that it keeps there.",
-        metadata={
-            "dagster/table_name": f"slots.{source.name}",
-            "dagster/uri": open_store(config.location).url(landings),
-        },
+        metadata={"source": source.name, "publication": source.publication, "slot": source.slot},
         check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=_DESCRIPTION)],
         output_required=False,
     )
@@ -46,6 +41,8 @@ def slot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         if status.state is not None:
             yield dg.MaterializeResult(asset_key=key, metadata=state_metadata(source, status))
         yield check_result(source, status)
+        if status.has_landing:
+            settings.keep_descriptions(source.name)
 
     return progress
 

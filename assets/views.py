@@ -9,14 +9,14 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.support import metadata as md
-from assets.support.engine_call import run_engine_in_turn
-from assets.support.event_log import to_run_log
+from assets.support.command_call import run_command
 from assets.support.keys import Layer, table_key, view_key
-from lakeproof.commands.refresh import ViewReport, refresh
+from lakeproof.cli.read_results import from_json
+from lakeproof.commands.refresh import ViewReport
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
-from resources import LakeSpark, Settings
+from resources import Compute
 
 # dagster.yaml limits this pool, and with it the number of views computed at once: peak memory is then that of the largest
 # view, not the sum of all.
@@ -43,12 +43,9 @@ def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
             "sql_file": dg.MetadataValue.path(str(view.sql_file)),
         },
     )
-    def refreshed(
-        context: dg.AssetExecutionContext, settings: Settings, lake_spark: LakeSpark
-    ) -> Iterator[dg.MaterializeResult[None]]:
-        report = to_run_log(context.log.info)
+    def refreshed(context: dg.AssetExecutionContext, compute: Compute) -> Iterator[dg.MaterializeResult[None]]:
         # Maintenance may hold the lock on the views for as long as it takes to merge their files.
-        (result,) = run_engine_in_turn(lambda _stop: refresh(settings.config(), view.name, lake_spark.session, report))
+        (result,) = from_json(list[ViewReport], run_command(context, compute, "refresh", view.name, "--again"))
         if result.held is None:
             yield _result(result)
         else:

@@ -18,10 +18,10 @@ from demo.state import DemoError
 from lakeproof.config.load import load
 from lakeproof.names import TableName
 from orchestration.build import build
-from resources import LakeSpark
+from resources import Compute
 
 
-class SharedSpark(LakeSpark):
+class SharedSpark(Compute):
     """The location's Spark resource with a session that outlives a run: five starts would cost more than the work."""
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
@@ -62,7 +62,7 @@ class Runs:
             return definition.execute_in_process(
                 run_config=dg.RunConfig(loggers={"console": {"config": {"log_level": "CRITICAL"}}}),
                 instance=self._instance,
-                resources={"lake_spark": self._spark} if "lake_spark" in definition.required_resource_keys else None,
+                resources={"compute": self._spark} if "compute" in definition.required_resource_keys else None,
             )
         except dg.Failure as failure:
             raise DemoError(f"{job}: {failure.description}") from failure

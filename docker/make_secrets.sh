@@ -5,7 +5,7 @@ umask 077
 cd "$(dirname "$0")"
 mkdir -p secrets
 random() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }
-for name in shop_admin_password shop_password dagster_pg_password; do
+for name in shop_admin_password shop_password dagster_pg_password grafana_password; do
     [ -s "secrets/$name" ] || random > "secrets/$name"
 done
 [ -s secrets/ui_login ] || { printf 'dagster:'; random; } > secrets/ui_login

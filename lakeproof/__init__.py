@@ -8,6 +8,7 @@ The rooms, each of which imports only the rooms below it (`|`: neither imports t
 
     cli/                    arguments in, an exit status out
     commands/               one function per command
+    metrics/                what Prometheus is shown of a command
     proof/                  compares source and lake
     views/                  SQL over current tables, kept up to date
     lake/                   history and current tables: planned, written, read

@@ -12,12 +12,13 @@ from pathlib import Path
 import dagster as dg
 
 from assets.bootstrap import snapshot_asset
+from assets.catalog import Catalog
 from assets.changes import changes_asset
 from assets.checks.expectations import expectations_asset
 from assets.checks.proof import proof_asset
 from assets.current import compaction_asset, compaction_units
 from assets.maintenance import maintenance_asset
-from assets.postgres import postgres_specs
+from assets.postgres import UNKNOWN, postgres_specs
 from assets.slots import slot_asset
 from assets.views import view_asset
 from jobs.source import compaction_job, source_jobs
@@ -30,13 +31,9 @@ from orchestration.compaction_sensor import compaction_sensor
 from orchestration.find_config import HINT
 from orchestration.schedules import schedules
 from orchestration.sensors import held_sensor, slot_drain_sensor
-from resources import LakeSpark, Settings
+from resources import Compute, Settings
 
 _log = logging.getLogger("lakeproof.dagster")
-_UNKNOWN = (
-    "the lake does not know yet which tables its patterns match, so Dagster shows nothing of it; run `lakeproof apply` and"
-    " `lakeproof bootstrap`, then reload this location"
-)
 
 
 def location(path: Path | None) -> dg.Definitions:
@@ -51,26 +48,25 @@ def location(path: Path | None) -> dg.Definitions:
 
 
 def build(file: Config) -> dg.Definitions:
-    """Return the location of a configuration. A source without tables has nothing to show, and is left out.
+    """Return the location of a configuration. Of a source without known tables, one asset says what to do.
 
-    Patterns match the tables that the lake knows: a table that was added later is shown when the location is reloaded.
+    Patterns, and sources that list nothing, have the tables that the lake knows: a table that was added later is shown when
+    the location is reloaded.
     """
     config = file.model_copy(update={"sources": {name: _with_tables(file, name) for name in file.sources}})
     sources = [source for source in config.sources.values() if source.tables]
     for source in config.sources.values():
-        if not source.selection:
-            _log.warning("sources.%s lists no tables, so Dagster shows nothing of it", source.name)
-        elif not source.tables:
-            _log.warning("sources.%s: %s", source.name, _UNKNOWN)
-    units = compaction_units(config)
+        if not source.tables:
+            _log.warning("sources.%s: %s", source.name, UNKNOWN)
+    catalog, units = Catalog(config), compaction_units(config)
     views_job = views_refresh_job(config)
     path = str(config.path)
     return dg.Definitions(
         assets=[
-            *postgres_specs(config),
-            *(asset for source in sources for asset in _assets(config, source)),
-            *(compaction_asset(config, unit) for unit in units),
-            *(view_asset(config, view) for view in config.views.values()),
+            *map(catalog.complete, postgres_specs(config)),
+            *(catalog.show(asset) for source in sources for asset in _assets(config, source)),
+            *(catalog.show(compaction_asset(config, unit)) for unit in units),
+            *(catalog.show(view_asset(config, view)) for view in config.views.values()),
         ],
         jobs=[
             *(job for source in sources for job in source_jobs(config, source)),
@@ -83,7 +79,7 @@ def build(file: Config) -> dg.Definitions:
             *(held_sensor(source) for source in sources if source.snapshot.held == "copy"),
         ],
         schedules=schedules(config),
-        resources={"settings": Settings(config_path=path), "lake_spark": LakeSpark(config_path=path)},
+        resources={"settings": Settings(config_path=path), "compute": Compute(config_path=path)},
         metadata={"configuration": dg.MetadataValue.path(path)},
     )
 
@@ -105,5 +101,5 @@ def _assets(config: Config, source: SourceConfig) -> list[dg.AssetsDefinition]:
         proof_asset(config, source),
         *([expectations] if expectations else []),
         maintenance_asset(config, source),
-        slot_asset(config, source),
+        slot_asset(source),
     ]

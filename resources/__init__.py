@@ -4,10 +4,12 @@ Pipeline logic does not belong here, and nothing that connects to a server when 
 
     settings.py    the configuration, and cheap reads of slot and lake for sensors and metadata
     lake_spark.py  the Spark session of a run
+    compute/       where a run's Spark work is done
     run_lock.py    the lock by which others see that a run's process is alive
 """
 
+from resources.compute import Compute
 from resources.lake_spark import LakeSpark
 from resources.settings import LastProofs, Settings, SlotStatus
 
-__all__ = ["LakeSpark", "LastProofs", "Settings", "SlotStatus"]
+__all__ = ["Compute", "LakeSpark", "LastProofs", "Settings", "SlotStatus"]

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import dagster as dg
 
+from lakeproof.commands.describe import describe_quietly
 from lakeproof.commands.due_copies import Recopy, recopy
+from lakeproof.commands.known_tables import with_known_tables
 from lakeproof.commands.pending_work import compaction_has_work, group_has_work
 from lakeproof.commands.status import StatusReport, slot_gap, status
 from lakeproof.config.load import load
@@ -110,6 +112,10 @@ class Settings(dg.ConfigurableResource["Settings"]):
         health = None if state is None else slot_health(state, server.current_lsn, chain, settings.health)
         return SlotStatus(chain is not None, state, health, None if gap is None else f"{gap.reason}; {gap.remedy}")
 
+    def keep_descriptions(self, source: str) -> None:
+        """Keep the comments and types of the source's tables in the lake, if they have changed; never raises for that."""
+        describe_quietly(self.config(), source, lambda event: _LOG.warning("%s", event.message))
+
     def lake_status(self, source: str | None = None) -> StatusReport:
         """Return the state in the lake of a source and the views that read it, or of all sources; connects to no server."""
         return status(self.config(), None if source is None else [source], servers=False)
@@ -139,8 +145,9 @@ class Settings(dg.ConfigurableResource["Settings"]):
         return LastProofs(read_proved(source_lake), read_views(source_lake))
 
     def due_for_proof(self, source: str, views: Sequence[str]) -> DueProofs:
-        """Return the configured tables, histories and `views` whose turn it is; connects to no server."""
-        configured, last, cut = self.config().sources[source], self.last_proofs(source), self.newest_cut(source)
+        """Return the known tables, histories and `views` whose turn it is; connects to no server."""
+        configured = with_known_tables(self.config(), source)
+        last, cut = self.last_proofs(source), self.newest_cut(source)
         in_lake = {} if cut is None else cut.tables
         rows = {table: in_lake[table].history_sum.rows for table in configured.tables if table in in_lake}
         return DueProofs(

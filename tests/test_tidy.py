@@ -264,7 +264,7 @@ _FOREIGN_TEXTS = {
     "lakeproof/lake/delta/apply.py": "Delta's conflicts come through py4j as a text with the Java class in it",
     "lakeproof/lake/spark/session.py": "Spark and py4j say in a text alone that their context has ended",
     "lakeproof/storage/object_errors.py": "obstore gives a store's status and code in the text of its error alone",
-    "assets/checks/expectations.py": "a text of Great Expectations is put on one line to be shown",
+    "lakeproof/commands/expect.py": "a text of Great Expectations is put on one line to be shown",
 }
 
 

@@ -20,7 +20,9 @@ _LOCAL_FILES = {
     "lakeproof/lake/records/outlived_jvm.py": "processes, in /proc",
     "lakeproof/lake/spark/": "jars, Java and the driver's settings",
     "lakeproof/landing/inspect.py": "a person names a file on this machine",
+    "lakeproof/metrics/text_file.py": "a collector's folder, which a person names",
     "lakeproof/storage/": "the stores: a local folder, and what an object store keeps on disk meanwhile",
+    "resources/compute/resource.py": "the configuration",
     "resources/lake_spark.py": "the configuration",
     "resources/settings.py": "the configuration",
 }

@@ -11,24 +11,26 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import dagster as dg
-from pyspark.sql import SparkSession
 
 from assets.checks.outcomes import UNREACHED, ProofOutcome, history_outcome, table_outcome, view_outcome
 from assets.support import metadata as md
-from assets.support.engine_call import run_engine_in_turn
-from assets.support.event_log import to_run_log
+from assets.support.command_call import run_command, table_words
 from assets.support.keys import Layer, proof_key, table_key, view_key
-from lakeproof.commands.prove import ProofRequest, prove
-from lakeproof.commands.prove_lake import LakePart, prove_in_lake
+from assets.support.places import uri
+from lakeproof.cli.read_results import from_json
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
-from lakeproof.events import Report, RunControl, Stop
 from lakeproof.names import TableName
+from lakeproof.proof.compare import DifferingKey
+from lakeproof.proof.history import HistoryProof
 from lakeproof.proof.result import ProofReport
-from lakeproof.storage.source_lake import SourceLake
-from resources import LakeSpark, LastProofs, Settings
+from lakeproof.storage.paths import LakePaths
+from lakeproof.views.audit import ViewProof
+from resources import Compute, LastProofs, Settings
 
 CHECK = "proved_equal"
 HISTORY_CHECK = "proved_intact"
+# The types of a report that its module imports for the type checker alone.
+_PARTS: Mapping[str, type] = {kind.__name__: kind for kind in (DifferingKey, HistoryProof, ViewProof)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +97,13 @@ def proof_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         can_subset=True,
     )
     def proof(
-        context: dg.AssetExecutionContext, settings: Settings, lake_spark: LakeSpark
+        context: dg.AssetExecutionContext, settings: Settings, compute: Compute
     ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         assets, checks = context.selected_asset_keys, context.selected_asset_check_keys
         selected = _subset(targets, {*assets, *(check.asset_key for check in checks)})
-        report = to_run_log(context.log.info)
         proofs, failed = ProofReport(source.name, None, {}), None
         try:
-            proofs = run_engine_in_turn(
-                lambda stop: _prove(settings.config(), source.name, selected, lake_spark.session, report, stop),
-                context.retry_number,
-            )
+            proofs = from_json(ProofReport, run_command(context, compute, *_words(source.name, selected)), _PARTS)
         except dg.Failure as failure:
             # The run fails, but only after each check has reported that nothing was compared, with its earlier result.
             failed = failure
@@ -122,15 +120,17 @@ def proof_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     return proof
 
 
-def _prove(  # noqa: PLR0917  the engine's own order
-    config: Config, name: str, selected: ProofTargets, spark: SparkSession, report: Report, stop: Stop
-) -> ProofReport:
-    part = LakePart(list(selected.histories.values()), list(selected.views.values()))
-    if selected.tables:
-        return prove(
-            config, name, list(selected.tables.values()), spark, RunControl(report, stop), ProofRequest(part=part)
-        )
-    return ProofReport(name, None, {}, prove_in_lake(config, name, part, spark, RunControl(report, stop)))
+def _words(name: str, selected: ProofTargets) -> list[str]:
+    """Return the command that makes the selected proofs and no other."""
+    views = ",".join(selected.views.values())
+    return [
+        "prove",
+        name,
+        *table_words("--tables", selected.tables.values()),
+        *table_words("--histories", selected.histories.values()),
+        # An empty list, too: without it, the histories and views whose turn it is would be proved.
+        f"--views={views}",
+    ]
 
 
 def _verdicts(
@@ -165,7 +165,6 @@ def check_result(check: dg.AssetCheckKey, outcome: ProofOutcome) -> dg.AssetChec
 
 
 def _specs(config: Config, source: SourceConfig, targets: ProofTargets) -> Iterator[dg.AssetSpec]:
-    lake = SourceLake.open(config.location, source.name)
     owners = {key: source.table_config(t).owners for key, t in {**targets.tables, **targets.histories}.items()}
     owners |= {key: config.views[view].owners for key, view in targets.views.items()}
     for key in (*targets.tables, *targets.histories, *targets.views):
@@ -179,7 +178,7 @@ def _specs(config: Config, source: SourceConfig, targets: ProofTargets) -> Itera
             skippable=True,
             metadata={
                 "dagster/table_name": f"{Layer.PROOF.value}.{'.'.join(key.path[1:])}",
-                "dagster/uri": lake.url(lake.paths.proof_record),
+                "dagster/uri": uri(config.location, LakePaths(source.name).proof_record),
                 "source": source.name,
             },
         )

@@ -22,8 +22,8 @@ FREE_LINES = 200
 QUIET_S = 5.0
 # Progress events come at short intervals by nature.
 _PROGRESS = ".progress"
-# One a second for as long as the run lives; the asset's events have the same numbers.
-_PROCESS_ONLY = frozenset({"drain.flush"})
+# As many as the run lives seconds, or quarters of a minute; the asset's events have the same numbers.
+_PROCESS_ONLY = frozenset({"drain.flush", "drain.rates"})
 
 
 class _Stderr(logging.StreamHandler[TextIO]):

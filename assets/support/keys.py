@@ -1,4 +1,4 @@
-"""Asset keys: the layers of the lake, which are also Dagster's groups, and the key of every asset.
+"""Asset keys: the layers of the lake, the key of every asset, and the groups in which Dagster shows them.
 
 The assets themselves do not belong here; each family has its own module.
 """
@@ -13,7 +13,7 @@ from lakeproof.names import TableName
 
 
 class Layer(str, Enum):
-    """A layer of the lake; the first part of an asset's key, and its group."""
+    """A layer of the lake; the first part of an asset's key, and the last of its group's name."""
 
     POSTGRES = "postgres"
     SNAPSHOT = "snapshot"
@@ -26,6 +26,11 @@ class Layer(str, Enum):
     PROOF = "proof"
     EXPECTATIONS = "expectations"
 
+    @property
+    def is_of_tables(self) -> bool:
+        """True if the layer has an asset for each table of a source, `<layer>/<source>/<schema>/<table>`."""
+        return self not in {Layer.VIEWS, Layer.SLOTS, Layer.MAINTENANCE, Layer.PROOF}
+
 
 def table_key(layer: Layer, source: str, table: TableName) -> dg.AssetKey:
     """Return `<layer>/<source>/<schema>/<table>`.
@@ -34,6 +39,11 @@ def table_key(layer: Layer, source: str, table: TableName) -> dg.AssetKey:
     `TableName.key` has `%20`, and a hyphen itself is `-2D`.
     """
     return dg.AssetKey([layer.value, source, *table.key.replace("-", "%2D").replace("%", "-").split("/")])
+
+
+def source_key(source: str) -> dg.AssetKey:
+    """Return `postgres/<source>`, the key of a source whose tables are not known."""
+    return dg.AssetKey([Layer.POSTGRES.value, source])
 
 
 def slot_key(source: str) -> dg.AssetKey:
@@ -54,3 +64,17 @@ def view_key(view: str) -> dg.AssetKey:
 def proof_key(proved: dg.AssetKey) -> dg.AssetKey:
     """Return `proof/<key>`, the key of the proof of an asset."""
     return dg.AssetKey([Layer.PROOF.value, *proved.path])
+
+
+def group_of(key: dg.AssetKey) -> str:
+    """Return the group of an asset: `<source>_<layer>`, without a source the layer alone.
+
+    A slot is shown among the tables of its server. The proof of a view is among those of views, whatever it reads.
+    """
+    path = key.path
+    if path[0] == Layer.VIEWS.value:
+        return Layer.VIEWS.value
+    if path[0] == Layer.PROOF.value:
+        return f"{path[1]}_{path[0]}" if path[1] == Layer.VIEWS.value else f"{path[2]}_{path[0]}"
+    layer = Layer.POSTGRES.value if path[0] == Layer.SLOTS.value else path[0]
+    return f"{path[1]}_{layer}"

@@ -13,7 +13,6 @@ from typing import Any
 import dagster as dg
 
 from lakeproof.lsn import Lsn
-from lakeproof.schema import SchemaVersion
 
 Metadata = dict[str, Any]
 
@@ -41,22 +40,6 @@ def optional(**values: object) -> Metadata:
 def row_count(rows: int | None) -> Metadata:
     """Return the row count for Dagster's own tile; nothing if it is unknown because counting would have cost time."""
     return {} if rows is None else {"dagster/row_count": rows}
-
-
-def column_schema(version: SchemaVersion | None) -> Metadata:
-    """Return the columns tab: PostgreSQL's types, and the key columns; nothing if the schema version is unknown."""
-    if version is None:
-        return {}
-    columns = [
-        dg.TableColumn(
-            name=column.name,
-            type=column.type_name,
-            constraints=dg.TableColumnConstraints(nullable=column.name not in version.key),
-            tags={"key": ""} if column.name in version.key else {},
-        )
-        for column in version.columns
-    ]
-    return {"dagster/column_schema": dg.TableSchema(columns=columns)}
 
 
 def data_version(position: Lsn) -> dg.DataVersion:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import dagster as dg
 
 from assets.support.keys import Layer, table_key
+from assets.support.places import uri
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.names import TableName
-from lakeproof.storage.source_lake import SourceLake
 
 # Raise it when the same changes would produce different rows: the UI then marks older materializations as outdated.
 COMPACTION_CODE_VERSION = "1"
@@ -52,7 +52,7 @@ def table_spec(
         skippable=True,
         metadata={
             "dagster/table_name": f"{layer.value}.{source.name}.{table}",
-            "dagster/uri": SourceLake.open(config.location, source.name).url(target.store_key),
+            "dagster/uri": uri(config.location, target.store_key),
             "source": source.name,
         },
     )

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from lakeproof.cli import lake_commands, machine_commands, source_commands
 from lakeproof.cli.context import Context
 from lakeproof.cli.results import Outcome
+from lakeproof.config.metrics import read_address
 from lakeproof.config.mistakes import nearest
 from lakeproof.config.table_names import parse_tables
 from lakeproof.lsn import Lsn
@@ -35,6 +36,7 @@ COMMANDS: Mapping[str, Callable[[Context, argparse.Namespace], Outcome]] = {
     "maintain": lake_commands.maintain,
     "refresh": lake_commands.refresh,
     "prove": lake_commands.prove,
+    "expect": lake_commands.expect,
     "status": lake_commands.status,
     "inspect": lake_commands.inspect,
     "fetch-jars": machine_commands.fetch_jars,
@@ -79,6 +81,9 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"lakeproof {_version()}")
     _common(top, top_level=True)
+    # Dagster Pipes: `resources.compute` adds them to a command that runs outside of Dagster.
+    for option in ("--dagster-pipes-context", "--dagster-pipes-messages"):
+        top.add_argument(option, help=argparse.SUPPRESS)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _source_commands(commands)
     _lake_commands(commands)
@@ -122,6 +127,7 @@ def _source_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     end.add_argument(
         "--seconds", type=_typed(_duration, "a number of seconds"), metavar="N", help="end after this many seconds"
     )
+    _metrics(drain, "if it goes on")
     recover.add_argument("--dry-run", action="store_true", help="only show what would be done")
     recover.add_argument(
         "--other-system",
@@ -148,6 +154,7 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--seconds", type=_typed(_duration, "a number of seconds"), metavar="N", help="end after so many, with --follow"
     )
     compact.add_argument("--no-views", action="store_true", help="refresh no view, with --follow")
+    _metrics(compact, "with --follow")
     maintain = _command(commands, "maintain", "delete what the retention no longer keeps, and merge small files")
     _source(maintain)
     maintain.add_argument("--plan", action="store_true", help="only show what would be deleted and merged")
@@ -164,6 +171,7 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
         )
     refresh = _command(commands, "refresh", "bring views up to the newest cuts")
     refresh.add_argument("view", nargs="?", metavar="VIEW", help="the view in the configuration (default: all)")
+    refresh.add_argument("--again", action="store_true", help="compute them even if nothing that they read has changed")
     prove = _command(commands, "prove", "compare the source with the lake at one position (LSN)")
     _source(prove)
     _tables(prove, "compare only these")
@@ -171,6 +179,17 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     prove.add_argument(
         "--history", action="store_true", help="prove all histories and views, not only those whose turn it is"
     )
+    just = "in place of those whose turn it is; without --tables, nothing is compared with the source"
+    prove.add_argument(
+        "--histories",
+        type=_typed(_table_list, "a list of tables"),
+        metavar="A,B",
+        help=f"prove the histories of these tables, {just}",
+    )
+    prove.add_argument("--views", type=_view_list, metavar="V,W", help=f"prove these views, {just}")
+    expect = _command(commands, "expect", "check the Great Expectations of the configuration")
+    _source(expect)
+    _tables(expect, "check only these")
     status = _command(commands, "status", "show slots, landings, cuts, held tables and views")
     status.add_argument("source", nargs="?", metavar="SOURCE", help="the source in the configuration (default: all)")
     status.add_argument(
@@ -238,6 +257,15 @@ def _tables(command: argparse._ActionsContainer, text: str) -> None:
     )
 
 
+def _metrics(command: argparse._ActionsContainer, when: str) -> None:
+    command.add_argument(
+        "--metrics",
+        type=_typed(read_address, "an address"),
+        metavar="HOST:PORT",
+        help=f"serve metrics and health here, {when}; a port alone is one of the loopback",
+    )
+
+
 def _typed(parse: Callable[[str], _T], expected: str) -> Callable[[str], _T]:
     # argparse shows an ArgumentTypeError's text, but only the function's name for a ValueError.
     def parse_argument(text: str) -> _T:
@@ -251,6 +279,10 @@ def _typed(parse: Callable[[str], _T], expected: str) -> Callable[[str], _T]:
 
 def _table_list(text: str) -> tuple[TableName, ...]:
     return parse_tables(text)
+
+
+def _view_list(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _duration(text: str) -> float:

@@ -39,6 +39,11 @@ class Context:
         """Read and return the configuration; raises ConfigError."""
         return load(self.config_file)
 
+    @property
+    def has_config(self) -> bool:
+        """True if the configuration was read."""
+        return "config" in self.__dict__
+
     def source(self, name: str | None) -> str:
         """Return the source to work on: `name`, or the only source; raises ConfigError."""
         names = list(self.config.sources)

@@ -30,8 +30,8 @@ def compact(context: Context, args: argparse.Namespace) -> Outcome:
     """Bring history and current up to the end of the landing, of a source or of a group, once or again and again."""
     if args.follow:
         return _follow(context, args)
-    if args.seconds is not None or args.no_views:
-        raise ConfigError("lakeproof compact", "--seconds and --no-views are about --follow", "add --follow")
+    if args.seconds is not None or args.no_views or args.metrics is not None:
+        raise ConfigError("lakeproof compact", "--seconds, --no-views and --metrics are about --follow", "add --follow")
     if args.group is not None:
         return _compact_group(context, args.group)
     source = context.source(args.source)
@@ -54,11 +54,11 @@ def _follow(context: Context, args: argparse.Namespace) -> Outcome:
     name = args.group if source is None else context.config.group_of(source) or source
     from lakeproof.commands import follow as step
 
-    if source is None:
-        context.config.group(name)
+    sources = context.config.group(name) if name in context.config.groups or source is None else (name,)
+    config = context.config if args.metrics is None else context.config.with_metrics(sources, args.metrics)
     with context.spark() as spark:
         options = step.FollowOptions(args.seconds, views=not args.no_views)
-        report = step.follow(context.config, name, spark, RunControl(context.report, context.stop), options)
+        report = step.follow(config, name, spark, RunControl(context.report, context.stop), options)
     cycles = ", ".join(f"{source}: {counted(number, 'cycle')}" for source, number in sorted(report.cycles.items()))
     text = f"{cycles or name}; {counted(report.changes, 'change')}, {counted(report.refreshes, 'refresh', 'refreshes')}"
     return Outcome(DONE, report, f"{text}; {report.reason_for_end}")
@@ -155,7 +155,7 @@ def refresh(context: Context, args: argparse.Namespace) -> Outcome:
     from lakeproof.commands import refresh as step
     from lakeproof.commands.pending_work import why_not_refresh
 
-    reason = why_not_refresh(context.config, view)
+    reason = None if args.again else why_not_refresh(context.config, view)
     if reason is not None:
         held = step.held_views(context.config, view)
         lines = [f"nothing to do: {reason}", *(printable(f"{v.view}: held: {v.held}") for v in held)]
@@ -182,19 +182,38 @@ def prove(context: Context, args: argparse.Namespace) -> Outcome:
     """Compare source and lake at one position."""
     source = context.source(args.source)
     from lakeproof.commands import prove as step
+    from lakeproof.commands.prove_lake import LakePart, prove_in_lake
 
-    step.check_prove(context.config, source, args.tables)
-    with context.spark() as spark:
-        proof = step.prove(
-            context.config,
-            source,
-            args.tables,
-            spark,
-            RunControl(context.report, context.stop),
-            step.ProofRequest(repair=args.repair, history=args.history),
-        )
+    control, part = RunControl(context.report, context.stop), None
+    if args.histories is not None or args.views is not None:
+        part = LakePart(args.histories or (), [str(context.view(view)) for view in args.views or ()])
+    if part is not None and args.tables is None:
+        with context.spark() as spark:
+            lake = prove_in_lake(context.config, source, part, spark, control)
+        proof = step.ProofReport(source, None, {}, lake)
+    else:
+        step.check_prove(context.config, source, args.tables)
+        request = step.ProofRequest(repair=args.repair, history=args.history, part=part)
+        with context.spark() as spark:
+            proof = step.prove(context.config, source, args.tables, spark, control, request)
     result = DIFFERS if proof.damaged else _proof_status({t.status for t in proof.tables.values()})
     return Outcome(result, proof, proof_page(proof))
+
+
+def expect(context: Context, args: argparse.Namespace) -> Outcome:
+    """Check the Great Expectations of current tables at the newest cut."""
+    source = context.source(args.source)
+    from lakeproof.commands import expect as step
+
+    with context.spark() as spark:
+        report = step.expect(context.config, source, args.tables, spark)
+    rows = [
+        (str(table), result.name, "yes" if result.passed else "no")
+        for table, results in report.tables.items()
+        for result in results
+    ]
+    text = format_table(("table", "expectation", "met"), rows)
+    return Outcome(DONE if report.all_passed else DIFFERS, report, text)
 
 
 def proof_page(proof: ProofReport) -> str:

@@ -12,18 +12,34 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from lakeproof.cli.arguments import COMMANDS, parser
 from lakeproof.cli.context import Context
 from lakeproof.cli.interruption import Interruption
+from lakeproof.cli.measured import Measured
 from lakeproof.cli.progress import progress
 from lakeproof.cli.results import DONE, REFUSED, TRY_AGAIN, Outcome, printable, to_json
+from lakeproof.config.load import load
 from lakeproof.config.mistakes import ConfigFileError
 from lakeproof.errors import ConfigError, InvariantError, LakeproofError
-from lakeproof.events import Stop
+from lakeproof.events import Report, Stop
+from lakeproof.storage.open import open_store
 
-# The packages of the extra `spark`, and what they bring.
-_OF_SPARK = frozenset({"pyspark", "delta", "py4j"})
+
+class _Extra(NamedTuple):
+    """An extra of the package, and what a command without it lacks."""
+
+    name: str
+    needs: str
+
+
+# The extra of each package, with those that it brings.
+_EXTRAS = {
+    **dict.fromkeys(("pyspark", "delta", "py4j"), _Extra("spark", "computes with Spark")),
+    "great_expectations": _Extra("expectations", "asks Great Expectations"),
+    "dagster_pipes": _Extra("pipes", "reports to a Dagster run"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,24 +78,52 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     stop = Stop()
-    shown = progress(sys.stderr)
     try:
         with Interruption(stop) as interruption:
-            context = Context(args.command, args.config, args.json, shown, stop, interruption)
-            outcome = COMMANDS[args.command](context, args)
+            outcome = _outcome(args, stop, interruption)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _OF_SPARK:
-            raise
-        raise ConfigError(
-            f"lakeproof {args.command}",
-            f"it computes with Spark, and {error.name} is not installed",
-            "run `pip install 'lakeproof[spark]'`, or this command on a machine that has it: the lake is the same",
-        ) from None
-    finally:
-        shown.close()
+        raise _not_installed(args, error) from None
     _print(outcome, as_json=args.json)
     interrupted = stop.requested and outcome.status == DONE and not outcome.ends_by_signal
     return TRY_AGAIN if interrupted else outcome.status
+
+
+def _outcome(args: argparse.Namespace, stop: Stop, interruption: Interruption) -> Outcome:
+    if args.dagster_pipes_messages is None:
+        shown = progress(sys.stderr)
+        try:
+            return _measured(args, shown, stop, interruption)
+        finally:
+            shown.close()
+    from lakeproof.cli.pipes import run_report
+
+    # The run has the events, so stderr has errors alone.
+    location = load(args.config).location
+    with run_report(args, open_store(location), stop) as report:
+        outcome = _measured(args, report, stop, interruption)
+        report.result(outcome.document, outcome.status)
+    return outcome
+
+
+def _measured(args: argparse.Namespace, report: Report, stop: Stop, interruption: Interruption) -> Outcome:
+    run = Measured(args)
+    context = Context(args.command, args.config, args.json, run.observed(report), stop, interruption)
+    with run.measured(context):
+        outcome = COMMANDS[args.command](context, args)
+        run.exit_status = outcome.status
+    return outcome
+
+
+def _not_installed(args: argparse.Namespace, error: ModuleNotFoundError) -> Exception:
+    """Return the error about a package of an extra; the same error about any other."""
+    extra = _EXTRAS.get((error.name or "").partition(".")[0])
+    if extra is None:
+        return error
+    return ConfigError(
+        f"lakeproof {args.command}",
+        f"it {extra.needs}, and {error.name} is not installed",
+        f"run `pip install 'lakeproof[{extra.name}]'`, or this command on a machine that has it: the lake is the same",
+    )
 
 
 def _print(outcome: Outcome, *, as_json: bool) -> None:

@@ -200,7 +200,12 @@ def drain(context: Context, args: argparse.Namespace) -> Outcome:
         until, ends_by_signal = Until.lsn(args.until_lsn), False
     elif args.seconds is not None:
         until = Until.seconds(args.seconds)
-    result = step.drain(context.config, source, until, context.report, context.stop)
+    config = context.config
+    if args.metrics is not None:
+        if not until.lasting:
+            raise ConfigError("lakeproof drain", "--metrics is about a drain that goes on", "leave one of the two out")
+        config = config.with_metrics([source], args.metrics)
+    result = step.drain(config, source, until, context.report, context.stop)
     rows = [
         (str(table), c.inserts, c.updates, c.deletes, c.truncates, format_bytes(c.bytes))
         for table, c in result.tables.items()

@@ -15,5 +15,6 @@ returns a report. Arguments and output are in `lakeproof.cli`.
     refresh.py         computes views                         prove.py           compares the source with the lake
     prove_lake.py      proves histories and audits views      status.py          how everything stands
     concurrently.py    sources or tables, a few at once       known_tables.py    a source's tables without its database
+    describe.py        comments and types, for catalogs
     readers.py         what each table's readers must know   sql_catalog.py     names in a SQL catalog
 """

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lakeproof.commands.describe import describe_quietly
 from lakeproof.config.model import Config
 from lakeproof.events import Report, Stop, silent
 from lakeproof.names import TableName
@@ -48,6 +49,8 @@ def bootstrap(
     complete.
     """
     try:
-        return SnapshotRun(config, config.source(name), report, stop or Stop()).run(tables, again=again)
+        result = SnapshotRun(config, config.source(name), report, stop or Stop()).run(tables, again=again)
     except OSError as error:
         raise disk_error(f"lake {config.lake}", "reading or writing it", error) from error
+    describe_quietly(config, name, report)
+    return result

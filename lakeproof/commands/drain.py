@@ -14,6 +14,7 @@ from lakeproof.drain.counts import DrainReport, Flush
 from lakeproof.drain.supervisor import Supervisor
 from lakeproof.drain.until import Until
 from lakeproof.events import Report, Stop, silent
+from lakeproof.metrics.observed import observed_drain
 from lakeproof.storage.disk import disk_error
 
 
@@ -26,7 +27,7 @@ def drain(
     *,
     on_flush: Callable[[Flush], None] | None = None,
 ) -> DrainReport:
-    """Drain the source `name` and return what was added.
+    """Drain the source `name` and return what was added; a lasting drain serves metrics, if they are configured.
 
     `on_flush` is called in the calling thread for each manifest that is durable, after its acknowledgement if the
     connection lasts so long. Raises ConfigError, LakeError, GapError and SourceError if a person must change something;
@@ -34,9 +35,19 @@ def drain(
     `until` asks for a position (a lasting drain connects again); NoRoomError (a LakeError) if a disk is full and
     `until` is not `stopped` (such a drain waits for room).
     """
+    source = config.source(name)
     try:
-        return Supervisor(
-            config, config.source(name), until, report=report, stop=stop or Stop(), on_flush=on_flush
-        ).run()
+        if not until.lasting:
+            return Supervisor(config, source, until, report=report, stop=stop or Stop(), on_flush=on_flush).run()
+        with observed_drain(config, source, report, on_flush) as observed:
+            return Supervisor(
+                config,
+                source,
+                until,
+                report=observed.report,
+                stop=stop or Stop(),
+                on_flush=observed.on_flush,
+                pulse=observed.pulse,
+            ).run()
     except OSError as error:
         raise disk_error(f"lake {config.lake}", "reading or writing it", error) from error

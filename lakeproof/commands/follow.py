@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import SparkSession
 
@@ -35,6 +35,7 @@ from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.lake.spark.session import DriverLostError
 from lakeproof.landing.chain import Chain, newest_incarnation
+from lakeproof.metrics.observed import ObservedFollow, observed_follow
 from lakeproof.storage.open import folder_to_check
 from lakeproof.storage.source_lake import SourceLake
 
@@ -90,12 +91,16 @@ def follow(
     for lake in lakes:
         if newest_incarnation(lake) is None:
             raise no_landing(lake.source)
-    follower = _Follower(config, name, spark, control, options, lakes)
-    with at_work(spark, config.location), ExitStack() as shown, follower.views_refreshed():
-        for lake in lakes:
-            shown.enter_context(followed(lake))
-        follower.run()
-    return follower.done
+    whole = ObservedFollow(control.report, options.on_cuts, options.on_views)
+    with observed_follow(config, name, [lake.source for lake in lakes], whole) as observed:
+        control = replace(control, report=observed.report)
+        options = replace(options, on_cuts=observed.on_cuts, on_views=observed.on_views)
+        follower = _Follower(config, name, spark, control, options, lakes)
+        with at_work(spark, config.location), ExitStack() as shown, follower.views_refreshed():
+            for lake in lakes:
+                shown.enter_context(followed(lake))
+            follower.run()
+        return follower.done
 
 
 @dataclass(slots=True)
@@ -175,12 +180,14 @@ class _Follower:
 
     def _turn(self) -> None:
         """Hold the leases, and run cycles until the end or until somebody else waits for one of them."""
+        self._report("follow.waits", "waits for its turn")
         while self._someone_waits():
             # Whoever waits looks now and then, and would find the lease taken again.
             if self.control.stop.wait(self._look_s):
                 return
         with ExitStack() as held:
             leases = [held.enter_context(hold_lease(lake, self.spark, self.control.stop)) for lake in self.lakes]
+            self._report("follow.turn", "has its turn")
             # What was interrupted, or was left by whoever had the lease before, comes first; views may be behind too.
             self._compact(leases)
             self._ask_for_views()
@@ -199,6 +206,9 @@ class _Follower:
                 if self._compact(leases):
                     self._ask_for_views()
                 tails = self._moved(tails)
+
+    def _report(self, kind: str, state: str) -> None:
+        self.control.report(Event(kind, f"the compaction of {self.name} {state}", {"name": self.name}))
 
     def _someone_waits(self) -> bool:
         return any(someone_waits(lake) for lake in self.lakes)

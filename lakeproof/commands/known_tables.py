@@ -17,16 +17,17 @@ from lakeproof.storage.source_lake import SourceLake
 
 
 def with_known_tables(config: Config, name: str) -> SourceConfig:
-    """Return the source `name` with every known table that its patterns match among its `tables`.
+    """Return the source `name` with every known table that it selects among its `tables`.
 
-    Known are the tables that the configuration names elsewhere (`table`, what views read), that the newest reading of
-    the catalog in the landing has, and that the newest cut has. A source without patterns comes back as it is. Raises
-    LakeError for a damaged lake.
+    Patterns select what they match, and a source that lists nothing selects everything that is published. Known are the
+    tables that the configuration names elsewhere (`table`, what views read), that the newest reading of the catalog in the
+    landing has, and that the newest cut has. A source that lists names alone comes back as it is. Raises LakeError for a
+    damaged lake.
     """
-    source = config.source(name)
-    if not source.patterns:
+    source, everything = config.source(name), not config.source(name).selection
+    if not source.patterns and not everything:
         return source
-    selected = {table for table in _known_names(config, source) if source.selection.selected(table)}
+    selected = {table for table in _known_names(config, source) if everything or source.selection.selected(table)}
     return source.model_copy(update={"tables": (*source.tables, *sorted(selected.difference(source.tables)))})
 
 

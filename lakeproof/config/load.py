@@ -13,9 +13,12 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from lakeproof.config.compute import ComputeConfig
+from lakeproof.config.dagster import DagsterConfig
 from lakeproof.config.document import YamlDocument, read_document
 from lakeproof.config.groups import read_groups
 from lakeproof.config.location import StorageConfig, is_secret_key
+from lakeproof.config.metrics import MetricsConfig
 from lakeproof.config.mistakes import ConfigFileError, KeyPath, Mistake, explain, unknown_key
 from lakeproof.config.model import Config, SourceConfig, TableConfig, ViewConfig
 from lakeproof.config.secret import Dsn
@@ -92,14 +95,29 @@ class _Reader:
         groups = read_groups(self._document, root.get("groups"), sources)
         spark = self._spark(root.get("spark"))
         storage = self._storage(root.get("storage"))
+        dagster = self._validate(DagsterConfig, self._mapping(root.get("dagster"), ("dagster",)), ("dagster",))
         catalog = self._catalog(root.get("catalog"), list(sources))
+        compute = {}
+        if root.get("compute") is not None:
+            section = self._mapping(root["compute"], ("compute",))
+            compute = {"compute": self._validate(ComputeConfig, section, ("compute",))}
+        metrics = self._metrics(root.get("metrics"))
         rest = {k: root[k] for k in ("proof_interval",) if k in root}
         values = {"path": self._file, "lake": lake or "", "sources": {}, **rest}
         config = self._validate(Config, values, ())
         if config is None or self._document.mistakes:
             return None
         update = {"sources": sources, "views": views, "groups": groups, "spark": spark, "storage": storage}
-        return config.model_copy(update=update | catalog)
+        update["dagster"] = dagster
+        return config.model_copy(update=update | catalog | compute | {"metrics": metrics})
+
+    def _metrics(self, value: Any) -> MetricsConfig | None:
+        """Return the section, with its folder relative to the file's."""
+        section = dict(self._mapping(value, ("metrics",)))
+        folder = section.get("textfile")
+        if isinstance(folder, str) and folder:
+            section["textfile"] = os.path.normpath(self._file.parent / folder)
+        return self._validate(MetricsConfig, section, ("metrics",))
 
     def _catalog(self, value: Any, sources: list[str]) -> dict[str, CatalogConfig | None]:
         """Return the section, if there is one; a schema belongs to one source and one layer."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,7 +19,10 @@ from pydantic import (
     model_validator,
 )
 
+from lakeproof.config.compute import ComputeConfig
+from lakeproof.config.dagster import DagsterConfig
 from lakeproof.config.location import LakeLocation, StorageConfig
+from lakeproof.config.metrics import Address, MetricsConfig
 from lakeproof.config.section import Model
 from lakeproof.config.selection import Selection
 from lakeproof.config.spark import SparkConfig
@@ -111,6 +115,10 @@ class DrainConfig(Model):
         False,
         description="Logical messages (`pg_logical_emit_message`, which every role may call) with one of these prefixes"
         " land; `false`: the server sends none.",
+    )
+    metrics: Address = Field(
+        None,
+        description="A drain that goes on serves its metrics here, `host:port`, or a port of the loopback; none: nowhere.",
     )
 
 
@@ -216,6 +224,9 @@ class SourceConfig(Model):
         " `bootstrap` takes all that is published.",
     )
     patterns: tuple[TablePattern, ...] = ()
+    owners: tuple[Owner, ...] = Field(
+        (), description="Owners in Dagster of everything of this source, unless a table has its own."
+    )
     exclude: Annotated[tuple[TableName | TablePattern, ...], AfterValidator(different)] = Field(
         (), description="Exceptions from the patterns in `tables`: `schema.table`, `schema.tmp_*`."
     )
@@ -298,6 +309,11 @@ class Config(Model):
     catalog: CatalogConfig | None = Field(
         None, description="A SQL catalog that has the lake by name; none: it has no names."
     )
+    compute: ComputeConfig | None = Field(
+        None, description="Where the Spark work of Dagster's runs is done; none: in Dagster's own process."
+    )
+    metrics: MetricsConfig = MetricsConfig()
+    dagster: DagsterConfig = DagsterConfig()
     proof_interval: Literal["hourly", "daily", "off"] = Field(
         "hourly", description="How often Dagster proves every source."
     )
@@ -310,6 +326,16 @@ class Config(Model):
     def location_of(self, place: str) -> LakeLocation:
         """Return the place of another store of this configuration (an archive), which is reached in the same way."""
         return LakeLocation(place, self.storage)
+
+    def with_metrics(self, names: Sequence[str], address: str) -> Config:
+        """Return the configuration in which the drains and compactions of these sources serve metrics at `address`."""
+        update = {"metrics": address}
+        sources = dict(self.sources)
+        for name in names:
+            source = self.source(name)
+            drain, compaction = source.drain.model_copy(update=update), source.compaction.model_copy(update=update)
+            sources[name] = source.model_copy(update={"drain": drain, "compaction": compaction})
+        return self.model_copy(update={"sources": sources})
 
     def group(self, name: str) -> tuple[str, ...]:
         """Return the sources of the group of that name; raises ConfigError if there is none."""

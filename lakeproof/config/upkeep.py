@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from lakeproof.config.metrics import Address
 from lakeproof.config.section import Model
 from lakeproof.config.values import Seconds, Text, Whole
 
@@ -50,6 +51,11 @@ class CompactionConfig(Model):
         description="How a change is written to current: `auto` links landed files and deletes by deletion vectors, in one"
         " commit, if the installed Delta is a version that was tested, else it takes MERGE; `merge` is always MERGE, and"
         " links nothing.",
+    )
+    metrics: Address = Field(
+        None,
+        description="A compaction that goes on serves its metrics here, `host:port`, or a port of the loopback; none:"
+        " nowhere.",
     )
 
 

@@ -15,4 +15,6 @@ Decoding (`lakeproof.pgoutput`), connections (`lakeproof.postgres`) and formats 
     catalog_resolver.py  a Relation message's schema      created_tables.py       tables whose every row was streamed
     publications.py      which ones can be read           slot_health.py       how long the slot will last
     counts.py            what flushes add up to           until.py             when a drain ends
+    pulse.py             its present state, for others    rates.py             how fast it is, every 15 s
+    open_landing.py      the landing that it extends
 """

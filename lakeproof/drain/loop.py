@@ -28,6 +28,8 @@ from lakeproof.config.model import DrainConfig
 from lakeproof.drain.acknowledge import acknowledge
 from lakeproof.drain.flush import EndSegment, Flushed, Flusher, Work
 from lakeproof.drain.large_transactions import LargeProgress
+from lakeproof.drain.pulse import Pulse
+from lakeproof.drain.rates import Rates
 from lakeproof.drain.transactions.buffer import TransactionBuffer
 from lakeproof.drain.transactions.units import DecodeUnit, LargeTransaction
 from lakeproof.errors import LakeproofError, SourceError, TransientError
@@ -77,12 +79,14 @@ class Listeners:
     """The receivers of a session's events.
 
     `on_flushed` is called with each manifest after it was acknowledged, `on_spilled` with the bytes of each transaction that
-    went to disk; `large` reports the progress of large ones.
+    went to disk; `large` reports the progress of large ones, `rates` how fast it is; `pulse` is the state that others read.
     """
 
     on_flushed: Callable[[Flushed], None]
     on_spilled: Callable[[int], None]
     large: LargeProgress
+    pulse: Pulse = field(default_factory=Pulse)
+    rates: Rates | None = None
 
 
 class Session:
@@ -102,6 +106,7 @@ class Session:
         self._on_flushed = listeners.on_flushed
         self._on_spilled = listeners.on_spilled
         self._large = listeners.large
+        self._pulse, self._rates = listeners.pulse, listeners.rates
         self._buffer = TransactionBuffer(limits.spill_bytes, limits.spill_files, limits.spill_bytes_max, start=durable)
         # Units out of the buffer that the worker does not have yet.
         self._waiting: deque[DecodeUnit | LargeTransaction] = deque()
@@ -136,6 +141,7 @@ class Session:
         if len(received.buffer):
             if self._pending.end is None and not self._buffer.complete:
                 self._pending.since = time.monotonic()
+            self._pulse.received_bytes += received.buffer.size
             self._buffer.feed(received.buffer)
             failpoint("drain.received")
         if received.keepalive_lsn is not None:
@@ -208,7 +214,14 @@ class Session:
         """Keep the stream alive during other work, and report progress."""
         if self._large.is_due:
             self._large.report(self._buffer.waiting_bytes, self._flusher.decoding)
+        if self._rates is not None:
+            self._rates.report_if_due()
         if self._alive:
+            # Show others, and the server, what has come and what has become of it.
+            complete = self._buffer.newest
+            here = max(complete, self._keepalive or Lsn.ZERO, self.durable)
+            self._pulse.beat(here, complete)
+            self._stream.note(received=here, applied=self._pulse.replayed)
             self._stream.tick()
 
     def _segment_is_due(self, goal: Goal) -> bool:

@@ -20,12 +20,15 @@ from lakeproof.drain.counts import DrainReport, Flush, Totals
 from lakeproof.drain.flush import Flushed, Flusher
 from lakeproof.drain.large_transactions import LargeProgress
 from lakeproof.drain.loop import Goal, Listeners, Session, SessionEnd
+from lakeproof.drain.open_landing import open_landing
 from lakeproof.drain.publications import Publications, PublicationsChangedError, recorded_names
+from lakeproof.drain.pulse import Pulse
+from lakeproof.drain.rates import Rates
 from lakeproof.drain.transactions.spill import SpillLimitError
 from lakeproof.drain.until import Mode, Until
 from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError
 from lakeproof.events import Event, Report, Stop, counted
-from lakeproof.landing.chain import Chain, FencedError
+from lakeproof.landing.chain import FencedError
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.batch import BatchDecoder
@@ -35,32 +38,21 @@ from lakeproof.postgres.connection import close_quietly, connect, source_errors
 from lakeproof.postgres.connection_timeouts import ASKED_TO_STOP, Timeout, in_thread, use_timeout
 from lakeproof.postgres.replication_start import StreamOptions
 from lakeproof.postgres.replication_stream import LostPublicationError, ReplicationStream
-from lakeproof.storage.source_lake import SourceLake
 
 # The first pause after a lost connection; it doubles each time, up to `drain.backoff_max_s`.
 BACKOFF_FIRST_S = 0.2
-
-
 # A walsender whose client was killed releases the slot within milliseconds on one machine.
 SLOT_WAIT_S = 1.0
-
-
 # If the slot's holder does not move the landing for this long, we stop waiting: it may not be a drain of ours.
 FOLLOW_TIMEOUT_S = 60.0
-
-
 FOLLOW_POLL_S = 0.1
-
-
 # How long the catalog may still answer after a stop: complete transactions need their tables' schemas to become durable.
 STOP_GRACE_S = 3.0
-
-
 FOLLOWED = "followed"
 
 
 class Supervisor:
-    """The state of one call of `drain`."""
+    """The state of one call of `drain`; `pulse` is the part of it that others read."""
 
     def __init__(
         self,
@@ -71,11 +63,14 @@ class Supervisor:
         report: Report,
         stop: Stop,
         on_flush: Callable[[Flush], None] | None,
+        pulse: Pulse | None = None,
     ) -> None:
         self._source = source
         self._until = until
         self._report = report
         self._on_flush = on_flush
+        self._pulse = pulse or Pulse()
+        self._rates = Rates(report, source.name, self._pulse) if until.lasting else None
         self._streaming = True
         self._totals = Totals()
         self._publications = Publications()
@@ -84,7 +79,7 @@ class Supervisor:
         self._goal = Goal(stop, until.target)
         if until.duration_s is not None:
             self._goal.deadline = time.monotonic() + until.duration_s
-        self._chain = _open_chain(config, source)
+        self._chain = open_landing(config, source)
         self._start = self._chain.end
         removed = sweep(self._chain)
         if removed:
@@ -237,6 +232,7 @@ class Supervisor:
         )
         # The slot may be behind: a drain killed right after its manifest has not acknowledged it.
         self._confirmed = acknowledge(stream, self._chain.newest)
+        self._pulse.connect(self._chain.end)
         timeout = self._timeout(STOP_GRACE_S)
         writer = secrets.token_hex(16)
         watch = CatalogWatch(self._source, self._chain, publications, writer, timeout, existing=existing)
@@ -253,6 +249,8 @@ class Supervisor:
                     on_flushed=lambda flushed: self._flushed(flushed, watch),
                     on_spilled=self._spilled,
                     large=LargeProgress(self._report, self._source.name),
+                    pulse=self._pulse,
+                    rates=self._rates,
                 ),
             )
             ended = session.run(goal)
@@ -269,6 +267,7 @@ class Supervisor:
                 # The next session will acknowledge it.
                 self._count(flushed, watch)
             self._report_catalog(watch)
+            self._pulse.disconnect()
             watch.close()
             resolver.close()
             if isinstance(failure, FencedError | InvariantError):
@@ -307,8 +306,10 @@ class Supervisor:
             rows=manifest.rows,
             flush_seconds=round(flushed.seconds, 3),
         )
+        flush = Flush.of(manifest, flushed.seconds)
+        self._pulse.landed(flush)
         if self._on_flush is not None:
-            self._on_flush(Flush.of(manifest, flushed.seconds))
+            self._on_flush(flush)
 
     def _report_catalog(self, watch: CatalogWatch) -> None:
         while watch.changes:
@@ -388,13 +389,3 @@ class Supervisor:
 
     def _emit(self, kind: str, message: str, **fields: object) -> None:
         self._report(Event(kind, message, {"source": self._source.name, **fields}))
-
-
-def _open_chain(config: Config, source: SourceConfig) -> Chain:
-    lake = SourceLake.open(config.location, source.name)
-    chain = Chain.open_newest(lake)
-    if chain is None:
-        raise LakeError(
-            f"landing {lake.url(lake.paths.landings)}", "it has not begun", f"run `lakeproof bootstrap {source.name}`"
-        )
-    return chain

@@ -18,7 +18,7 @@ this room touches a file.
     catalog_locks.py             who locks a published table        catalog_selection.py     names and patterns
     catalog_fingerprint.py       read the fingerprint               catalog_origins.py        where a table came from
     catalog_relations.py         a Relation message's version       catalog_type_lines.py    a type as text
-    catalog_unchanged.py         a table since its snapshot
+    catalog_unchanged.py         a table since its snapshot         catalog_descriptions.py  comments and full types
     check_source.py              server, role, slot, publication    check_tables.py          single tables
     check_findings.py            findings as values                 check_privileges.py      what a role lacks
 """

@@ -13,6 +13,10 @@ connection after wal_sender_timeout.
 Why it asks. An idle server sends nothing, and neither does one behind a proxy that has forgotten the connection: TCP is
 content with the proxy. So after half of `silence_timeout_s` the server is asked to answer, as PostgreSQL's receiver does.
 
+What it reports. A status has three positions, which pg_stat_replication shows as write, flush and replay with their lags:
+what has come, what is durable, and what is in the newest cut. They are never in another order, whatever the caller says:
+flush is what was acknowledged, write is never behind it, and replay never ahead. PostgreSQL moves the slot by flush alone.
+
 Two-phase is never asked for: the option would set a flag of the slot for good.
 """
 
@@ -65,6 +69,8 @@ _LINGER_S = 0.002
 _WAIT_SLICE_S = 1.0
 # A server in fast shutdown answers each status with a ping, at full speed: 105,000 in 6 s were measured.
 _REPLY_INTERVAL_S = 0.1
+# What has come, or is in a cut, is reported this soon: the server measures its lags by it.
+_NOTED_INTERVAL_S = 1.0
 _START_RETRY_S = 0.1
 
 
@@ -105,6 +111,7 @@ class ReplicationStream:
         self.confirmed = start
         # The position in statuses: zero until somebody has acknowledged, so that reading a slot's past does not move it.
         self._reported = Lsn.ZERO
+        self._noted = self._sent = (Lsn.ZERO, Lsn.ZERO)
         self._status_at = time.monotonic()
         self._silent_since: float | None = None
         self._asked_at: float | None = None
@@ -196,6 +203,10 @@ class ReplicationStream:
         self.confirmed = self._reported = lsn
         self._pings = 0
         self._send_or_fail()
+
+    def note(self, *, received: Lsn, applied: Lsn | None) -> None:
+        """Take what later statuses report beside the durable position; `applied` is None if nobody knows it."""
+        self._noted = received, applied or Lsn.ZERO
 
     def tick(self) -> None:
         """Send a status if it is time or the server has asked; call this at least every second while not reading."""
@@ -303,14 +314,21 @@ class ReplicationStream:
             self._pings += 1
 
     def _send_is_due(self, now: float) -> bool:
-        silence_s = now - self._status_at
-        return silence_s >= (_REPLY_INTERVAL_S if self._reply_requested else self._options.status_interval_s)
+        interval_s = self._options.status_interval_s
+        if self._reply_requested:
+            interval_s = _REPLY_INTERVAL_S
+        elif self._noted != self._sent:
+            interval_s = min(_NOTED_INTERVAL_S, interval_s)
+        return now - self._status_at >= interval_s
 
     def _send_status(self, *, ask: bool = False) -> None:
-        lsn = self._reported.value
+        durable = self._reported.value
+        received, applied = (position.value for position in self._noted)
+        # Zero until somebody has acknowledged, all of them: "not known".
+        received = max(received, durable) if durable else 0
         clock = time.time_ns() // 1000 - POSTGRES_EPOCH_US
-        self._channel.send(_STATUS_FORM.pack(b"r", lsn, lsn, lsn, clock, int(ask)))
-        self._status_at = time.monotonic()
+        self._channel.send(_STATUS_FORM.pack(b"r", received, durable, min(applied, durable), clock, int(ask)))
+        self._status_at, self._sent = time.monotonic(), self._noted
         self._reply_requested = False
 
     def _send_or_fail(self) -> None:

@@ -181,6 +181,11 @@ class LakePaths:
         """The result of the last proof of each table."""
         return f"{self.source}/proved.json"
 
+    @property
+    def descriptions(self) -> str:
+        """Comments and types of the source's tables: for people only, nothing relies on it."""
+        return f"{self.source}/described.json"
+
     # Tables and views ----------------------------------------------------------------------------
 
     def history(self, table: TableName) -> str:
@@ -258,3 +263,18 @@ class LakePaths:
     def executors_trial(name: str) -> str:
         """A folder for files by which driver and executors see that they have the same lake; beside the runs' locks."""
         return f".runs/executors/{name}"
+
+    @staticmethod
+    def messages(run: str) -> str:
+        """The folder of the messages that a command sends to a Dagster run, while both live."""
+        return f".runs/messages/{run}"
+
+    @staticmethod
+    def message_chunk(folder: str, number: int) -> str:
+        """One chunk of messages."""
+        return f"{folder}/{number:09d}.jsonl"
+
+    @staticmethod
+    def message_stop(folder: str) -> str:
+        """The document by which the run asks the command to end."""
+        return f"{folder}/stop"

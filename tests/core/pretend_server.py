@@ -155,6 +155,11 @@ class PretendStream:
         assert lsn >= self.server.confirmed
         self.server.confirmed = lsn
 
+    def note(self, *, received: Lsn, applied: Lsn | None) -> None:
+        """The server hears what has come, which is never less than what is durable."""
+        assert received >= self.server.confirmed
+        assert applied is None
+
     def tick(self) -> None:
         """Advance the clock."""
         self.server.fault("tick")

@@ -26,6 +26,7 @@ def test_every_command_of_the_design_is_there_and_no_other() -> None:
         "maintain",
         "refresh",
         "prove",
+        "expect",
         "status",
         "inspect",
         "fetch-jars",

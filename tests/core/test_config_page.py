@@ -13,7 +13,10 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from lakeproof.config import load
+from lakeproof.config.compute import ComputeConfig
+from lakeproof.config.dagster import DagsterConfig
 from lakeproof.config.location import StorageConfig
+from lakeproof.config.metrics import MetricsConfig
 from lakeproof.config.model import (
     Config,
     DrainConfig,
@@ -42,7 +45,10 @@ SECTIONS: dict[str, tuple[type[Model], frozenset[str], frozenset[str]]] = {
     "`views.<name>`": (ViewConfig, frozenset({"name", "sql_file"}), frozenset({"sql"})),
     "`spark`": (SparkConfig, frozenset(), frozenset()),
     "`storage`": (StorageConfig, frozenset(), frozenset()),
+    "`metrics`": (MetricsConfig, frozenset(), frozenset()),
     "`catalog`": (CatalogConfig, frozenset(), frozenset()),
+    "`compute`": (ComputeConfig, frozenset(), frozenset()),
+    "`dagster`": (DagsterConfig, frozenset(), frozenset()),
 }
 # What the model has no default for, because `load` gives it one.
 GIVEN_BY_LOAD = {"publication": "`lakeproof_<name>`", "slot": "`lakeproof_<name>`"}

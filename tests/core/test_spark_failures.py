@@ -145,6 +145,16 @@ def test_what_s3_refuses_to_spark_concerns_all_tables(status: int, code: str, ki
     assert concerns_all(error)
 
 
+def test_an_answer_that_was_cut_off_is_no_damage() -> None:
+    """The file that was being read is whole: the next run reads it."""
+    cause = (
+        "x.ConnectionClosedException: Premature end of Content-Length delimited message body (expected: 9; received: 4)"
+    )
+    error = PySparkException(f"{UNREADABLE} Caused by: {cause}")
+    assert isinstance(store_refusal("shop", error), TransientError)
+    assert concerns_all(error)
+
+
 def test_a_missing_file_is_damage() -> None:
     """So is whatever is no answer of a store's."""
     missing = PySparkException("x.S3Exception: (Service: S3, Status Code: 404, Request ID: null):NoSuchKey")

@@ -34,7 +34,7 @@ FAULTS = {
     "503": (Fault(lambda _: True, ALWAYS, status=503, code="SlowDown"), 11),
     "slow": (Fault(lambda _: True, ALWAYS, delay_s=0.4), 9),
     "cut in half": (Fault(lambda r: r.method == "PUT", ALWAYS, halve=True), 7),
-    "answer cut in half": (Fault(lambda r: r.kind == "GET" and r.path.endswith(".parquet"), ALWAYS, shorten=True), 5),
+    "answer cut in half": (Fault(lambda r: r.kind == "GET" and r.path.endswith(".parquet"), ALWAYS, shorten=True), 17),
 }
 REFUSALS = {
     "not permitted": (403, "AccessDenied", LakeError, "not permitted"),
@@ -99,7 +99,7 @@ def test_cycles_on_an_unreliable_store_are_the_sources(
                 continue
         check(spark, config, source, list(TABLES))
         run_transactions(chance, source, 6)
-    assert chosen.times < ALWAYS - 5
+    assert chosen.times <= ALWAYS - 3, "too few suffered it"
     proxied.faults.clear()
     run_compact(spark, config)
     check(spark, config, source, list(TABLES))

@@ -60,8 +60,12 @@ class Dagster:
         assert not answer.errors, answer.errors
         return answer.data
 
-    def launch(self, job: str, assets: Sequence[str] | None = None, timeout_s: float = 300) -> dg.DagsterRun:
+    def launch(self, job: str, assets: Sequence[str] | None = None, timeout_s: float = 900) -> dg.DagsterRun:
         """Launch a run of the job, or of some of its assets, and wait for its end."""
+        return self.ended(self.start(job, assets), timeout_s)
+
+    def start(self, job: str, assets: Sequence[str] | None = None) -> str:
+        """Launch a run of the job, or of some of its assets, and return its id."""
         (repository,) = self.ask(_REPOSITORIES)["repositoriesOrError"]["nodes"]
         selector = {
             "repositoryName": repository["name"],
@@ -71,9 +75,11 @@ class Dagster:
         }
         launched = self.ask(_LAUNCH, {"params": {"selector": selector, "mode": "default"}})["launchRun"]
         assert launched["__typename"] == "LaunchRunSuccess", launched
-        return self._ended(launched["run"]["runId"], time.monotonic() + timeout_s)
+        return str(launched["run"]["runId"])
 
-    def _ended(self, run_id: str, deadline: float) -> dg.DagsterRun:
+    def ended(self, run_id: str, timeout_s: float = 900) -> dg.DagsterRun:
+        """Wait for the end of a run."""
+        deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             run = self.instance.get_run_by_id(run_id)
             if run is not None and run.status in _ENDED:

@@ -28,6 +28,7 @@ sources:
     dsn: {{env: LP_SHELL_CRM}}
     publication: crm
     slot: crm
+    owners: ["team:crm"]
     tables: [public.customers]
   unlisted:
     dsn: {{env: LP_SHELL_UNLISTED}}

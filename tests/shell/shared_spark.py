@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import dagster as dg
 
-from resources import LakeSpark
+from resources import Compute
 
 
-class SharedSpark(LakeSpark):
+class SharedSpark(Compute):
     """The location's resource, but with the session that all tests of this process share."""
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:

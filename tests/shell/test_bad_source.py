@@ -17,7 +17,7 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.refresh import refresh
 from lakeproof.config.load import load
 from orchestration.build import build
-from resources import LakeSpark, Settings
+from resources import Compute, Settings
 from resources.settings import TIMEOUT_S
 from tests.fix_postgres import Database, new_database
 from tests.shell.sample import password_of
@@ -41,7 +41,7 @@ _VIEW = "  {name}:\n    sql: total.sql\n    reads: {{orders: {name}/public.order
 class Place:
     """The assembled location and an instance."""
 
-    def __init__(self, path: Path, instance: dg.DagsterInstance, spark: LakeSpark) -> None:
+    def __init__(self, path: Path, instance: dg.DagsterInstance, spark: Compute) -> None:
         self.defs = build(load(path))
         self._sensors = {each.name: each for each in self.defs.sensors or []}
         self._schedules = {s.name: s for s in self.defs.schedules or [] if isinstance(s, dg.ScheduleDefinition)}
@@ -66,7 +66,7 @@ class Place:
     def run(self, job: str) -> dg.ExecuteInProcessResult:
         """Run to the end, with whatever status."""
         definition = self.defs.resolve_job_def(job)
-        resources = {"lake_spark": self._spark} if "lake_spark" in definition.required_resource_keys else None
+        resources = {"compute": self._spark} if "compute" in definition.required_resource_keys else None
         return definition.execute_in_process(instance=self.instance, resources=resources, raise_on_error=False)
 
 

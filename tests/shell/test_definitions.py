@@ -40,9 +40,9 @@ _LINEAGE = {
     "snapshot/shop/shop/orders": ["postgres/shop/shop/orders"],
     "snapshot/shop/shop/order-20lines": ["postgres/shop/shop/order-20lines"],
     "snapshot/crm/public/customers": ["postgres/crm/public/customers"],
-    "changes/shop/shop/orders": ["postgres/shop/shop/orders", "snapshot/shop/shop/orders"],
-    "changes/shop/shop/order-20lines": ["postgres/shop/shop/order-20lines", "snapshot/shop/shop/order-20lines"],
-    "changes/crm/public/customers": ["postgres/crm/public/customers", "snapshot/crm/public/customers"],
+    "changes/shop/shop/orders": ["postgres/shop/shop/orders", "slots/shop"],
+    "changes/shop/shop/order-20lines": ["postgres/shop/shop/order-20lines", "slots/shop"],
+    "changes/crm/public/customers": ["postgres/crm/public/customers", "slots/crm"],
     "history/shop/shop/orders": ["changes/shop/shop/orders", "snapshot/shop/shop/orders"],
     "history/shop/shop/order-20lines": ["changes/shop/shop/order-20lines", "snapshot/shop/shop/order-20lines"],
     "history/crm/public/customers": ["changes/crm/public/customers", "snapshot/crm/public/customers"],
@@ -50,8 +50,14 @@ _LINEAGE = {
     "current/shop/shop/order-20lines": ["changes/shop/shop/order-20lines", "snapshot/shop/shop/order-20lines"],
     "current/crm/public/customers": ["changes/crm/public/customers", "snapshot/crm/public/customers"],
     "slots/shop": [],
-    "maintenance/shop": [],
-    "maintenance/crm": [],
+    "postgres/unlisted": [],
+    "maintenance/shop": [
+        "current/shop/shop/order-20lines",
+        "current/shop/shop/orders",
+        "history/shop/shop/order-20lines",
+        "history/shop/shop/orders",
+    ],
+    "maintenance/crm": ["current/crm/public/customers", "history/crm/public/customers"],
     "slots/crm": [],
     "views/per_customer": ["current/crm/public/customers", "current/shop/shop/orders"],
     "views/copy": ["current/shop/shop/orders"],
@@ -122,10 +128,28 @@ def test_the_lineage_is_exactly_this(defs: dg.Definitions) -> None:
     assert actual == _LINEAGE
 
 
-def test_each_layer_is_a_group(defs: dg.Definitions) -> None:
-    """Groups are what the lineage page shows first."""
+def test_each_layer_of_a_source_is_a_group(defs: dg.Definitions) -> None:
+    """Groups are what the lineage page shows first: two sources do not mix, and a slot is shown with its server."""
     graph = defs.resolve_asset_graph()
-    assert all(graph.get(key).group_name == key.path[0] for key in graph.get_all_asset_keys())
+    groups = {key.to_user_string(): graph.get(key).group_name for key in graph.get_all_asset_keys()}
+    assert groups.pop("slots/shop") == "shop_postgres"
+    assert groups["current/shop/shop/orders"] == "shop_current"
+    assert groups["proof/history/crm/public/customers"] == "crm_proof"
+    assert (groups["views/copy"], groups["proof/views/copy"]) == ("views", "views_proof")
+    assert len(set(groups.values())) == 18
+
+
+def test_tags_select_a_source_a_layer_and_a_schema(defs: dg.Definitions) -> None:
+    """Two hundred tables are found by `tag:lakeproof/schema=…`."""
+    graph = defs.resolve_asset_graph()
+    tags = {name: graph.get(_key(name)).tags for name in ("history/shop/shop/orders", "views/copy", "slots/crm")}
+    assert {k: v for k, v in tags["history/shop/shop/orders"].items() if "lakeproof" in k} == {
+        "lakeproof/source": "shop",
+        "lakeproof/layer": "history",
+        "lakeproof/schema": "shop",
+    }
+    assert tags["views/copy"]["lakeproof/layer"] == "views"
+    assert tags["slots/crm"]["lakeproof/source"] == "crm"
 
 
 def test_every_asset_says_what_it_is_where_it_lies_and_of_what_kind(defs: dg.Definitions) -> None:
@@ -135,8 +159,11 @@ def test_every_asset_says_what_it_is_where_it_lies_and_of_what_kind(defs: dg.Def
         node = graph.get(key)
         assert node.description
         assert node.kinds
-        assert "dagster/table_name" in node.metadata
-        assert key.path[0] == "postgres" or "dagster/uri" in node.metadata
+        assert node.metadata["lakeproof_version"]
+        assert "dagster/code_references" in node.metadata
+        if key.path[0] != "slots" and len(key.path) > 2:
+            assert "dagster/table_name" in node.metadata
+            assert key.path[0] == "postgres" or str(node.metadata["dagster/uri"]).startswith("file:///")
 
 
 def test_owners_and_descriptions_come_from_the_configuration(defs: dg.Definitions) -> None:
@@ -144,6 +171,7 @@ def test_owners_and_descriptions_come_from_the_configuration(defs: dg.Definition
     node = defs.resolve_asset_graph().get(_key("current/shop/shop/orders"))
     assert list(node.owners) == ["team:shop"]
     assert "One row per order." in (node.description or "")
+    assert list(defs.resolve_asset_graph().get(_key("slots/crm")).owners) == ["team:crm"]
 
 
 def test_what_computes_has_a_code_version(path: Path, defs: dg.Definitions) -> None:
@@ -231,11 +259,14 @@ def test_proofs_can_be_switched_off(path: Path) -> None:
     assert defs.resolve_job_def("shop_verification")
 
 
-def test_a_source_that_lists_no_tables_is_left_out_and_named(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_source_without_known_tables_is_named_and_says_what_to_do(
+    path: Path, defs: dg.Definitions, caplog: pytest.LogCaptureFixture
+) -> None:
     """Dagster must know the assets before it may ask a server."""
     with caplog.at_level(logging.WARNING, "lakeproof.dagster"):
         location(path)
-    assert "sources.unlisted lists no tables" in caplog.text
+    assert "sources.unlisted: which tables are published is not known" in caplog.text
+    assert "lakeproof bootstrap" in (defs.resolve_asset_graph().get(_key("postgres/unlisted")).description or "")
 
 
 def test_without_a_configuration_the_location_is_empty_and_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:

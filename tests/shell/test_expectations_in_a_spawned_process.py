@@ -6,10 +6,9 @@ import multiprocessing
 import sys
 from typing import Any
 
-import dagster as dg
 import pytest
 
-from assets.checks.expectations import Expectation, validate
+from lakeproof.commands.expect import Expectation, validate
 from lakeproof.lake.spark.session import build_session
 from tests.fix_lake import SPARK
 
@@ -22,11 +21,9 @@ def _in_a_worker(answers: Any) -> None:
     session = build_session(SPARK, "lakeproof tests: a worker")
     try:
         frame = session.createDataFrame([(1,), (2,), (2,)], "id int")
-        unique = Expectation(
-            "unique", "expect_column_values_to_be_unique", {"column": "id"}, dg.AssetCheckSeverity.ERROR
-        )
+        unique = Expectation("unique", "expect_column_values_to_be_unique", {"column": "id"}, "error")
         (result,) = validate(frame, "t", [unique])
-        answers.put((bare, result["success"], result["metadata"]["unexpected_count"]))
+        answers.put((bare, result.passed, result.counts["unexpected_count"]))
     finally:
         session.stop()
 

@@ -15,7 +15,7 @@ from assets.changes import DrainRun
 from assets.current import CompactionRun
 from lakeproof.config.load import load
 from orchestration.build import build
-from resources import LakeSpark, Settings
+from resources import Compute, Settings
 from tests.fix_postgres import Database, new_database
 from tests.shell.sample import password_of, write_source
 from tests.shell.shared_spark import SharedSpark
@@ -47,17 +47,17 @@ class Location:
 
     defs: dg.Definitions
     instance: dg.DagsterInstance
-    spark: LakeSpark
+    spark: Compute
     database: Database
     settings: Settings
 
     def run(self, job: str, **ops: dg.Config) -> dg.ExecuteInProcessResult:
         """Run a job to its end."""
         definition = self.defs.resolve_job_def(job)
-        needs_spark = "lake_spark" in definition.required_resource_keys
+        needs_spark = "compute" in definition.required_resource_keys
         return definition.execute_in_process(
             instance=self.instance,
-            resources={"lake_spark": self.spark} if needs_spark else None,
+            resources={"compute": self.spark} if needs_spark else None,
             run_config=dg.RunConfig(ops=ops),
         )
 
@@ -79,6 +79,7 @@ def source(postgres: Any) -> Iterator[Database]:
             'CREATE TABLE shop."order lines" (id bigint PRIMARY KEY, "order" int)',
             "INSERT INTO shop.orders SELECT n, n, 'note ' || n FROM generate_series(1, 100) AS n",
             'INSERT INTO shop."order lines" SELECT n, 1 + n % 100 FROM generate_series(1, 300) AS n',
+            "COMMENT ON COLUMN shop.orders.amount IS 'in euro'",
             'CREATE PUBLICATION pub FOR TABLE shop.orders, shop."order lines"',
         )
         yield database
@@ -141,7 +142,12 @@ def test_a_drain_says_what_came_and_how_the_slot_stands(journey: Location) -> No
 def test_compaction_reports_history_and_current_of_every_table(journey: Location) -> None:
     """Each has its Delta version, its columns, and the position, which is the data version."""
     orders = journey.metadata("current/shop/shop/orders")
-    assert [c.name for c in orders["dagster/column_schema"].columns] == ["id", "amount", "note"]
+    columns = {c.name: c.type for c in orders["dagster/column_schema"].columns}
+    assert {n: columns[n] for n in columns if not n.startswith("_lp")} == {
+        "id": "int",
+        "amount": "decimal(8,2)",
+        "note": "string",
+    }
     assert _both(orders, "compacted_through_lsn") == _both(journey.metadata("changes/shop/shop/orders"), "end_lsn")
     for key in ("history/shop/shop/orders", "current/shop/shop/order-20lines"):
         assert journey.metadata(key)["delta_version"] >= 0
@@ -207,7 +213,7 @@ def test_scheduled_proofs_take_large_tables_in_turn(journey: Location) -> None:
         assert dg.AssetKey(["expectations", "shop", "shop", "orders"]) in chosen
         proofs = [key for key in chosen if key.path[0] == "proof"]
         job = journey.defs.resolve_job_def("shop_verification").get_subset(asset_selection=set(proofs))
-        result = job.execute_in_process(instance=journey.instance, resources={"lake_spark": journey.spark})
+        result = job.execute_in_process(instance=journey.instance, resources={"compute": journey.spark})
         actual = [e.asset_key for e in result.get_asset_check_evaluations() if e.passed]
         assert sorted(actual) == sorted(proofs)
         turns.append({"/".join(key.path[1:]) for key in actual})
@@ -223,7 +229,7 @@ def test_a_history_and_a_view_are_proved_without_the_source(journey: Location) -
     job = journey.defs.resolve_job_def("shop_verification").get_subset(asset_selection=chosen)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LP_SHELL_PASSWORD", "wrong")
-        result = job.execute_in_process(instance=journey.instance, resources={"lake_spark": journey.spark})
+        result = job.execute_in_process(instance=journey.instance, resources={"compute": journey.spark})
     assert {e.asset_key for e in result.get_asset_check_evaluations() if e.passed} == chosen
     assert {event.asset_key for event in result.get_asset_materialization_events()} == chosen
 
@@ -237,7 +243,7 @@ def test_a_proof_that_could_not_be_made_says_so_and_fails(journey: Location) -> 
         patch.setenv("LP_SHELL_PASSWORD", "wrong")
         patch.setattr("assets.support.engine_call._RETRIES_MAX", 0)  # inside: it would be tried for ten minutes
         result = job.execute_in_process(
-            instance=journey.instance, resources={"lake_spark": journey.spark}, raise_on_error=False
+            instance=journey.instance, resources={"compute": journey.spark}, raise_on_error=False
         )
     assert not result.success
     (check,) = result.get_asset_check_evaluations()
@@ -311,3 +317,32 @@ def test_a_continuous_compaction_reports_tables_and_views_as_events(journey: Loc
     assert (orders["cut"] > cut, orders["changes"], orders["inserted"]) == (True, 1, 1), orders
     assert _both(orders, "compacted_through_lsn") == _both(journey.metadata("changes/shop/shop/orders"), "end_lsn")
     assert journey.metadata("views/total")["shop_lsn"] == orders["compacted_through_lsn"]
+
+
+def test_after_a_cut_the_catalog_has_columns_their_origins_and_comments(journey: Location) -> None:
+    """Loading the location again is enough; the types are those that Spark reads."""
+    graph = build(load(Path(journey.settings.config_path))).resolve_asset_graph()
+
+    def columns(key: str) -> dict[str, dg.TableColumn]:
+        return {c.name: c for c in graph.get(dg.AssetKey(key.split("/"))).metadata["dagster/column_schema"].columns}
+
+    def origins(key: str) -> dict[str, set[str]]:
+        lineage = graph.get(dg.AssetKey(key.split("/"))).metadata["dagster/column_lineage"]
+        return {
+            name: {f"{dep.asset_key.path[0]}.{dep.column_name}" for dep in deps}
+            for name, deps in lineage.deps_by_column.items()
+        }
+
+    amount = columns("current/shop/shop/orders")["amount"]
+    assert (amount.type, amount.description, amount.constraints.nullable) == ("decimal(8,2)", "in euro", False)
+    assert amount.tags == {"postgres": "numeric(8,2)"}
+    assert columns("postgres/shop/shop/orders")["amount"].type == "numeric(8,2)"
+    for layer in ("current", "history"):
+        frame = journey.spark.session.read.format("delta").load(
+            str(graph.get(dg.AssetKey([layer, "shop", "shop", "orders"])).metadata["dagster/uri"])
+        )
+        assert {n: c.type for n, c in columns(f"{layer}/shop/shop/orders").items()} == dict(frame.dtypes)
+        assert origins(f"{layer}/shop/shop/orders")["note"] == {"snapshot.note", "changes.note"}
+    assert origins("snapshot/shop/shop/orders")["note"] == {"postgres.note"}
+    assert list(columns("views/total")) == ["orders", "amount"]
+    assert origins("views/total") == {"amount": {"current.amount"}}

@@ -77,7 +77,7 @@ def _run(config: Config, instance: dg.DagsterInstance, *jobs: str, asset: str | 
         definition = defs.resolve_job_def(job)
         if asset is not None:
             definition = definition.get_subset(asset_selection={dg.AssetKey(asset.split("/"))})
-        resources = {"lake_spark": spark} if "lake_spark" in definition.required_resource_keys else None
+        resources = {"compute": spark} if "compute" in definition.required_resource_keys else None
         assert definition.execute_in_process(instance=instance, resources=resources).success
 
 

@@ -91,6 +91,11 @@ class TransactionBuffer:
         return self._files.crowded
 
     @property
+    def newest(self) -> Lsn:
+        """The last complete position, in a unit or not."""
+        return self._newest
+
+    @property
     def complete(self) -> bool:
         """True if something complete waits."""
         return bool(self._units or self._ready)

@@ -179,7 +179,7 @@ class Runner:
         )
 
     def _finish(self, chain: Chain, cycle: OpenCycle) -> CutReport:
-        progress = self._progress(chain, cycle.intent)
+        began_s, progress = time.monotonic(), self._progress(chain, cycle.intent)
         progress.begin()
         limits = self.source.compaction
         settings = CycleSettings(
@@ -200,7 +200,7 @@ class Runner:
         if result.not_recorded is not None:
             message = f"cycle {cut_report.number}: its schema changes are not in schema_history: {result.not_recorded}"
             self.report(Event("compact.schema_history_failed", message, {"cycle": int(cut_report.number)}))
-        self.report(_event(cut_report))
+        self.report(_event(cut_report, self.source.name, result.cut.commit_time, time.monotonic() - began_s))
         return cut_report
 
 
@@ -240,13 +240,16 @@ def _readers_event(report: CutReport, table: TableName, written: TableCut) -> Ev
     return Event("compact.readers", f"{table}: from cut {report.number} on {message}", fields)
 
 
-def _event(report: CutReport) -> Event:
+def _event(report: CutReport, source: str, commit_time: str | None, seconds: float) -> Event:
     changes = sum(table.changes for table in report.tables.values())
     return Event(
         "compact.cut",
         f"cut {report.number} at {report.position}: {counted(changes, 'change')} in {counted(len(report.tables), 'table')}",
         {
+            "source": source,
             "cycle": int(report.number),
+            "seconds": round(seconds, 3),
+            "commit_time": commit_time,
             "incarnation": int(report.incarnation),
             "position": str(report.position),
             "changes": changes,

@@ -19,11 +19,15 @@ from lakeproof.lsn import Lsn
 
 @dataclass(frozen=True, slots=True)
 class WaitingChanges:
-    """Rows and bytes that wait; `seen_s` is when the first of them was seen, by the clock of whoever looks."""
+    """Rows and bytes that wait; `seen_s` is when the first of them was seen, by the clock of whoever looks.
+
+    `first_commit_us` is when the first of them was committed, in microseconds since 1970.
+    """
 
     rows: int = 0
     bytes: int = 0
     seen_s: float | None = None
+    first_commit_us: int | None = None
 
     def are_worth_a_cycle(self, limits: CompactionConfig, now_s: float) -> bool:
         """True if there are many of them, or if one has waited for long enough."""
@@ -36,12 +40,21 @@ class WaitingChanges:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    end: Lsn
+    rows: int
+    bytes: int
+    seen_s: float
+    first_commit_us: int | None
+
+
 @dataclass(slots=True)
 class LandingTail:
     """The end of one landing, from a position on: its manifests that have rows, oldest first."""
 
     chain: Chain
-    _waiting: deque[tuple[Lsn, int, int, float]] = field(default_factory=deque)
+    _waiting: deque[_Entry] = field(default_factory=deque)
 
     @classmethod
     def after(cls, chain: Chain, position: Lsn, now_s: float) -> LandingTail:
@@ -55,18 +68,23 @@ class LandingTail:
         first = self.chain.next_number
         self.chain.refresh()
         self._add((self.chain.manifest(number) for number in range(first, self.chain.next_number)), now_s)
+        return self.waiting()
+
+    def waiting(self) -> WaitingChanges:
+        """Return what waited at the last look, without what was dropped since."""
         if not self._waiting:
             return WaitingChanges()
-        rows, size = sum(entry[1] for entry in self._waiting), sum(entry[2] for entry in self._waiting)
-        return WaitingChanges(rows, size, self._waiting[0][3])
+        first = self._waiting[0]
+        rows, size = sum(entry.rows for entry in self._waiting), sum(entry.bytes for entry in self._waiting)
+        return WaitingChanges(rows, size, first.seen_s, first.first_commit_us)
 
     def drop_until(self, position: Lsn) -> None:
         """Forget what is in the lake now."""
-        while self._waiting and self._waiting[0][0] <= position:
+        while self._waiting and self._waiting[0].end <= position:
             self._waiting.popleft()
 
     def _add(self, manifests: Iterable[Manifest], now_s: float) -> None:
         for manifest in manifests:
             if manifest.rows:
                 size = sum(file.bytes for file in manifest.files)
-                self._waiting.append((manifest.end_lsn, manifest.rows, size, now_s))
+                self._waiting.append(_Entry(manifest.end_lsn, manifest.rows, size, now_s, manifest.first_commit_us))

@@ -8,6 +8,7 @@ When a document is written does not belong here: `lakeproof.lake.cycle` and `lak
     history_sum.py    the checksum of a table's history
     cut_documents.py  a cut in its stored form: a difference, its base, and the tables' schemas
     store.py          the newest intent and cut, a cut at a position or a time, and writing the next
+    cut_tail.py       the newest cut, followed by single look-ups
     lease.py          who may write to a source's lake tables now
     outlived_jvm.py   ends a JVM that outlives its process
     view_cuts.py      the views' cuts

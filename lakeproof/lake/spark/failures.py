@@ -38,6 +38,8 @@ _EXECUTOR_ENDS = "ExecutorLostFailure"
 # Of Amazon's SDK: its own words, and what S3A puts behind them.
 _S3_STATUS = re.compile(r"Service: S3, Status Code: (\d{3})")
 _S3_CODE = re.compile(r"Service: S3, Status Code: \d{3}[^)]*\)(?: \([^)]*\))*:([A-Z]\w{3,60})")
+# A connection that ended in an answer, after S3A's own attempts: of an object that is too short all of it would have come.
+_CUT_OFF = ("Premature end of Content-Length", "Unable to execute HTTP request", "failed to respond")
 _MORE_MEMORY = "give it more memory (`spark.driver_memory`)"
 
 
@@ -92,6 +94,9 @@ def store_refusal(thing: str, error: BaseException) -> LakeproofError | None:
         return None
     text = _text(error)
     status = _S3_STATUS.search(text)
+    if any(mark in text for mark in _CUT_OFF):
+        reason = "a request of Spark's failed: the connection to the store was cut off"
+        return TransientError(thing, reason, "nothing is lost; try again when the store answers")
     if status is None:
         return None
     # Imported here: a lake in a folder needs no client of object stores.

@@ -1,0 +1,189 @@
+"""Completes every asset for the catalog: group, tags, owners, columns and where each comes from, comments, the place.
+
+The assets themselves do not belong here: each spec is completed after its family has made it. Everything is read from the
+configuration and the lake, when the location is loaded: no server, and no Spark.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import dagster as dg
+
+import lakeproof
+from assets.support import metadata as md
+from assets.support.columns import (
+    described_columns,
+    lake_column_types,
+    table_columns,
+    table_lineage,
+    view_lineage,
+    view_schema,
+)
+from assets.support.keys import Layer, group_of, table_key, view_key
+from assets.support.places import uri
+from assets.support.view_lineage import view_columns
+from lakeproof.commands.describe import described
+from lakeproof.config.model import Config, SourceConfig, ViewConfig
+from lakeproof.errors import LakeproofError
+from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.records.store import newest_cut
+from lakeproof.names import TableName
+from lakeproof.postgres.catalog_descriptions import TableDescription
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
+
+SOURCE_TAG, LAYER_TAG, SCHEMA_TAG = "lakeproof/source", "lakeproof/layer", "lakeproof/schema"
+_TAG_VALUE = re.compile(r"[A-Za-z0-9_.-]{1,63}")
+_log = logging.getLogger("lakeproof.dagster")
+
+
+@dataclass(frozen=True, slots=True)
+class _LakeState:
+    """The state of a source's tables in the lake: at the newest cut, and their descriptions."""
+
+    tables: Mapping[TableName, CutTable] = field(default_factory=dict)
+    descriptions: Mapping[TableName, TableDescription] = field(default_factory=dict)
+
+
+class Catalog:
+    """Completes the specs of one configuration's assets; the lake is read once, when it is made."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._lake = {name: _read(config, source) for name, source in config.sources.items() if source.tables}
+        self._tables = {
+            table_key(layer, source.name, table): (layer, source, table)
+            for source in config.sources.values()
+            for table in source.tables
+            for layer in Layer
+            if layer.is_of_tables
+        }
+        self._views = {view_key(view.name): view for view in config.views.values()}
+
+    def show(self, asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
+        """Return the asset with completed specs."""
+        return asset.map_asset_specs(self.complete)
+
+    def complete(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+        """Return one completed spec."""
+        metadata: md.Metadata = {"lakeproof_version": lakeproof.__version__, **self._documentation(spec.key)}
+        description = spec.description
+        if spec.key in self._tables:
+            metadata |= self._of_table(*self._tables[spec.key])
+            description = self._with_comment(spec)
+        elif spec.key in self._views:
+            metadata |= self._of_view(self._views[spec.key])
+        return spec.replace_attributes(
+            group_name=group_of(spec.key),
+            description=description,
+            owners=[*spec.owners] or self._owners(spec.key),
+            tags={**spec.tags, **self._tags(spec.key)},
+            metadata={**spec.metadata, **metadata},
+        )
+
+    def _source(self, key: dg.AssetKey) -> SourceConfig | None:
+        path = key.path[1:] if key.path[0] == Layer.PROOF.value else key.path
+        return self._config.sources.get(path[1]) if path[0] != Layer.VIEWS.value else None
+
+    def _tags(self, key: dg.AssetKey) -> dict[str, str]:
+        source = self._source(key)
+        # The schema of a table is the part before its name.
+        schema = key.path[-2] if source is not None and len(key.path) >= 4 else ""
+        tags = {
+            SOURCE_TAG: "" if source is None else source.name,
+            LAYER_TAG: key.path[0],
+            SCHEMA_TAG: schema,
+        }
+        return {name: value for name, value in tags.items() if _TAG_VALUE.fullmatch(value)}
+
+    def _owners(self, key: dg.AssetKey) -> list[str]:
+        source = self._source(key)
+        return [] if source is None else list(source.owners)
+
+    def _documentation(self, key: dg.AssetKey) -> md.Metadata:
+        files = {"configuration": self._config.path}
+        if key in self._views:
+            files = {"query": self._views[key].sql_file, **files}
+        docs = self._config.dagster.docs
+        return md.merged(
+            {"dagster/code_references": _code_references(files)},
+            md.optional(documentation=None if docs is None else dg.MetadataValue.url(docs)),
+        )
+
+    def _with_comment(self, spec: dg.AssetSpec) -> str | None:
+        """Return the description with the table's comment behind it, unless the configuration has words about the table."""
+        _, source, table = self._tables[spec.key]
+        described_as = self._lake[source.name].descriptions.get(table)
+        if source.table_config(table).description or described_as is None or not described_as.comment:
+            return spec.description
+        return f"{spec.description}\n\n{described_as.comment}"
+
+    def _of_table(self, layer: Layer, source: SourceConfig, table: TableName) -> md.Metadata:
+        lake = self._lake[source.name]
+        state, description = lake.tables.get(table), lake.descriptions.get(table)
+        place = _place(layer, source, table, state)
+        metadata = md.optional(**{"dagster/uri": None if place is None else uri(self._config.location, place)})
+        if state is not None:
+            columns = table_columns(layer, state.version, description)
+            lineage = table_lineage(layer, source.name, table, state.version)
+            metadata |= md.optional(**{"dagster/column_schema": columns, "dagster/column_lineage": lineage})
+        elif description is not None and layer is Layer.POSTGRES:
+            metadata["dagster/column_schema"] = described_columns(description)
+        return metadata
+
+    def _of_view(self, view: ViewConfig) -> md.Metadata:
+        metadata: md.Metadata = {"dagster/uri": uri(self._config.location, LakePaths.view(view.name))}
+        tables: dict[str, dict[str, str]] = {}
+        for alias, (source, table) in view.reads.items():
+            state = self._lake.get(source, _LakeState()).tables.get(table)
+            if state is None:
+                return metadata
+            tables[alias] = lake_column_types(state.version)
+        columns = view_columns(view.sql(), tables)
+        if columns:
+            keys = {alias: table_key(Layer.CURRENT, source, table) for alias, (source, table) in view.reads.items()}
+            metadata["dagster/column_schema"] = view_schema(columns, tables)
+            metadata["dagster/column_lineage"] = view_lineage(columns, keys)
+        return metadata
+
+
+def _code_references(files: Mapping[str, Path]) -> dg.CodeReferencesMetadataValue:
+    with warnings.catch_warnings():
+        # These classes are beta; Dagster's pages of assets and its own integrations have them.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        return dg.CodeReferencesMetadataValue(
+            code_references=[dg.LocalFileCodeReference(file_path=str(f), label=label) for label, f in files.items()]
+        )
+
+
+def _read(config: Config, source: SourceConfig) -> _LakeState:
+    """Return what the lake has; nothing if it can't be read, since the assets are there without it."""
+    try:
+        lake = SourceLake.open(config.location, source.name)
+        cut = newest_cut(lake)
+        listed = set(source.tables)
+        tables = {} if cut is None else {table: cut.tables[table] for table in listed if table in cut.tables}
+        return _LakeState(tables, described(lake))
+    except (LakeproofError, OSError) as error:
+        _log.warning("sources.%s: columns and comments can't be read: %s", source.name, error)
+        return _LakeState()
+
+
+def _place(layer: Layer, source: SourceConfig, table: TableName, state: CutTable | None) -> str | None:
+    """Return the key of what a layer has of a table, as far as the configuration and the newest cut say it."""
+    paths = LakePaths(source.name)
+    if layer is Layer.SNAPSHOT:
+        if state is None:
+            return paths.all_snapshots
+        return f"{paths.snapshot(state.snapshot_incarnation, state.snapshot_lsn)}/{table.key}"
+    if layer is Layer.CHANGES:
+        return paths.landings if state is None else paths.data(state.incarnation)
+    if layer is Layer.HISTORY:
+        return paths.history(table)
+    return paths.current(table) if layer is Layer.CURRENT else None

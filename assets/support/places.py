@@ -1,0 +1,23 @@
+"""Places in a lake as URIs for people and catalogs: `file:///…`, `s3://…`, `gs://…`.
+
+The places themselves do not belong here (`lakeproof.storage.paths`), nor the URLs that Spark needs (the store forms them).
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from lakeproof.config.location import LakeLocation
+from lakeproof.storage.open import open_store
+
+# Hadoop's names of stores, and everybody else's.
+_SCHEMES = {"s3a": "s3"}
+
+
+def uri(lake: LakeLocation, key: str) -> str:
+    """Return the URI of a key in a lake."""
+    url = open_store(lake).url(key)
+    scheme, separator, rest = url.partition("://")
+    if separator:
+        return f"{_SCHEMES.get(scheme, scheme)}://{rest}"
+    return PurePosixPath(url).as_uri()

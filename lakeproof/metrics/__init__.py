@@ -1,0 +1,13 @@
+"""Metrics: what a drain, a compaction or a command shows to Prometheus, and whether a process is ready. No Spark.
+
+The work does not belong here, and knows nothing of this room: what it reports anyway is counted (`Event`, `Flush`, cuts),
+its state is read at a scrape, and nothing that goes wrong here ends it.
+
+    definitions.py   every metric: name, type, labels, meaning
+    observed.py      puts metrics around a drain or a follower
+    drain_state.py   what a drain does, and its pulse          follow_state.py  what a follower does
+    slot_state.py    a source's slot, as the server sees it    lake_state.py    a source's lake
+    readings.py      a reading at a scrape: cached, limited    table_labels.py  a bound on the number of tables
+    samples.py       a registry in Prometheus' form            server.py        /metrics, /healthz, /readyz
+    text_file.py     files for a textfile collector            applied.py       the newest cut's position, for the drain
+"""

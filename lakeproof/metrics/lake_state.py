@@ -1,0 +1,140 @@
+"""A source's lake at a scrape: the landing's end, the newest cut, what waits for the next one, held tables, the last proofs.
+
+Reading documents does not belong here; nothing of Spark does: a drain's host has none.
+
+A reading costs a look-up for each new manifest and cut, and one each for the next; the record of the proofs is read anew
+after a minute.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from lakeproof.config.location import LakeLocation
+from lakeproof.lake.planning.waiting_changes import LandingTail, WaitingChanges
+from lakeproof.lake.records.cut_tail import CutTail
+from lakeproof.lake.records.documents import Cut
+from lakeproof.landing.chain import Chain, newest_incarnation
+from lakeproof.lsn import Lsn
+from lakeproof.metrics import definitions as m
+from lakeproof.metrics.readings import Reading
+from lakeproof.metrics.samples import Sample
+from lakeproof.names import TableName
+from lakeproof.proof.record import Proved, read_proved
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import time_of
+
+_PROOFS_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSeen:
+    """One reading's result; `waiting` is None if the cut and the landing are of different incarnations."""
+
+    durable: Lsn | None
+    cut: Cut | None
+    held: int
+    waiting: WaitingChanges | None
+    proved: Mapping[TableName, Proved]
+
+
+@dataclass(slots=True)
+class _LakeReader:
+    """Reads one lake again and again; in one thread at a time."""
+
+    lake: SourceLake
+    _cuts: CutTail = field(init=False)
+    _tail: LandingTail | None = None
+    _proved: Mapping[TableName, Proved] = field(default_factory=dict)
+    _proved_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self._cuts = CutTail(self.lake)
+
+    def read(self) -> LakeSeen:
+        now_s, cut = time.monotonic(), self._cuts.look()
+        incarnation = newest_incarnation(self.lake)
+        if self._tail is not None and self._tail.chain.incarnation != incarnation:
+            self._tail = None
+        if self._tail is None and incarnation is not None:
+            chain = Chain.open(self.lake, incarnation)
+            position = cut.position if cut is not None and cut.incarnation == incarnation else chain.kept_from
+            self._tail = LandingTail.after(chain, position, now_s)
+        waiting = None
+        if self._tail is not None:
+            waiting = self._tail.look(now_s)
+            if cut is not None and cut.incarnation == incarnation:
+                self._tail.drop_until(cut.position)
+                waiting = self._tail.waiting()
+        if self._proved_s is None or now_s - self._proved_s >= _PROOFS_S:
+            self._proved, self._proved_s = _of_cut(read_proved(self.lake), cut), now_s
+        durable = None if self._tail is None else self._tail.chain.end
+        return LakeSeen(durable, cut, 0 if cut is None else len(cut.held), waiting, self._proved)
+
+
+def _of_cut(proved: Mapping[TableName, Proved], cut: Cut | None) -> dict[TableName, Proved]:
+    """Return the proofs without those of tables that the lake does not have any more."""
+    tables = set(proved) if cut is None else {*cut.tables, *cut.held}
+    return {table: proof for table, proof in proved.items() if table in tables}
+
+
+class LakeSamples:
+    """The samples of one source's lake."""
+
+    def __init__(self, location: LakeLocation, source: str) -> None:
+        self._source = source
+        self._reading = Reading(f"lake {source}", _LakeReader(SourceLake.open(location, source)).read)
+
+    def __call__(self) -> Iterator[Sample]:
+        newest, labels = self._reading.value(), {"source": self._source}
+        yield Sample(m.STATE_ERRORS, self._reading.errors, {**labels, "of": "lake"})
+        if newest is None:
+            return
+        seen, age_s = newest
+        yield Sample(m.STATE_AGE, age_s, {**labels, "of": "lake"})
+        values = {**_positions(seen), **_proofs(seen.proved)}
+        yield from (Sample(metric, value, labels) for metric, value in values.items() if value is not None)
+        for status, tables in sorted(Counter(proof.status for proof in seen.proved.values()).items()):
+            yield Sample(m.PROOF_TABLES, tables, {**labels, "status": status})
+
+
+def _positions(seen: LakeSeen) -> dict[m.Metric, float | None]:
+    values: dict[m.Metric, float | None] = {}
+    if seen.durable is not None:
+        values[m.DURABLE_LSN] = int(seen.durable)
+    if seen.cut is not None:
+        values |= {
+            m.APPLIED_LSN: int(seen.cut.position),
+            m.CUT_NUMBER: int(seen.cut.number),
+            m.CUT_AGE: _age_s(seen.cut.created_at),
+            m.HELD_TABLES: seen.held,
+        }
+        if seen.durable is not None and seen.waiting is not None:
+            values[m.APPLIED_LAG_BYTES] = max(0, seen.durable - seen.cut.position)
+    if seen.waiting is not None:
+        oldest_us = seen.waiting.first_commit_us
+        values |= {
+            m.WAITING_ROWS: seen.waiting.rows,
+            m.WAITING_BYTES: seen.waiting.bytes,
+            m.APPLIED_LAG_SECONDS: 0.0 if oldest_us is None else max(0.0, time.time() - oldest_us / 1e6),
+        }
+    return values
+
+
+def _proofs(proved: Mapping[TableName, Proved]) -> dict[m.Metric, float | None]:
+    times = [proof.time for proof in proved.values() if proof.time]
+    if not times:
+        return {}
+    compared = [proof for proof in proved.values() if proof.verified is not None or proof.differed is not None]
+    return {
+        m.PROOF_AGE: _age_s(max(times)),
+        m.PROOF_OLDEST_AGE: _age_s(min(times)),
+        m.PROOF_EQUAL: float(all(proof.differed is None for proof in compared)) if compared else None,
+    }
+
+
+def _age_s(text: str) -> float:
+    return max(0.0, time.time() - time_of(text).timestamp())

@@ -1,0 +1,137 @@
+"""Puts metrics around a drain or a follower: the one place at which the work and its figures meet.
+
+The figures do not belong here (`drain_state.py`, `follow_state.py`, `lake_state.py`, `slot_state.py`), nor the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakeproof import __version__
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.drain.counts import Flush
+from lakeproof.drain.pulse import Pulse
+from lakeproof.events import Event, Report
+from lakeproof.metrics import definitions as m
+from lakeproof.metrics.applied import applied_is_known
+
+if TYPE_CHECKING:
+    from lakeproof.commands.refresh import ViewReport
+    from lakeproof.lake.cycle.runner import CutReport
+    from lakeproof.metrics.samples import State
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedDrain:
+    """The parts that a drain is run with: whom it reports to, and the pulse that it keeps."""
+
+    report: Report
+    on_flush: Callable[[Flush], None] | None
+    pulse: Pulse
+
+
+@contextmanager
+def observed_drain(
+    config: Config, source: SourceConfig, report: Report, on_flush: Callable[[Flush], None] | None
+) -> Iterator[ObservedDrain]:
+    """Serve the metrics of a drain that goes on while the block runs, if the configuration has an address for them."""
+    pulse = Pulse()
+    with applied_is_known(config.location, source.name, pulse):
+        if source.drain.metrics is None:
+            yield ObservedDrain(report, on_flush, pulse)
+            return
+        # A process without metrics does not load them.
+        from lakeproof.metrics.drain_state import DrainCounters, DrainReadiness, PulseSamples
+        from lakeproof.metrics.lake_state import LakeSamples
+        from lakeproof.metrics.samples import Registry
+        from lakeproof.metrics.server import MetricsServer, Served
+        from lakeproof.metrics.slot_state import SlotSamples
+        from lakeproof.metrics.table_labels import TableLabels
+
+        readiness = DrainReadiness(pulse)
+        registry = Registry(
+            _process("drain", readiness.why_not_ready),
+            PulseSamples(source.name, pulse),
+            SlotSamples(config, source),
+            LakeSamples(config.location, source.name),
+        )
+        registry.add_process()
+        counters = DrainCounters(registry, source.name, TableLabels(config.metrics.tables_max))
+
+        def flushed(flush: Flush) -> None:
+            counters.flushed(flush)
+            if on_flush is not None:
+                on_flush(flush)
+
+        observed = _observed(report, counters.observe, readiness.observe)
+        served = Served(registry, readiness.why_not_ready, readiness.why_not_alive)
+        with MetricsServer(source.drain.metrics, served, report):
+            yield ObservedDrain(observed, flushed, pulse)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedFollow:
+    """The parts that a follower is run with: whom it reports events, cuts and refreshes to."""
+
+    report: Report
+    on_cuts: Callable[[Mapping[str, Sequence[CutReport]]], None]
+    on_views: Callable[[Sequence[ViewReport]], None]
+
+
+@contextmanager
+def observed_follow(
+    config: Config, name: str, sources: Sequence[str], follow: ObservedFollow
+) -> Iterator[ObservedFollow]:
+    """Serve the metrics of a follower while the block runs, at the address that the first of its sources has for them."""
+    addresses = [config.source(source).compaction.metrics for source in sources]
+    address = next((a for a in addresses if a is not None), None)
+    if address is None:
+        yield follow
+        return
+    from lakeproof.metrics.follow_state import FollowCounters, FollowReadiness
+    from lakeproof.metrics.lake_state import LakeSamples
+    from lakeproof.metrics.samples import Registry
+    from lakeproof.metrics.server import MetricsServer, Served
+    from lakeproof.metrics.table_labels import TableLabels
+
+    readiness = FollowReadiness(name)
+    lakes = [LakeSamples(config.location, source) for source in sources]
+    registry = Registry(_process("compact", readiness.why_not_ready), readiness, *lakes)
+    registry.add_process()
+    counters = FollowCounters(registry, name, sources, TableLabels(config.metrics.tables_max))
+
+    def on_cuts(cuts: Mapping[str, Sequence[CutReport]]) -> None:
+        counters.cuts(cuts)
+        follow.on_cuts(cuts)
+
+    def on_views(views: Sequence[ViewReport]) -> None:
+        counters.refreshed(views)
+        follow.on_views(views)
+
+    report = _observed(follow.report, counters.observe, readiness.observe)
+    with MetricsServer(address, Served(registry, readiness.why_not_ready), follow.report):
+        yield ObservedFollow(report, on_cuts, on_views)
+
+
+def _observed(report: Report, *observers: Callable[[Event], None]) -> Report:
+    """Return a report that passes each event to the observers first."""
+
+    def observed(event: Event) -> None:
+        for observe in observers:
+            observe(event)
+        report(event)
+
+    return observed
+
+
+def _process(command: str, why_not_ready: Callable[[], str | None]) -> State:
+    from lakeproof.metrics.samples import Sample
+
+    def state() -> Iterator[Sample]:
+        yield Sample(m.INFO, 1.0, {"version": __version__, "command": command})
+        yield Sample(m.READY, float(why_not_ready() is None))
+
+    return state

@@ -1,0 +1,81 @@
+"""A registry of metrics in Prometheus' form: counters that are added to, and state that is asked for at each scrape.
+
+What is counted and asked for does not belong here, nor serving it (`server.py`, `text_file.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from lakeproof.metrics.definitions import Kind, Metric
+
+# Each counter would have a second time series, for when it began; nothing here asks for that.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the client has types, but not here
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of a metric at one moment."""
+
+    metric: Metric
+    value: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+State = Callable[[], Iterable[Sample]]
+
+
+class Registry:
+    """The metrics of one process or command; each has its own, so that several in one process do not mix."""
+
+    def __init__(self, *states: State) -> None:
+        self.prometheus = CollectorRegistry(auto_describe=False)
+        self.prometheus.register(_States(states))
+
+    def add_process(self) -> None:
+        """Add what the system says of this process: memory, processor time, open files."""
+        ProcessCollector(registry=self.prometheus)
+
+    def counter(self, metric: Metric) -> Counter:
+        """Return a new counter."""
+        return Counter(metric.name.removesuffix("_total"), metric.meaning, metric.labels, registry=self.prometheus)
+
+    def histogram(self, metric: Metric) -> Histogram:
+        """Return a new histogram."""
+        return Histogram(metric.name, metric.meaning, metric.labels, registry=self.prometheus, buckets=metric.buckets)
+
+    def text(self) -> bytes:
+        """Return all of it in the text format, version 0.0.4."""
+        return generate_latest(self.prometheus)
+
+
+class _States(Collector):
+    """Asks each state for its samples, and groups them by metric."""
+
+    def __init__(self, states: Iterable[State]) -> None:
+        self._states = tuple(states)
+
+    def collect(self) -> Iterator[Family]:
+        families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
+        for state in self._states:
+            for sample in state():
+                metric = sample.metric
+                family = families.get(metric.name)
+                if family is None:
+                    make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+                    family = families[metric.name] = make(metric.name, metric.meaning, labels=metric.labels)
+                family.add_metric([sample.labels[name] for name in metric.labels], sample.value)
+        yield from families.values()

@@ -1,0 +1,60 @@
+"""The resource that assets ask for Spark work: the words of a `lakeproof` command in, its result out.
+
+Where the work is done does not change what an asset sees: both ways give the document that the command prints with `--json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pyspark.sql import SparkSession
+
+from lakeproof.cli.arguments import COMMANDS, parser
+from lakeproof.cli.context import Context
+from lakeproof.cli.interruption import Interruption
+from lakeproof.cli.results import to_json
+from lakeproof.config.load import load
+from lakeproof.config.model import Config
+from lakeproof.events import RunControl
+from resources.compute.launchers import CommandLauncher, Launcher
+from resources.compute.session import run_elsewhere
+from resources.lake_spark import LakeSpark
+
+
+@dataclass(frozen=True)
+class _HereContext(Context):
+    """The context of a command in this process, which uses the run's session."""
+
+    lake_spark: LakeSpark
+
+    @contextmanager
+    def spark(self) -> Iterator[SparkSession]:
+        yield self.lake_spark.session
+
+
+class Compute(LakeSpark):
+    """Runs commands that need Spark where `compute` of the configuration says; without it, with this run's session."""
+
+    def run(self, context: dg.AssetExecutionContext, words: Sequence[str], control: RunControl) -> Any:
+        """Return the result of a command as JSON has it; raises the command's error."""
+        config = load(Path(self.config_path))
+        launcher = launcher_of(config)
+        if launcher is not None:
+            return run_elsewhere(context, config, launcher, words, control)
+        args = parser().parse_args(["--config", self.config_path, *words])
+        here = _HereContext(
+            args.command, args.config, True, control.report, control.stop, Interruption(control.stop), lake_spark=self
+        )
+        return to_json(COMMANDS[args.command](here, args).document)
+
+
+def launcher_of(config: Config) -> Launcher | None:
+    """Return the place that the configuration names, None for this process."""
+    if config.compute is None or not config.compute.command:
+        return None
+    return CommandLauncher(config.compute.command)
