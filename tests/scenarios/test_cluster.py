@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 SEED = int(os.environ["LAKEPROOF_SEED"])
+ROOT = Path(__file__).resolve().parents[2]
 # A worker is killed once it has begun fewer tasks than this: in the look at the lake, in the try of Delta, in what follows.
 TASKS_MAX = 20
 # Rows of a change whose landed file is large enough to be linked.
@@ -45,6 +48,7 @@ def events(done: Done, kind: str) -> list[dict[str, object]]:
     return [line["fields"] for line in lines if line["event"] == kind]
 
 
+@pytest.mark.full
 def test_a_cycle_by_executors_that_share_nothing_with_the_driver(pipeline: Pipeline) -> None:
     """A copy and changes since; they are committed with deletion vectors, as on one machine."""
     bootstrap(pipeline.config, "shop")
@@ -100,3 +104,53 @@ def test_a_worker_is_killed_in_the_middle_of_each_command(pipeline: Pipeline) ->
     assert {name: table["status"] for name, table in tables.items()} == {str(table): "equal" for table in TABLES}
     # A command may have ended before its worker had that many tasks.
     assert sum(killed for *_, killed, _ in lost) >= len(lost) - 2, lost
+
+
+@pytest.mark.full
+def test_what_is_lost_comes_back_the_same_and_what_is_not_reached_is_refused(pipeline: Pipeline) -> None:
+    """Rows that are computed again keep their numbers; the driver's own folder and a cluster without workers are refused."""
+    cluster, folder = pipeline.cluster, pipeline.file.parent / "alone"
+    folder.mkdir(mode=0o700)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.cluster_process", str(pipeline.file), str(folder)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def answer() -> str:
+        """The next line, after which the process waits."""
+        line = process.stdout.readline().strip()  # type: ignore[union-attr]  # a pipe, as asserted
+        assert line, process.poll()
+        return line
+
+    def go_on() -> None:
+        process.stdin.write("\n")  # type: ignore[union-attr]  # as above
+        process.stdin.flush()  # type: ignore[union-attr]  # as above
+
+    try:
+        before = answer()
+        for name in ("worker0", "worker1"):
+            cluster.kill(name)
+        for name in ("worker0", "worker1"):
+            cluster.start_worker(name)
+        go_on()
+        assert answer() == before
+        go_on()
+        refused = answer()
+        assert refused.startswith(f"LakeError: lake {folder}: an executor of the cluster does not reach it")
+        assert "mount the same folder at the same path on each machine" in refused
+        assert not [path for path in folder.rglob("*") if path.is_file()]
+        for name in ("worker0", "worker1"):
+            cluster.kill(name)
+        go_on()
+        assert "TransientError: Spark's cluster" in (lost := answer())
+        assert "it has given no executor within 5 s" in lost
+        assert process.wait(120) == 0
+    finally:
+        process.kill()
+        process.stdin.close()
+        process.stdout.close()

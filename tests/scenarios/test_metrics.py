@@ -132,6 +132,7 @@ def _standby(shop: Shop) -> tuple[Lsn, Lsn, Lsn | None]:
     return Lsn.parse(write), Lsn.parse(flush), None if replay is None else Lsn.parse(replay)
 
 
+@pytest.mark.full
 def test_everything_that_is_shown_or_alarms_is_served(shop: Shop, spark: SparkSession) -> None:
     """Each metric has a value while both work, and the two of them have those of the lake and of the server."""
     drained, compacted = shop.addresses

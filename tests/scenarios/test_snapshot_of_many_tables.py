@@ -41,8 +41,9 @@ def test_the_work_does_not_grow_with_the_number_of_tables(drained: Drained, prox
     report = bootstrap(config, SOURCE, None, events.append)
     assert report.tables.keys() == {TableName("public", f"t{i}") for i in range(number)}
     assert sum(table.rows for table in report.tables.values()) == number // 10
-    # The first look, the slot's, the catalog's at its point and its rules, a look before and one after, the copying ones.
-    assert proxy.connections <= 6 + CONNECTIONS
+    # The first look, the slot's, the catalog's at its point and its rules, a look before and one after, the comments, the
+    # copying ones.
+    assert proxy.connections <= 7 + CONNECTIONS
     assert len(list(drained.lake.rglob("*.parquet"))) == number // 10
     seconds = max(event.fields["seconds"] for event in events if event.kind == "bootstrap.table")
     assert len(list(drained.lake.rglob("snapshot-*.json"))) <= 2 + (seconds + number * 0.1) / 2
