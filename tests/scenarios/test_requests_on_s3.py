@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
-from lakeproof.config.model import Config
+from lakeproof.config.model import Config, DrainConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.records.store import newest_cut
@@ -52,7 +52,8 @@ def configured(database: Database, bucket: str, proxied: Proxied, place: Path, t
         path=place / "lakeproof.yaml",
         lake=f"s3://{bucket}/data/lake",
         storage=storage(proxied.endpoint),
-        sources={"shop": database.source(buckets=8)},
+        # A slow machine gets one segment, too.
+        sources={"shop": database.source(buckets=8, drain=DrainConfig(flush_interval_s=600, progress_interval_s=3600))},
     )
 
 
@@ -79,11 +80,12 @@ def test_a_drain_sends_a_few_requests_for_a_segment(
     config = configured(database, bucket, proxied, tmp_path, 3)
     bootstrap(config, "shop")
     drain(config, "shop", Until.caught_up())
-    with within(proxied, "a drain of nothing", LIST=16, GET=12, HEAD=3):
+    # One manifest more than its changes need: the server itself writes WAL now and then.
+    with within(proxied, "a drain of nothing", LIST=17, GET=12, HEAD=3, PUT=1):
         drain(config, "shop", Until.caught_up())
     for number in range(2):
         change(database, 3, number)
-        with within(proxied, "a drain of one segment", LIST=17, GET=12, HEAD=3, PUT=4):
+        with within(proxied, "a drain of one segment", LIST=18, GET=14, HEAD=3, PUT=5):
             drain(config, "shop", Until.caught_up())
 
 
