@@ -36,7 +36,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedSource:
     source, lake = SimulatedSource(tmp_path, tables), StandIn(rng, chance=0)
     monkeypatch.setattr(apply_cycle, "write_table", lake.write_table)  # inside: reads are counted, whatever Spark does
     monkeypatch.setattr(cycle, "sync_commits", lambda *_: None)  # inside: the same
-    monkeypatch.setattr("lakeproof.commands.compact.driver_lives", lambda _: nullcontext())  # inside: the same
+    monkeypatch.setattr("lakeproof.commands.compact.at_work", lambda *_: nullcontext())  # inside: the same
     for name in ("refuse_too_large", "fit"):
         monkeypatch.setattr(apply_cycle, name, lambda *_: None)  # inside: the same
     source.snapshot(TABLES)
@@ -54,7 +54,8 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedSource:
 
 def compacted(source: SimulatedSource, lake: Path, cycle_rows: int = 1_000) -> int:
     """Compact without Spark; return the number of cycles."""
-    spark: Any = SimpleNamespace(newSession=lambda: None, sparkContext=SimpleNamespace(_gateway=None))
+    context = SimpleNamespace(_gateway=None, master="local[2]")
+    spark: Any = SimpleNamespace(newSession=lambda: None, sparkContext=context)
     done = run_compact(spark, make_config(lake, cycle_rows=cycle_rows, strategy="merge"))
     assert done[-1].position == source.chain.end
     return len(done)

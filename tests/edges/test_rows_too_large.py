@@ -42,9 +42,9 @@ def test_a_row_too_large_holds_its_table_alone(
         small.setattr(memory, "COPIES", memory.heap_bytes(spark) // 50_000)
         for number in (2, 3):
             (held,) = run_compact(spark, config)[-1].held.values()
-            assert held.reason.startswith("it has a row of up to 0 MiB, more than goes through a driver of ")
+            assert held.reason.startswith("it has a row of up to 0 MiB, more than goes through a heap of ")
             remedy = describe(held, SOURCE, TableName("app", "large")).remedy
-            assert "set spark.driver_memory to " in remedy
+            assert "set spark.driver_memory, and on a cluster spark.executor.memory, to " in remedy
             assert f"bootstrap {SOURCE} --tables app.large" in remedy
             check(spark, config, source, ["good"])
             source.snapshot(["large"])

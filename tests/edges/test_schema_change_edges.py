@@ -53,7 +53,7 @@ def test_rows_that_are_too_large_hold_the_table_before_its_schema_changes(
     # inside: a row that is too large for a real driver takes its memory
     monkeypatch.setattr(memory, "COPIES", memory.heap_bytes(spark) // 50_000)
     (held,) = run_compact(spark, config)[-1].held.values()
-    assert held.reason.startswith("it has a row of up to 0 MiB, more than goes through a driver of ")
+    assert held.reason.startswith("it has a row of up to 0 MiB, more than goes through a heap of ")
     assert _schema(source) == old
 
 

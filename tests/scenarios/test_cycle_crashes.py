@@ -97,9 +97,10 @@ def test_each_cut_is_one_state_of_the_source_after_any_crash(
     # inside: hundreds of cycles, without Spark and Delta
     monkeypatch.setattr(apply_cycle, "write_table", lake.write_table)
     monkeypatch.setattr(cycle, "sync_commits", lambda *_: lake.step("in sync"))  # inside: the same
-    spark: Any = SimpleNamespace(newSession=lambda: None, sparkContext=SimpleNamespace(_gateway=None))
+    context = SimpleNamespace(_gateway=None, master="local[2]")
+    spark: Any = SimpleNamespace(newSession=lambda: None, sparkContext=context)
     # There is no driver that could be lost, and no JVM in which deletion vectors could be tried.
-    monkeypatch.setattr("lakeproof.commands.compact.driver_lives", lambda _: nullcontext())  # inside: the same
+    monkeypatch.setattr("lakeproof.commands.compact.at_work", lambda *_: nullcontext())  # inside: the same
     for name in ("refuse_too_large", "fit"):
         monkeypatch.setattr(apply_cycle, name, lambda *_: None)  # inside: the same
     config = make_config(tmp_path, cycle_rows=20, strategy="merge")

@@ -34,6 +34,7 @@ _SOURCE = """\
     publication: pub
     slot: {slot}
     tables: [public.orders]
+    compaction: {{mode: scheduled}}
 """
 _VIEW = "  {name}:\n    sql: total.sql\n    reads: {{orders: {name}/public.orders}}\n"
 

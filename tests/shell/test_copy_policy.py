@@ -90,7 +90,7 @@ def test_the_pause_grows_to_a_day_and_no_further() -> None:
 def test_the_sensor_exists_if_configured(tmp_path: Path, held: str) -> None:
     """A copy costs the source something: by default a person decides when."""
     path = write_sample(tmp_path)
-    limits = "compaction: {interval_s: 90}"
+    limits = "compaction: {mode: scheduled, interval_s: 90}"
     text = path.read_text(encoding="utf-8").replace(limits, f"{limits}\n    snapshot: {{held: {held}}}")
     path.write_text(text, encoding="utf-8")
     defs = build(load(path))
