@@ -16,6 +16,7 @@ from pathlib import Path
 import dagster as dg
 
 import lakeproof
+from assets.support import freshness
 from assets.support import metadata as md
 from assets.support.columns import (
     described_columns,
@@ -82,6 +83,7 @@ class Catalog:
         return spec.replace_attributes(
             group_name=group_of(spec.key),
             description=description,
+            freshness_policy=self._freshness(spec.key),
             owners=[*spec.owners] or self._owners(spec.key),
             tags={**spec.tags, **self._tags(spec.key)},
             metadata={**spec.metadata, **metadata},
@@ -101,6 +103,18 @@ class Catalog:
             SCHEMA_TAG: schema,
         }
         return {name: value for name, value in tags.items() if _TAG_VALUE.fullmatch(value)}
+
+    def _freshness(self, key: dg.AssetKey) -> dg.FreshnessPolicy | None:
+        if key in self._tables:
+            layer, source, table = self._tables[key]
+            return freshness.policy(freshness.window_s(self._config, source, table, layer))
+        if key.path[0] == Layer.PROOF.value and dg.AssetKey(key.path[1:]) in self._tables:
+            layer, source, table = self._tables[dg.AssetKey(key.path[1:])]
+            is_proved = layer is Layer.CURRENT
+            return freshness.policy(freshness.window_s(self._config, source, table, Layer.PROOF)) if is_proved else None
+        if key in self._views:
+            return freshness.policy(self._views[key].freshness_s or 0.0)
+        return freshness.slot_policy() if key.path[0] == Layer.SLOTS.value else None
 
     def _owners(self, key: dg.AssetKey) -> list[str]:
         source = self._source(key)

@@ -16,7 +16,9 @@ from assets.slots import state_metadata
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_log
+from assets.support.freshness import Heartbeat, window_s
 from assets.support.keys import Layer, slot_key, table_key
+from assets.support.quiet_tables import QuietTables
 from assets.support.specs import LayerTable, table_spec
 from assets.support.throttle import ChangeSummary, EventThrottle
 from lakeproof.commands.drain import drain
@@ -53,9 +55,12 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     ) -> Iterator[dg.MaterializeResult[None]]:
         throttle = EventThrottle(config.event_seconds)
         log = to_run_log(context.log.info)
+        windows = {t: window_s(settings.config(), source, t, Layer.CHANGES) for t in source.tables}
+        quiet = QuietTables(Heartbeat(windows, time.monotonic()))
 
         def report(summaries: Mapping[TableName, ChangeSummary]) -> None:
             slot = _slot(settings, source) if summaries else {}
+            quiet.heartbeat.beat(summaries, time.monotonic())
             for table, summary in summaries.items():
                 if table in source.tables:
                     context.log_event(_event(source, table, md.merged(slot, _progress(source, summary))))
@@ -63,6 +68,7 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         def report_due() -> None:
             if config.until == "max_seconds":
                 report(throttle.take_due(time.monotonic()))
+                report(quiet.summaries(lambda: settings.slot_status(source.name), time.monotonic()))
 
         try:
             totals = run_engine(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import dagster as dg
@@ -16,10 +16,12 @@ from assets.cycle_metadata import written
 from assets.cycle_totals import CutThrottle, TableTotals
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_log
-from assets.support.keys import view_key
+from assets.support.freshness import Heartbeat, window_s
+from assets.support.keys import Layer, view_key
 from assets.views import view_event
 from lakeproof.commands.follow import FollowOptions, follow
 from lakeproof.commands.refresh import ViewReport
+from lakeproof.errors import LakeproofError
 from lakeproof.events import RunControl
 from lakeproof.names import TableName
 from resources import Compute, Settings
@@ -39,9 +41,11 @@ def follow_and_report(context: dg.AssetExecutionContext, settings: Settings, spa
     """Follow the landing until the time is over; raises dagster.Failure for the engine's errors."""
     cuts, views = CutThrottle(what.event_seconds), _ViewThrottle(what.event_seconds)
     log = to_run_log(context.log.info)
+    quiet = _QuietTables(settings, what)
 
     def report(due: Mapping[tuple[str, TableName], TableTotals], refreshed: Sequence[ViewReport]) -> None:
         newest = {source: settings.newest_cut(source) for source in {source for source, _ in due}}
+        quiet.heartbeat.beat(due, time.monotonic())
         for (source, table), totals in due.items():
             cut = newest[source]
             if cut is None or table not in what.tables.get(source, ()):
@@ -54,7 +58,7 @@ def follow_and_report(context: dg.AssetExecutionContext, settings: Settings, spa
 
     def report_due() -> None:
         now_s = time.monotonic()
-        report(cuts.take_due(now_s), views.take(now_s))
+        report({**quiet.take(now_s), **cuts.take_due(now_s)}, views.take(now_s))
 
     options = FollowOptions(what.max_seconds, on_cuts=cuts.add, on_views=views.add)
     try:
@@ -65,6 +69,44 @@ def follow_and_report(context: dg.AssetExecutionContext, settings: Settings, spa
     finally:
         # Even if a person ended the run, so that plots have no gaps.
         report(cuts.take_all(time.monotonic()), views.take(float("inf")))
+
+
+class _QuietTables:
+    """Tables without changes that are due for an event: all that has landed is in their source's newest cut."""
+
+    _PAUSE_S = 30.0
+
+    def __init__(self, settings: Settings, what: Continuous) -> None:
+        config = settings.config()
+        windows = {
+            (name, table): window_s(config, config.sources[name], table, Layer.CURRENT)
+            for name, tables in what.tables.items()
+            for table in tables
+        }
+        self.heartbeat = Heartbeat(windows, time.monotonic())
+        self._settings = settings
+        self._looked_s = float("-inf")
+
+    def take(self, now_s: float) -> dict[tuple[str, TableName], TableTotals]:
+        """Return the tables that are due; not those that are held, nor those of a source whose changes wait."""
+        due = self.heartbeat.due(now_s)
+        if not due or now_s - self._looked_s < self._PAUSE_S:
+            return {}
+        self._looked_s = now_s
+        try:
+            held = {source: self._held(source) for source in {source for source, _ in due}}
+        except LakeproofError:
+            return {}
+        return {
+            (source, table): TableTotals()
+            for source, table in due
+            if (standing := held[source]) is not None and table not in standing
+        }
+
+    def _held(self, source: str) -> Container[TableName] | None:
+        """Return the held tables of a source, None if its newest cut is not all that has landed."""
+        cut = self._settings.newest_cut(source)
+        return None if cut is None or self._settings.has_work(source) else cut.held
 
 
 class _ViewThrottle:

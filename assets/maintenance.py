@@ -10,6 +10,7 @@ from assets.support import metadata as md
 from assets.support.command_call import run_command, table_words
 from assets.support.keys import Layer, maintenance_key, table_key
 from assets.support.places import uri
+from assets.support.specs import SPARK_POOL
 from lakeproof.cli.read_results import from_json
 from lakeproof.commands.maintain import Maintained
 from lakeproof.commands.sizes import lake_sizes
@@ -30,6 +31,7 @@ def maintenance_asset(config: Config, source: SourceConfig) -> dg.AssetsDefiniti
 
     @dg.asset(
         key=maintenance_key(source.name),
+        pool=SPARK_POOL,
         deps=[
             table_key(layer, source.name, table) for layer in (Layer.HISTORY, Layer.CURRENT) for table in source.tables
         ],

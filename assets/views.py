@@ -11,16 +11,13 @@ import dagster as dg
 from assets.support import metadata as md
 from assets.support.command_call import run_command
 from assets.support.keys import Layer, table_key, view_key
+from assets.support.specs import SPARK_POOL
 from lakeproof.cli.read_results import from_json
 from lakeproof.commands.refresh import ViewReport
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from resources import Compute
-
-# dagster.yaml limits this pool, and with it the number of views computed at once: peak memory is then that of the largest
-# view, not the sum of all.
-VIEWS_POOL = "lakeproof_views"
 
 
 def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
@@ -34,7 +31,7 @@ def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
         kinds={"deltalake", "spark", "sql"},
         owners=list(view.owners),
         code_version=_definition(view),
-        pool=VIEWS_POOL,
+        pool=SPARK_POOL,
         output_required=False,
         op_tags={"lakeproof/view": view.name},
         metadata={

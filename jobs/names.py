@@ -5,10 +5,14 @@ The selections of the jobs do not belong here (`source`, `views`).
 
 from __future__ import annotations
 
+import lakeproof
+
 # On every run that the slot drain sensor has started: it leaves drains alone that a person has started.
 SENSOR_TAG = "lakeproof/slot_drain_sensor"
 SOURCE_TAG = "lakeproof/source"
 SLOT_TAG = "lakeproof/slot"
+JOB_TAG = "lakeproof/job"
+VERSION_TAG = "lakeproof/version"
 
 VIEWS_REFRESH = "views_refresh"
 
@@ -41,3 +45,9 @@ def slot_job_name(source: str) -> str:
 def verification_job_name(source: str) -> str:
     """Return `<source>_verification`."""
     return f"{source}_verification"
+
+
+def run_tags(kind: str, **more: str) -> dict[str, str]:
+    """Return the tags of every run of a job: its kind, the version, and `source` and `slot`, if it has them."""
+    names = {"source": SOURCE_TAG, "slot": SLOT_TAG}
+    return {JOB_TAG: kind, VERSION_TAG: lakeproof.__version__, **{names[name]: value for name, value in more.items()}}

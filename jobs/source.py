@@ -17,12 +17,11 @@ from assets.checks.proof import proof_targets
 from assets.current import CompactionUnit
 from assets.support.keys import Layer, maintenance_key, slot_key, table_key
 from jobs.names import (
-    SLOT_TAG,
-    SOURCE_TAG,
     bootstrap_job_name,
     compaction_job_name,
     drain_job_name,
     maintenance_job_name,
+    run_tags,
     slot_job_name,
     verification_job_name,
 )
@@ -48,7 +47,7 @@ def _bootstrap(source: SourceConfig) -> Job:
         bootstrap_job_name(source.name),
         selection=_tables(source, Layer.SNAPSHOT),
         executor_def=dg.in_process_executor,
-        tags=_tags(source),
+        tags=_tags("bootstrap", source),
         description=f"Copies every table of {source.name} under one snapshot, or only the selected ones again.",
     )
 
@@ -59,7 +58,7 @@ def _drain(source: SourceConfig) -> Job:
         drain_job_name(source.name),
         selection=_tables(source, Layer.CHANGES),
         executor_def=dg.in_process_executor,
-        tags=_tags(source) | {"dagster/priority": "10"},
+        tags=_tags("drain", source) | {"dagster/priority": "10"},
         description=(
             f"Reads slot {source.slot} into the landing. If a person launches it, it reads all current changes and ends; "
             "the slot drain sensor keeps a run going all the time."
@@ -70,7 +69,8 @@ def _drain(source: SourceConfig) -> Job:
 def compaction_job(unit: CompactionUnit) -> Job:
     """Return the job that compacts a source, or all sources of a group."""
     ends = "one position, then puts a cut of the group" if unit.is_group else "the end of the landing"
-    tags = {SOURCE_TAG: unit.name} if unit.is_group else _tags(unit.sources[0])
+    kind = "compaction"
+    tags = run_tags(kind, source=unit.name) if unit.is_group else _tags(kind, unit.sources[0])
     selections = [_tables(source, Layer.HISTORY, Layer.CURRENT) for source in unit.sources]
     return dg.define_asset_job(
         compaction_job_name(unit.name),
@@ -86,7 +86,7 @@ def _maintenance(source: SourceConfig) -> Job:
         maintenance_job_name(source.name),
         selection=dg.AssetSelection.assets(maintenance_key(source.name)),
         executor_def=dg.in_process_executor,
-        tags=_tags(source),
+        tags=_tags("maintenance", source),
         description=f"Deletes what the retention of {source.name} no longer keeps, and merges small files.",
     )
 
@@ -99,7 +99,7 @@ def _verification(config: Config, source: SourceConfig) -> Job:
             *targets.tables, *targets.histories, *targets.views, *expectation_keys(source)
         ),
         executor_def=dg.in_process_executor,
-        tags=_tags(source),
+        tags=_tags("verification", source),
         description=(
             f"Proves that the current tables of {source.name} equal PostgreSQL at one LSN, that histories are complete and "
             "that views are right; runs the expectations."
@@ -112,7 +112,7 @@ def _slot(source: SourceConfig) -> Job:
         slot_job_name(source.name),
         selection=dg.AssetSelection.assets(slot_key(source.name)),
         executor_def=dg.in_process_executor,
-        tags=_tags(source),
+        tags=_tags("slot", source),
         description=f"Records the position of slot {source.slot}, and checks how long it will last.",
     )
 
@@ -123,5 +123,5 @@ def _tables(source: SourceConfig, *layers: Layer) -> dg.AssetSelection:
     )
 
 
-def _tags(source: SourceConfig) -> dict[str, str]:
-    return {SOURCE_TAG: source.name, SLOT_TAG: source.slot}
+def _tags(kind: str, source: SourceConfig) -> dict[str, str]:
+    return run_tags(kind, source=source.name, slot=source.slot)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.support.keys import view_key
-from jobs.names import VIEWS_REFRESH
+from jobs.names import VIEWS_REFRESH, run_tags
 from jobs.source import Job
 from lakeproof.config.model import Config
 
@@ -21,5 +21,6 @@ def views_refresh_job(config: Config) -> Job | None:
         VIEWS_REFRESH,
         selection=dg.AssetSelection.assets(*(view_key(name) for name in config.views)),
         executor_def=dg.in_process_executor,
+        tags=run_tags("views"),
         description="Corrects every view to the result of its query at the newest cut of each source.",
     )

@@ -7,6 +7,10 @@ here, nor does any work on a lake.
     find_config.py    finds the configuration                 runs.py           reads Dagster's run records
     sensors.py        one drain per slot; copies held tables  schedules.py      compaction, proof, maintenance, views
     compaction_sensor.py   one continuous compaction per source or group
+    component.py      the sources as a Dagster component  narrow.py            some of a configuration's sources alone
+    location.py       the location of a configuration file
+    start.py          on or off by default                view_conditions.py   views by declarative automation
+    alert_sensor.py   notifies people of problems          problems.py          what is wrong, as Dagster has it
     policies/         the decisions of both, as pure functions
     webserver.py      Dagster's web server, guarded           request_guard.py  the rules of that guard
     dev.py            `dagster dev` with the guarded server   dagster.yaml      Dagster's settings on a developer's machine

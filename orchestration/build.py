@@ -7,7 +7,9 @@ Choosing the configuration file does not belong here (`find_config`).
 from __future__ import annotations
 
 import logging
-from pathlib import Path
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 import dagster as dg
 
@@ -24,64 +26,73 @@ from assets.views import view_asset
 from jobs.source import compaction_job, source_jobs
 from jobs.views import views_refresh_job
 from lakeproof.commands.known_tables import with_known_tables
-from lakeproof.config.load import load
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
+from orchestration.alert_sensor import NAME as ALERTS
+from orchestration.alert_sensor import alert_sensor, watched
 from orchestration.compaction_sensor import compaction_sensor
-from orchestration.find_config import HINT
+from orchestration.narrow import narrowed
 from orchestration.schedules import schedules
 from orchestration.sensors import held_sensor, slot_drain_sensor
+from orchestration.start import start_of
+from orchestration.view_conditions import conditional_views, view_condition, view_condition_sensor
 from resources import Compute, Settings
 
 _log = logging.getLogger("lakeproof.dagster")
 
 
-def location(path: Path | None) -> dg.Definitions:
-    """Return the location of a configuration file; without a file, an empty location that says what to do.
+def build(file: Config, only: Sequence[str] | None = None) -> dg.Definitions:
+    """Return the location of a configuration, or `only` what belongs to some of its sources.
 
-    Raises ConfigError, with every mistake, for a file that is wrong or missing: Dagster shows it in place of the location.
+    Of a source without known tables, one asset says what to do. Patterns, and sources that list nothing, have the tables
+    that the lake knows: a table that was added later is shown when the location is reloaded.
     """
-    if path is None:
-        _log.warning("this location is empty: %s", HINT)
-        return dg.Definitions(metadata={"configuration": dg.MetadataValue.text(f"none; {HINT}")})
-    return build(load(path))
-
-
-def build(file: Config) -> dg.Definitions:
-    """Return the location of a configuration. Of a source without known tables, one asset says what to do.
-
-    Patterns, and sources that list nothing, have the tables that the lake knows: a table that was added later is shown when
-    the location is reloaded.
-    """
+    file = file if only is None else narrowed(file, only)
     config = file.model_copy(update={"sources": {name: _with_tables(file, name) for name in file.sources}})
     sources = [source for source in config.sources.values() if source.tables]
     for source in config.sources.values():
         if not source.tables:
             _log.warning("sources.%s: %s", source.name, UNKNOWN)
     catalog, units = Catalog(config), compaction_units(config)
-    views_job = views_refresh_job(config)
+    views_job, start, conditional = views_refresh_job(config), start_of(config), conditional_views(config)
     path = str(config.path)
+    assets = [
+        *(catalog.show(asset) for source in sources for asset in _assets(config, source)),
+        *(catalog.show(compaction_asset(config, unit)) for unit in units),
+        *(_view(catalog.show(view_asset(config, view)), conditional) for view in config.views.values()),
+    ]
+    jobs = [
+        *(job for source in sources for job in source_jobs(config, source)),
+        *(compaction_job(unit) for unit in units),
+        *([views_job] if views_job else []),
+    ]
+    names = watched(config, [job.name for job in jobs], assets)
     return dg.Definitions(
-        assets=[
-            *map(catalog.complete, postgres_specs(config)),
-            *(catalog.show(asset) for source in sources for asset in _assets(config, source)),
-            *(catalog.show(compaction_asset(config, unit)) for unit in units),
-            *(catalog.show(view_asset(config, view)) for view in config.views.values()),
-        ],
-        jobs=[
-            *(job for source in sources for job in source_jobs(config, source)),
-            *(compaction_job(unit) for unit in units),
-            *([views_job] if views_job else []),
-        ],
+        assets=[*map(catalog.complete, postgres_specs(config)), *assets],
+        jobs=jobs,
         sensors=[
-            *(slot_drain_sensor(source) for source in sources),
-            *(compaction_sensor(unit) for unit in units if unit.is_continuous),
-            *(held_sensor(source) for source in sources if source.snapshot.held == "copy"),
+            *(slot_drain_sensor(source, start=start) for source in sources),
+            *(compaction_sensor(unit, start=start) for unit in units if unit.is_continuous),
+            *(held_sensor(source, start=start) for source in sources if source.snapshot.held == "copy"),
+            *view_condition_sensor(config, start),
+            *alert_sensor(config, names, start=start, name="_".join([ALERTS, *sorted(only or ())])),
         ],
-        schedules=schedules(config),
-        resources={"settings": Settings(config_path=path), "compute": Compute(config_path=path)},
+        schedules=schedules(config, start),
+        resources=_resources(path),
         metadata={"configuration": dg.MetadataValue.path(path)},
     )
+
+
+@cache
+def _resources(path: str) -> dict[str, Any]:
+    """Return the resources of a configuration: the same objects for each component, or Dagster would not merge them."""
+    return {"settings": Settings(config_path=path), "compute": Compute(config_path=path)}
+
+
+def _view(asset: dg.AssetsDefinition, conditional: frozenset[dg.AssetKey]) -> dg.AssetsDefinition:
+    if asset.key not in conditional:
+        return asset
+    return asset.map_asset_specs(lambda spec: spec.replace_attributes(automation_condition=view_condition()))
 
 
 def _with_tables(config: Config, name: str) -> SourceConfig:

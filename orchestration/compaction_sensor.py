@@ -14,7 +14,10 @@ from lakeproof.errors import LakeproofError
 from orchestration.policies import follow as follow_policy
 from orchestration.policies import run as run_policy
 from orchestration.runs import fail_dead, recent_runs
+from orchestration.start import Start
 from resources import Settings
+
+_ON = Start()
 
 # A round hour bounds a run's log and the age of its JVM, and brings new code and settings into use.
 FOLLOW_MAX_S = 3600.0
@@ -23,7 +26,9 @@ _INTERVAL_S = 4
 _MAX_RUNTIME_S = int(FOLLOW_MAX_S * 1.5)
 
 
-def compaction_sensor(unit: CompactionUnit, clock: Callable[[], float] = time.time) -> dg.SensorDefinition:
+def compaction_sensor(
+    unit: CompactionUnit, clock: Callable[[], float] = time.time, start: Start = _ON
+) -> dg.SensorDefinition:
     """Return the sensor `<source or group>_compaction_sensor`."""
     job = compaction_job_name(unit.name)
 
@@ -31,7 +36,7 @@ def compaction_sensor(unit: CompactionUnit, clock: Callable[[], float] = time.ti
         name=f"{job}_sensor",
         job_name=job,
         minimum_interval_seconds=_INTERVAL_S,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        default_status=start.sensor,
         description=(
             f"Keeps one compaction of {unit.name} running, which brings changes into the lake within seconds after they "
             "have landed, and refreshes the views that read them. It looks at the lake's locks and at Dagster's runs."

@@ -10,7 +10,7 @@ from typing import Any
 
 from dagster._cli import dev
 
-_THEIRS, _OURS = "dagster_webserver", "orchestration.webserver"
+_THEIRS, _OURS = "dagster_webserver", f"{__package__}.webserver"
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ A tick is skipped if another run is in the way (`orchestration.policies.run`) or
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import dagster as dg
 
@@ -26,7 +27,10 @@ from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
 from orchestration.policies import run as run_policy
 from orchestration.runs import fail_dead, recent_runs
+from orchestration.start import Start
 from resources import Settings
+
+_ON = Start()
 
 _PROOF_CRONS = {"hourly": "0 * * * *", "daily": "0 3 * * *"}
 _MINUTES_PER_DAY = 24 * 60
@@ -41,17 +45,28 @@ SkipReason = Callable[[dg.ScheduleEvaluationContext, Settings], str | None]
 BuildRequest = Callable[[Settings], dg.RunRequest]
 
 
-def schedules(config: Config) -> list[dg.ScheduleDefinition]:
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A schedule of a job; it is `request`'s run, or one with the job's defaults."""
+
+    job: str
+    cron: str
+    description: str
+    skip_reason: SkipReason
+    request: BuildRequest | None = None
+
+
+def schedules(config: Config, start: Start = _ON) -> list[dg.ScheduleDefinition]:
     """Return all schedules of a configuration."""
     sources = [source for source in config.sources.values() if source.tables]
-    all_schedules = [_compaction(unit) for unit in compaction_units(config) if not unit.is_continuous]
-    all_schedules += [_maintenance(source) for source in sources]
-    all_schedules += [_slot(source) for source in sources]
+    plans = [_compaction(unit) for unit in compaction_units(config) if not unit.is_continuous]
+    plans += [_maintenance(source) for source in sources]
+    plans += [_slot(source) for source in sources]
     if config.proof_interval != "off":
-        all_schedules += [_verification(config, source, _PROOF_CRONS[config.proof_interval]) for source in sources]
-    if _scheduled_views(config):
-        all_schedules.append(_views(config))
-    return all_schedules
+        plans += [_verification(config, source, _PROOF_CRONS[config.proof_interval]) for source in sources]
+    if scheduled_views(config) and config.dagster.views == "schedule":
+        plans.append(_views(config))
+    return [_schedule(plan, start) for plan in plans]
 
 
 def cron_every(interval_s: float) -> str:
@@ -67,7 +82,7 @@ def cron_every(interval_s: float) -> str:
     return f"0 */{hours} * * *" if hours < 24 else "0 0 * * *"
 
 
-def _compaction(unit: CompactionUnit) -> dg.ScheduleDefinition:
+def _compaction(unit: CompactionUnit) -> _Plan:
     job, names = compaction_job_name(unit.name), [source.name for source in unit.sources]
     writers = [job, *map(verification_job_name, names), *map(maintenance_job_name, names)]
 
@@ -92,10 +107,10 @@ def _compaction(unit: CompactionUnit) -> dg.ScheduleDefinition:
 
     description = f"Compacts {unit.name} if something has landed, unless another writer of its lake is running."
     interval_s = min(source.compaction.interval_s for source in unit.sources)
-    return _schedule(job, cron_every(interval_s), description, skip_reason, request)
+    return _Plan(job, cron_every(interval_s), description, skip_reason, request)
 
 
-def _maintenance(source: SourceConfig) -> dg.ScheduleDefinition:
+def _maintenance(source: SourceConfig) -> _Plan:
     job = maintenance_job_name(source.name)
 
     def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
@@ -104,10 +119,10 @@ def _maintenance(source: SourceConfig) -> dg.ScheduleDefinition:
         # The next tick is a day away, so a run waits for the lease instead of being skipped.
         return _in_progress(context, settings, job)
 
-    return _schedule(job, _MAINTENANCE_CRON, f"Applies the retention of {source.name} to its lake.", skip_reason)
+    return _Plan(job, _MAINTENANCE_CRON, f"Applies the retention of {source.name} to its lake.", skip_reason)
 
 
-def _verification(config: Config, source: SourceConfig, cron: str) -> dg.ScheduleDefinition:
+def _verification(config: Config, source: SourceConfig, cron: str) -> _Plan:
     job = verification_job_name(source.name)
 
     def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
@@ -122,28 +137,28 @@ def _verification(config: Config, source: SourceConfig, cron: str) -> dg.Schedul
         f"Proves {source.name} equal to PostgreSQL: small tables every time; large tables, histories and views in turn. "
         "Also checks all expectations. Skipped while a proof is running."
     )
-    return _schedule(job, cron, description, skip_reason, request)
+    return _Plan(job, cron, description, skip_reason, request)
 
 
-def _slot(source: SourceConfig) -> dg.ScheduleDefinition:
+def _slot(source: SourceConfig) -> _Plan:
     def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         del context
         # The check reports a slot that has disappeared; before the first landing there is nothing to check.
         return None if settings.lake_status(source.name).sources[source.name].landing else "there is no landing yet"
 
     description = f"Records the position of slot {source.slot}, and checks how long it will last."
-    return _schedule(slot_job_name(source.name), _SLOT_CRON, description, skip_reason)
+    return _Plan(slot_job_name(source.name), _SLOT_CRON, description, skip_reason)
 
 
-def _scheduled_views(config: Config) -> dict[str, list[str]]:
+def scheduled_views(config: Config) -> dict[str, list[str]]:
     """Return the views that no continuous compaction refreshes, with the sources that they read."""
     continuous = {s.name for unit in compaction_units(config) if unit.is_continuous for s in unit.sources}
     reads = {view.name: sorted({source for source, _ in view.reads.values()}) for view in config.views.values()}
     return {view: sources for view, sources in reads.items() if not continuous.issuperset(sources)}
 
 
-def _views(config: Config) -> dg.ScheduleDefinition:
-    reads = _scheduled_views(config)
+def _views(config: Config) -> _Plan:
+    reads = scheduled_views(config)
     interval_s = min(config.sources[source].compaction.interval_s for names in reads.values() for source in names)
 
     def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
@@ -154,7 +169,7 @@ def _views(config: Config) -> dg.ScheduleDefinition:
         return refresh_is_pointless(state, reads, changed_views(settings.config(), state))
 
     description = "Refreshes the views if one of their sources has a newer cut, unless a refresh is running."
-    return _schedule(VIEWS_REFRESH, cron_every(interval_s), description, skip_reason)
+    return _Plan(VIEWS_REFRESH, cron_every(interval_s), description, skip_reason)
 
 
 def _in_progress(context: dg.ScheduleEvaluationContext, settings: Settings, job: str) -> str | None:
@@ -165,22 +180,20 @@ def _in_progress(context: dg.ScheduleEvaluationContext, settings: Settings, job:
     return others.busy
 
 
-def _schedule(
-    job: str, cron: str, description: str, skip_reason: SkipReason, request: BuildRequest | None = None
-) -> dg.ScheduleDefinition:
+def _schedule(plan: _Plan, start: Start) -> dg.ScheduleDefinition:
     @dg.schedule(
-        name=f"{job}_schedule",
-        job_name=job,
-        cron_schedule=cron,
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=description,
+        name=f"{plan.job}_schedule",
+        job_name=plan.job,
+        cron_schedule=plan.cron,
+        default_status=start.schedule,
+        description=plan.description,
     )
     def tick(context: dg.ScheduleEvaluationContext, settings: Settings) -> dg.RunRequest | dg.SkipReason:
         try:
-            reason = skip_reason(context, settings)
+            reason = plan.skip_reason(context, settings)
             if reason:
                 return dg.SkipReason(reason)
-            return dg.RunRequest() if request is None else request(settings)
+            return dg.RunRequest() if plan.request is None else plan.request(settings)
         except LakeproofError as error:
             return dg.SkipReason(f"the state can't be read: {error}")
 

@@ -20,7 +20,10 @@ from orchestration.policies import drain as drain_policy
 from orchestration.policies import slot_check
 from orchestration.policies.run import JobRuns
 from orchestration.runs import fail_dead, recent_runs
+from orchestration.start import Start
 from resources import Settings, SlotStatus
+
+_ON = Start()
 
 # A round hour bounds a run's log and brings new code into use.
 DRAIN_MAX_S = 3600.0
@@ -31,7 +34,9 @@ _HELD_INTERVAL_S = 30
 _MAX_RUNTIME_S = int(DRAIN_MAX_S * 1.5)
 
 
-def slot_drain_sensor(source: SourceConfig, clock: Callable[[], float] = time.time) -> dg.SensorDefinition:
+def slot_drain_sensor(
+    source: SourceConfig, clock: Callable[[], float] = time.time, start: Start = _ON
+) -> dg.SensorDefinition:
     """Return the sensor `<source>_slot_drain_sensor`."""
     job = drain_job_name(source.name)
 
@@ -39,7 +44,7 @@ def slot_drain_sensor(source: SourceConfig, clock: Callable[[], float] = time.ti
         name=f"{source.name}_slot_drain_sensor",
         job_name=job,
         minimum_interval_seconds=_INTERVAL_S,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        default_status=start.sensor,
         description=(
             f"Keeps one drain of slot {source.slot} running. It asks the server about the slot first and reads Dagster's "
             "runs second, so it also recovers from runs that died without a word. It updates the slot's check when the "
@@ -114,7 +119,9 @@ def _request(source: SourceConfig, job: str) -> dg.RunRequest:
     )
 
 
-def held_sensor(source: SourceConfig, clock: Callable[[], float] = time.time) -> dg.SensorDefinition:
+def held_sensor(
+    source: SourceConfig, clock: Callable[[], float] = time.time, start: Start = _ON
+) -> dg.SensorDefinition:
     """Return the sensor `<source>_held_sensor`."""
     job = bootstrap_job_name(source.name)
 
@@ -122,7 +129,7 @@ def held_sensor(source: SourceConfig, clock: Callable[[], float] = time.time) ->
         name=f"{source.name}_held_sensor",
         job_name=job,
         minimum_interval_seconds=_HELD_INTERVAL_S,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        default_status=start.sensor,
         description=(
             f"Copies the tables of {source.name} that are held until they have a new snapshot, and tables new in the "
             "publication. It reads the lake only. Repeated copies that do not help are spaced further and further apart."

@@ -21,6 +21,7 @@ from lakeproof.config.model import Config
 from lakeproof.drain.slot_health import SlotHealth, slot_health
 from lakeproof.errors import LakeproofError
 from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.held import HeldReport, describe_all
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.names import TableName
@@ -124,6 +125,11 @@ class Settings(dg.ConfigurableResource["Settings"]):
         """Return the newest cut of a source, None if there is none."""
         lake = self.config().location
         return newest_cut(SourceLake.open(lake, source))
+
+    def held_tables(self, source: str) -> dict[TableName, HeldReport]:
+        """Return the tables of a source that stand still in the lake; connects to no server."""
+        cut = self.newest_cut(source)
+        return {} if cut is None else describe_all(cut.held, source)
 
     def has_live_process(self, job: str) -> bool | None:
         """Return True if a run of `job` has a process; None if that is unknown."""

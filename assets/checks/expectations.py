@@ -12,7 +12,7 @@ from assets.support import metadata as md
 from assets.support.command_call import run_command, table_words
 from assets.support.engine_call import failure
 from assets.support.keys import Layer, table_key
-from assets.support.specs import LayerTable, table_spec
+from assets.support.specs import SPARK_POOL, LayerTable, table_spec
 from lakeproof.cli.read_results import from_json
 from lakeproof.commands.expect import Expectation, Expected, ExpectReport, expectations
 from lakeproof.config.model import Config, SourceConfig
@@ -49,6 +49,7 @@ def expectations_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinit
 
     @dg.multi_asset(
         name=f"expect_{source.name}",
+        pool=SPARK_POOL,
         specs=[_spec(config, source, table) for table in keys.values()],
         check_specs=[
             dg.AssetCheckSpec(key.name, asset=key.asset_key, description=_description(each))

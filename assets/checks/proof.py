@@ -17,6 +17,7 @@ from assets.support import metadata as md
 from assets.support.command_call import run_command, table_words
 from assets.support.keys import Layer, proof_key, table_key, view_key
 from assets.support.places import uri
+from assets.support.specs import SPARK_POOL
 from lakeproof.cli.read_results import from_json
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.names import TableName
@@ -89,6 +90,7 @@ def proof_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
 
     @dg.multi_asset(
         name=f"prove_{source.name}",
+        pool=SPARK_POOL,
         specs=list(_specs(config, source, targets)),
         check_specs=[
             dg.AssetCheckSpec(check.name, asset=check.asset_key, description=_description(targets, check.asset_key))

@@ -8,6 +8,8 @@ are here because they know nothing about their asset's definition.
     event_log.py    engine events in a run's log     snapshot_progress.py  a snapshot's progress as observations
     columns.py       columns and their origins       view_lineage.py       the same of a view, by its SQL
     places.py        places in a lake as URIs
+    freshness.py     ages that are too old, and events of tables without changes
+    quiet_tables.py  events of a drain's tables without changes
     throttle.py     one event per table and interval out of many flushes
     command_call.py runs a command of lakeproof, wherever its Spark work is done
 """

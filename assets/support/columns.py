@@ -34,7 +34,7 @@ _HIDDEN = {
     COMMIT_TIME: "lakeproof: the time of the commit",
     TEXT: "lakeproof: PostgreSQL's text of values that the column's type does not hold, as JSON",
     KEY: "lakeproof: the exact text of the key, if it is not used as it is",
-    DUP: "lakeproof: tells equal rows apart, of a table without a key",
+    DUP: "lakeproof: the difference between equal rows of a table without a key",
     FROM: "lakeproof: the rows that hold large values which the update did not send, as JSON",
 }
 

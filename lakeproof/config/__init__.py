@@ -8,7 +8,7 @@ No server or lake is touched here, and no secret is read while loading.
     secret.py    passwords, read when used           selection.py    the tables that are selected
     table_names.py  names and patterns of tables     section.py      the base of every section
     upkeep.py    compaction and retention            metrics.py      metrics, and the addresses that serve them
-    dagster.py   how a location starts
+    dagster.py   how a location starts                alerts.py     who is notified of problems
     location.py  where a lake is, and how its store is reached                sql_catalog.py  names in a SQL catalog
     spark.py     where tasks run
     compute.py   where the Spark work of Dagster is done

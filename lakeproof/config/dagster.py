@@ -1,6 +1,6 @@
-"""The section `dagster`: how a location presents itself and starts.
+"""The sections that only Dagster reads: how a location starts, and how old its assets may be.
 
-What runs, and when, does not belong here: the sections of sources have that.
+What runs, and when, does not belong here (the sections of sources), nor who is notified (`alerts.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from lakeproof.config.section import Model
-from lakeproof.config.values import Text
+from lakeproof.config.values import Seconds, Text
 
 
 class DagsterConfig(Model):
@@ -21,6 +21,41 @@ class DagsterConfig(Model):
         description="Sensors and schedules are on (`running`) or off (`stopped`) until somebody switches them in the UI; the"
         " environment variable LAKEPROOF_START says the same for one process.",
     )
+    views: Literal["schedule", "condition"] = Field(
+        "schedule",
+        description="Views that no continuous compaction refreshes: `schedule` looks at the lake and refreshes all of them"
+        " in one run; `condition` gives each an automation condition, and refreshes those whose tables Dagster saw change.",
+    )
     docs: Text | None = Field(
         None, pattern=r"^https?://", description="A page about this lake, linked from every asset: a runbook, a wiki."
+    )
+
+
+_NONE = " 0: it may be of any age."
+_YEAR_S = 31_536_000
+
+
+class FreshnessConfig(Model):
+    """The age at which the newest event of an asset is too old: a Dagster freshness policy; half of it is a warning."""
+
+    changes_s: Seconds | None = Field(
+        None,
+        ge=0,
+        le=_YEAR_S,
+        description="Of `changes`, in seconds; none: 3 hours. A table without changes has an event too, while the drain"
+        f" keeps up.{_NONE}",
+    )
+    current_s: Seconds | None = Field(
+        None,
+        ge=0,
+        le=_YEAR_S,
+        description="Of `current`; none: 3 hours if the compaction is continuous, else it may be of any age, since a run"
+        f" that has nothing to do is not started.{_NONE}",
+    )
+    proof_s: Seconds | None = Field(
+        None,
+        ge=0,
+        le=_YEAR_S,
+        description="Of the proof of `current`; none: 26 hours if `proof_interval` is `hourly`, 3 days if it is"
+        f" `daily`. Large tables take turns (`proof_rows`), and may need more.{_NONE}",
     )

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from lakeproof.config.alerts import AlertsConfig, with_secrets
 from lakeproof.config.compute import ComputeConfig
 from lakeproof.config.dagster import DagsterConfig
 from lakeproof.config.document import YamlDocument, read_document
@@ -23,7 +24,15 @@ from lakeproof.config.mistakes import ConfigFileError, KeyPath, Mistake, explain
 from lakeproof.config.model import Config, SourceConfig, TableConfig, ViewConfig
 from lakeproof.config.secret import Dsn
 from lakeproof.config.section import Model
-from lakeproof.config.sections import is_inside, read_dsn, read_lake, read_reads, read_spark_secret, read_sql_file
+from lakeproof.config.sections import (
+    is_inside,
+    read_dsn,
+    read_lake,
+    read_reads,
+    read_secret,
+    read_spark_secret,
+    read_sql_file,
+)
 from lakeproof.config.selection import Selection
 from lakeproof.config.spark import SparkConfig
 from lakeproof.config.sql_catalog import CatalogConfig
@@ -96,6 +105,7 @@ class _Reader:
         spark = self._spark(root.get("spark"))
         storage = self._storage(root.get("storage"))
         dagster = self._validate(DagsterConfig, self._mapping(root.get("dagster"), ("dagster",)), ("dagster",))
+        alerts = self._alerts(root.get("alerts"))
         catalog = self._catalog(root.get("catalog"), list(sources))
         compute = {}
         if root.get("compute") is not None:
@@ -108,7 +118,7 @@ class _Reader:
         if config is None or self._document.mistakes:
             return None
         update = {"sources": sources, "views": views, "groups": groups, "spark": spark, "storage": storage}
-        update["dagster"] = dagster
+        update |= {"dagster": dagster, "alerts": alerts}
         return config.model_copy(update=update | catalog | compute | {"metrics": metrics})
 
     def _metrics(self, value: Any) -> MetricsConfig | None:
@@ -129,6 +139,10 @@ class _Reader:
             text = f"{schema} would be the schema of two; write {{source}} in the names, and other names for the layers"
             self._document.add(("catalog",), text)
         return {"catalog": catalog}
+
+    def _alerts(self, value: Any) -> AlertsConfig | None:
+        section = with_secrets(self._mapping(value, ("alerts",)), self._file.parent, read_secret)
+        return self._validate(AlertsConfig, section, ("alerts",))
 
     def _storage(self, value: Any) -> StorageConfig | None:
         section = self._mapping(value, ("storage",))

@@ -19,8 +19,9 @@ from pydantic import (
     model_validator,
 )
 
+from lakeproof.config.alerts import AlertsConfig
 from lakeproof.config.compute import ComputeConfig
-from lakeproof.config.dagster import DagsterConfig
+from lakeproof.config.dagster import DagsterConfig, FreshnessConfig
 from lakeproof.config.location import LakeLocation, StorageConfig
 from lakeproof.config.metrics import Address, MetricsConfig
 from lakeproof.config.section import Model
@@ -197,6 +198,7 @@ class TableConfig(Model):
     )
     owners: tuple[Owner, ...] = Field((), description="Owners in Dagster: `team:data` or an e-mail address.")
     description: Text = Field("", description="Shown in the UI.")
+    freshness: FreshnessConfig = FreshnessConfig()
 
     @model_validator(mode="after")
     def _one_type_per_column(self) -> TableConfig:
@@ -236,6 +238,7 @@ class SourceConfig(Model):
     compaction: CompactionConfig = CompactionConfig()
     retention: RetentionConfig = RetentionConfig()
     health: HealthConfig = HealthConfig()
+    freshness: FreshnessConfig = FreshnessConfig()
     buckets: Whole = Field(1024, ge=1, le=1 << 20, description="Buckets of a proof.")
     proof_rows: Whole = Field(
         20_000_000,
@@ -283,6 +286,12 @@ class ViewConfig(Model):
         le=31_536_000,
         description="The whole query is computed again if the last time was so many seconds ago, whatever has changed.",
     )
+    freshness_s: Seconds | None = Field(
+        None,
+        ge=120,
+        description="The age at which the newest refresh is too old, in seconds; none: it may be of any age, since a view"
+        " whose tables do not change is not refreshed.",
+    )
 
     def sql(self) -> str:
         """Return the query's text; raises OSError if the file is gone."""
@@ -314,6 +323,7 @@ class Config(Model):
     )
     metrics: MetricsConfig = MetricsConfig()
     dagster: DagsterConfig = DagsterConfig()
+    alerts: AlertsConfig = AlertsConfig()
     proof_interval: Literal["hourly", "daily", "off"] = Field(
         "hourly", description="How often Dagster proves every source."
     )

@@ -52,7 +52,7 @@ def read_dsn(section: dict[str, Any], place: str, folder: Path) -> Dsn:
     dsn, password = section.get("dsn"), section.get("password")
     if dsn is None:
         raise ValueError("is missing")
-    secret = None if password is None else _secret(password, f"{place}.password", folder)
+    secret = None if password is None else read_secret(password, f"{place}.password", folder)
     if secret is None and password is not None:
         raise ValueError(
             "has a password beside it that is neither {env: NAME} nor {file: PATH}; secrets do not stand in this file"
@@ -60,7 +60,7 @@ def read_dsn(section: dict[str, Any], place: str, folder: Path) -> Dsn:
     if isinstance(dsn, str):
         check_conninfo(dsn)
         return Dsn(dsn, secret, f"{place}.dsn")
-    conninfo = _secret(dsn, f"{place}.dsn", folder)
+    conninfo = read_secret(dsn, f"{place}.dsn", folder)
     if conninfo is None:
         raise ValueError("must be a connection string, {env: NAME} or {file: PATH}")
     return Dsn(conninfo, secret, f"{place}.dsn")
@@ -68,7 +68,7 @@ def read_dsn(section: dict[str, Any], place: str, folder: Path) -> Dsn:
 
 def read_spark_secret(value: Any, folder: Path) -> Secret | None:
     """Return what `spark.secret` refers to; no secret is read. A file is relative to `folder`."""
-    secret = None if value is None else _secret(value, "spark.secret", folder)
+    secret = None if value is None else read_secret(value, "spark.secret", folder)
     if secret is None and value is not None:
         raise ValueError("must be {env: NAME} or {file: PATH}; secrets do not stand in this file")
     return secret
@@ -107,7 +107,8 @@ def read_reads(alias: str, value: Any) -> tuple[str, TableName]:
     return source, parse_table(table)
 
 
-def _secret(value: Any, place: str, folder: Path) -> Secret | None:
+def read_secret(value: Any, place: str, folder: Path) -> Secret | None:
+    """Return the secret that `{env: NAME}` or `{file: PATH}` names, None for anything else."""
     if not isinstance(value, dict) or len(value) != 1:
         return None
     ((kind, text),) = value.items()

@@ -7,5 +7,6 @@ do both. An instance, a connection or a Dagster object does not belong here.
     follow.py      starts a continuous compaction, from the lake's locks and its runs
     run.py         keeps a new run away while another run of the job is in progress; finds dead runs
     copy.py        copies held and new tables without being asked
+    alert.py       which messages about problems are sent now
     slot_check.py  reports a slot's health when it has changed
 """

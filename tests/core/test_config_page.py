@@ -13,8 +13,9 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from lakeproof.config import load
+from lakeproof.config.alerts import AlertsConfig
 from lakeproof.config.compute import ComputeConfig
-from lakeproof.config.dagster import DagsterConfig
+from lakeproof.config.dagster import DagsterConfig, FreshnessConfig
 from lakeproof.config.location import StorageConfig
 from lakeproof.config.metrics import MetricsConfig
 from lakeproof.config.model import (
@@ -49,6 +50,8 @@ SECTIONS: dict[str, tuple[type[Model], frozenset[str], frozenset[str]]] = {
     "`catalog`": (CatalogConfig, frozenset(), frozenset()),
     "`compute`": (ComputeConfig, frozenset(), frozenset()),
     "`dagster`": (DagsterConfig, frozenset(), frozenset()),
+    "Freshness": (FreshnessConfig, frozenset(), frozenset()),
+    "`alerts`": (AlertsConfig, frozenset(), frozenset()),
 }
 # What the model has no default for, because `load` gives it one.
 GIVEN_BY_LOAD = {"publication": "`lakeproof_<name>`", "slot": "`lakeproof_<name>`"}

@@ -11,7 +11,8 @@ import pytest
 from lakeproof.config.load import load
 from lakeproof.errors import ConfigError
 from lakeproof.names import TableName
-from orchestration.build import build, location
+from orchestration.build import build
+from orchestration.location import location
 from tests.shell.sample import write_sample
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from orchestration.build import location
+from orchestration.location import location
 
 _YAML = """\
 lake: lake

@@ -1,0 +1,29 @@
+"""The location of a configuration file: the component with all of its sources, by itself.
+
+Choosing the file does not belong here (`find_config`).
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import dagster as dg
+
+from orchestration.component import SourceComponent
+from orchestration.find_config import HINT
+
+_log = logging.getLogger("lakeproof.dagster")
+
+
+def location(path: Path | None) -> dg.Definitions:
+    """Return the location of a configuration file; without a file, an empty location that says what to do.
+
+    Raises ConfigError, with every mistake, for a file that is wrong or missing: Dagster shows it in place of the location.
+    """
+    if path is None:
+        _log.warning("this location is empty: %s", HINT)
+        return dg.Definitions(metadata={"configuration": dg.MetadataValue.text(f"none; {HINT}")})
+    # A run of several assets starts one JVM, not one for each.
+    executor = dg.Definitions(executor=dg.in_process_executor)
+    return dg.Definitions.merge(SourceComponent(config=str(path)).definitions(path.parent), executor)

@@ -1,0 +1,144 @@
+"""Decides which messages about problems are sent now: once for each, again when it lasts or grows, and when it is over.
+
+Pure: no instance, socket or clock is touched here. `orchestration.problems` finds the problems, `resources.messages` sends.
+
+Each way of notifying people has a memory of its own, and it changes only by what was sent: what could not be sent is
+due again at the next look.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
+
+# A problem that comes and goes within this time is reported once.
+SETTLED_S = 60.0
+_HOUR_S = 3600.0
+
+Severity = Literal["warn", "error"]
+_RANK: Mapping[Severity, int] = {"warn": 0, "error": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is wrong now: `key` is the same as long as it is the same problem; `path` is its page in the UI."""
+
+    key: str
+    kind: str
+    severity: Severity
+    title: str
+    text: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A problem to tell of: new, grown worse, lasting still, or over; `since` in seconds since 1970."""
+
+    event: Literal["problem", "worse", "lasts", "over"]
+    problem: Problem
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A problem that was reported, and when; `gone_since` if it is no more, but may come back."""
+
+    kind: str
+    severity: Severity
+    title: str
+    path: str
+    since: float
+    sent_at: float
+    gone_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The problems that one way has reported, and the times of its messages within the last hour."""
+
+    reported: Mapping[str, Reported] = field(default_factory=dict)
+    sent: tuple[float, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """Return the form that a cursor has."""
+        return {"reported": {key: asdict(one) for key, one in self.reported.items()}, "sent": list(self.sent)}
+
+    @classmethod
+    def from_json(cls, document: object) -> Memory:
+        """Read it; anything else, also what another version of this file wrote, is a fresh start."""
+        try:
+            if not isinstance(document, dict):
+                return cls()
+            reported = {str(key): Reported(**one) for key, one in document["reported"].items()}
+            return cls(reported, tuple(float(at_s) for at_s in document["sent"]))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return cls()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`repeat_s`: what lasts is reported again after this time, 0 never; `per_hour`: messages within an hour."""
+
+    repeat_s: float
+    per_hour: int
+
+
+def look(memory: Memory, problems: Sequence[Problem], now: float) -> Memory:
+    """Return the memory with the problems that are gone marked as such, and those that came back as never gone."""
+    keys = {problem.key for problem in problems}
+    reported = {
+        key: replace(one, gone_since=None if key in keys else now if one.gone_since is None else one.gone_since)
+        for key, one in memory.reported.items()
+    }
+    return Memory(reported, tuple(sent for sent in memory.sent if now - sent < _HOUR_S))
+
+
+def room(memory: Memory, limits: Limits) -> int:
+    """Return how many requests may be sent now; `memory` has seen `look`."""
+    return max(0, limits.per_hour - len(memory.sent))
+
+
+def due(memory: Memory, problems: Sequence[Problem], now: float, limits: Limits) -> list[Message]:
+    """Return the messages to send now, the worst first; `memory` has seen `look`."""
+    messages = [
+        message for problem in problems if (message := _of(memory.reported.get(problem.key), problem, now, limits))
+    ]
+    messages += [
+        Message("over", Problem(key, one.kind, one.severity, one.title, "", one.path), one.since)
+        for key, one in memory.reported.items()
+        if one.gone_since is not None and now - one.gone_since >= SETTLED_S
+    ]
+    messages.sort(key=lambda message: (message.event == "over", -_RANK[message.problem.severity], message.problem.key))
+    return messages
+
+
+def _of(reported: Reported | None, problem: Problem, now: float, limits: Limits) -> Message | None:
+    if reported is None:
+        return Message("problem", problem, now)
+    if _RANK[problem.severity] > _RANK[reported.severity]:
+        return Message("worse", problem, reported.since)
+    if limits.repeat_s and now - reported.sent_at >= limits.repeat_s:
+        return Message("lasts", problem, reported.since)
+    return None
+
+
+def sent(memory: Memory, messages: Sequence[Message], now: float, *, requests: int = 1) -> Memory:
+    """Return the memory after these messages were sent, in so many requests."""
+    reported = dict(memory.reported)
+    for message in messages:
+        problem = message.problem
+        if message.event == "over":
+            reported.pop(problem.key, None)
+        else:
+            reported[problem.key] = Reported(
+                problem.kind, problem.severity, problem.title, problem.path, message.since, now
+            )
+    return Memory(reported, (*memory.sent, *[now] * requests))
+
+
+def cursor(memories: Mapping[str, Memory], **more: object) -> str:
+    """Return the memories of all ways, and what else the sensor keeps, as its cursor."""
+    return json.dumps({"ways": {way: memory.to_json() for way, memory in memories.items()}, **more})

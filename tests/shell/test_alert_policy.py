@@ -1,0 +1,92 @@
+"""Messages about problems: each problem once, again when it lasts or grows, and when it is over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from orchestration.policies.alert import SETTLED_S, Limits, Memory, Problem, cursor, due, look, room, sent
+
+_LIMITS = Limits(repeat_s=1000, per_hour=3)
+_Looks = list[tuple[float, list[Problem]]]
+_WARN, _ERROR = Problem("a", "slot", "warn", "a"), Problem("a", "slot", "error", "a")
+
+
+def _tick(memory: Memory, problems: Sequence[Problem], now: float) -> tuple[Memory, list[tuple[str, str]]]:
+    """Look and send everything that is due, in one request."""
+    memory = look(memory, problems, now)
+    messages = due(memory, problems, now, _LIMITS)
+    if not messages or not room(memory, _LIMITS):
+        return memory, []
+    return sent(memory, messages, now), [(message.event, message.problem.key) for message in messages]
+
+
+def _events(*looks: tuple[float, Sequence[Problem]]) -> list[list[tuple[str, str]]]:
+    memory, result = Memory(), []
+    for now, problems in looks:
+        memory, events = _tick(memory, problems, now)
+        # A tick leaves nothing to the next one but a text.
+        memory = Memory.from_json(json.loads(cursor({"way": memory}))["ways"]["way"])
+        result.append(events)
+    return result
+
+
+def test_a_problem_is_reported_once_and_when_it_is_over() -> None:
+    """Over is what has been gone for a minute."""
+    gone = SETTLED_S + 60
+    looks: _Looks = [
+        (0, [_ERROR]),
+        (30, [_ERROR]),
+        (60, []),
+        (90, []),
+        (gone, []),
+        (gone + 30, []),
+    ]
+    assert _events(*looks) == [[("problem", "a")], [], [], [], [("over", "a")], []]
+
+
+def test_what_comes_and_goes_is_reported_once() -> None:
+    """Nobody hears of its pauses."""
+    looks: _Looks = [(0, [_WARN]), (30, []), (60, [_WARN]), (90, []), (120, [_WARN])]
+    assert _events(*looks) == [[("problem", "a")], [], [], [], []]
+
+
+def test_what_grows_worse_and_what_lasts_is_reported_again() -> None:
+    """A warning that becomes an error, not the other way round."""
+    looks: _Looks = [
+        (0, [_WARN]),
+        (30, [_ERROR]),
+        (60, [_WARN]),
+        (1029, [_ERROR]),
+        (1030, [_ERROR]),
+    ]
+    assert _events(*looks) == [[("problem", "a")], [("worse", "a")], [], [], [("lasts", "a")]]
+
+
+def test_no_more_requests_than_an_hour_may_have_and_nothing_is_lost() -> None:
+    """The rest waits and is sent together; errors come first."""
+    limits = Limits(repeat_s=0, per_hour=3)
+    problems = [Problem(f"p{n}", "run", "warn", f"p{n}") for n in range(5)]
+    memory, counts = Memory(), []
+    for now, some in [
+        *((n * 30.0, problems[: n + 1]) for n in range(5)),
+        (3599.0, problems),
+        (3600.0, [*problems, _ERROR]),
+    ]:
+        memory = look(memory, some, now)
+        messages = due(memory, some, now, limits) if room(memory, limits) else []
+        memory = sent(memory, messages, now) if messages else memory
+        counts.append([message.problem.key for message in messages])
+    assert counts == [["p0"], ["p1"], ["p2"], [], [], [], ["a", "p3", "p4"]]
+
+
+def test_what_was_not_sent_is_due_again() -> None:
+    """The memory changes by what was sent alone."""
+    memory = look(Memory(), [_ERROR], 0)
+    assert due(memory, [_ERROR], 0, _LIMITS) == due(look(memory, [_ERROR], 0), [_ERROR], 0, _LIMITS) != []
+
+
+def test_a_cursor_of_another_version_is_a_fresh_start() -> None:
+    """Better reported twice than never."""
+    strangers: list[object] = [None, [], {"reported": {"a": {"x": 1}}, "sent": []}]
+    assert [Memory.from_json(document) for document in strangers] == [Memory()] * 3
