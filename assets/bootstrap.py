@@ -18,6 +18,7 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.events import Event
 from lakeproof.names import TableName
+from lakeproof.snapshot.attempts import SnapshotTableReport
 from lakeproof.snapshot.run import SnapshotIncompleteError, SnapshotReport
 from resources import Settings
 
@@ -37,6 +38,8 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         name=f"snapshot_{source.name}",
         specs=[_spec(config, source, table) for table in source.tables],
         can_subset=True,
+        # In a run of everything the first copy comes first: it makes the slot and the landing that the drain needs.
+        op_tags={"dagster/priority": "10"},
     )
     def snapshot(
         context: dg.AssetExecutionContext, config: SnapshotOptions, settings: Settings
@@ -84,22 +87,36 @@ def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpe
 
 
 def _result(source: str, table: TableName, result: SnapshotReport, reason: str) -> dg.MaterializeResult[None]:
-    copied = result.tables[table] if table in result.tables else result.kept[table]
+    copied = _copied(result, table)
     return dg.MaterializeResult(
         asset_key=table_key(Layer.SNAPSHOT, source, table),
         data_version=md.data_version(copied.consistent_point),
-        metadata=md.merged(
-            md.lsns(consistent_point=copied.consistent_point),
-            md.row_count(copied.rows),
-            {
-                "dagster/size_bytes": copied.bytes,
-                "chunks": copied.chunks,
-                "slot": result.slot,
-            },
-            md.optional(
-                seconds=copied.seconds,
-                reason=reason or None,
-                rows_per_s=round(copied.rows / copied.seconds) if copied.seconds else None,
-            ),
+        metadata=_metadata(copied, result.slot, reason),
+    )
+
+
+def snapshot_event(source: str, table: TableName, result: SnapshotReport, reason: str) -> dg.AssetMaterialization:
+    """Return the event of a copy that a run made beside its own assets."""
+    copied = _copied(result, table)
+    return dg.AssetMaterialization(
+        table_key(Layer.SNAPSHOT, source, table),
+        metadata=_metadata(copied, result.slot, reason),
+        tags={"dagster/data_version": str(copied.consistent_point)},
+    )
+
+
+def _copied(result: SnapshotReport, table: TableName) -> SnapshotTableReport:
+    return result.tables[table] if table in result.tables else result.kept[table]
+
+
+def _metadata(copied: SnapshotTableReport, slot: str, reason: str) -> md.Metadata:
+    return md.merged(
+        md.lsns(consistent_point=copied.consistent_point),
+        md.row_count(copied.rows),
+        {"dagster/size_bytes": copied.bytes, "chunks": copied.chunks, "slot": slot},
+        md.optional(
+            seconds=copied.seconds,
+            reason=reason or None,
+            rows_per_s=round(copied.rows / copied.seconds) if copied.seconds else None,
         ),
     )

@@ -29,6 +29,7 @@ from assets.support.columns import (
 from assets.support.keys import Layer, group_of, table_key, view_key
 from assets.support.places import uri
 from assets.support.view_lineage import view_columns
+from assets.views import read_keys
 from lakeproof.commands.describe import described
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.errors import LakeproofError
@@ -52,6 +53,9 @@ class _LakeState:
     descriptions: Mapping[TableName, TableDescription] = field(default_factory=dict)
 
 
+_OF_NO_SOURCE = frozenset({Layer.VIEWS.value, Layer.EXTERNAL.value})
+
+
 class Catalog:
     """Completes the specs of one configuration's assets; the lake is read once, when it is made."""
 
@@ -66,6 +70,7 @@ class Catalog:
             if layer.is_of_tables
         }
         self._views = {view_key(view.name): view for view in config.views.values()}
+        self._view_columns: dict[str, dict[str, str]] = {}
 
     def show(self, asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
         """Return the asset with completed specs."""
@@ -91,7 +96,7 @@ class Catalog:
 
     def _source(self, key: dg.AssetKey) -> SourceConfig | None:
         path = key.path[1:] if key.path[0] == Layer.PROOF.value else key.path
-        return self._config.sources.get(path[1]) if path[0] != Layer.VIEWS.value else None
+        return self._config.sources.get(path[1]) if path[0] not in _OF_NO_SOURCE else None
 
     def _tags(self, key: dg.AssetKey) -> dict[str, str]:
         source = self._source(key)
@@ -153,18 +158,36 @@ class Catalog:
 
     def _of_view(self, view: ViewConfig) -> md.Metadata:
         metadata: md.Metadata = {"dagster/uri": uri(self._config.location, LakePaths.view(view.name))}
+        tables = self._read_columns(view)
+        columns = [] if tables is None else view_columns(view.sql(), tables)
+        if tables is not None and columns:
+            metadata["dagster/column_schema"] = view_schema(columns, tables)
+            metadata["dagster/column_lineage"] = view_lineage(columns, read_keys(view))
+        return metadata
+
+    def _read_columns(self, view: ViewConfig) -> dict[str, dict[str, str]] | None:
+        """Return the columns of each name in a view's SQL with their types; None if one has columns that are not known."""
+        if view.external:
+            return None
         tables: dict[str, dict[str, str]] = {}
         for alias, (source, table) in view.reads.items():
             state = self._lake.get(source, _LakeState()).tables.get(table)
             if state is None:
-                return metadata
+                return None
             tables[alias] = lake_column_types(state.version)
-        columns = view_columns(view.sql(), tables)
-        if columns:
-            keys = {alias: table_key(Layer.CURRENT, source, table) for alias, (source, table) in view.reads.items()}
-            metadata["dagster/column_schema"] = view_schema(columns, tables)
-            metadata["dagster/column_lineage"] = view_lineage(columns, keys)
-        return metadata
+        for alias, other in view.views.items():
+            tables[alias] = self._columns_of_view(other)
+        return tables if all(tables.values()) else None
+
+    def _columns_of_view(self, name: str) -> dict[str, str]:
+        """Return the columns of a view with their types; none if they are not known."""
+        if name not in self._view_columns:
+            view = self._config.views[name]
+            tables = self._read_columns(view)
+            columns = [] if tables is None else view_columns(view.sql(), tables)
+            schema = view_schema(columns, tables or {}).columns
+            self._view_columns[name] = {column.name: column.type for column in schema}
+        return self._view_columns[name]
 
 
 def _code_references(files: Mapping[str, Path]) -> dg.CodeReferencesMetadataValue:

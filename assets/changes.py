@@ -12,7 +12,7 @@ from typing import Literal
 import dagster as dg
 from pydantic import Field
 
-from assets.slots import state_metadata
+from assets.slots import slot_positions
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_log
@@ -26,6 +26,7 @@ from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.counts import LandedCounts
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeproofError
+from lakeproof.events import counted
 from lakeproof.names import TableName
 from resources import Settings
 
@@ -63,7 +64,7 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
             quiet.heartbeat.beat(summaries, time.monotonic())
             for table, summary in summaries.items():
                 if table in source.tables:
-                    context.log_event(_event(source, table, md.merged(slot, _progress(source, summary))))
+                    context.log_event(_event(source, table, summary, slot))
 
         def report_due() -> None:
             if config.until == "max_seconds":
@@ -90,7 +91,7 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
                 yield dg.MaterializeResult(
                     asset_key=table_key(Layer.CHANGES, source.name, table),
                     data_version=md.data_version(totals.end_lsn),
-                    metadata=md.merged(slot, _progress(source, summary), {"reason_for_end": totals.reason_for_end}),
+                    metadata=md.merged(_progress(source, summary), {"reason_for_end": totals.reason_for_end}, slot),
                 )
 
     return changes
@@ -110,39 +111,54 @@ def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpe
 
 
 def _slot(settings: Settings, source: SourceConfig) -> md.Metadata:
-    """Return the slot's state on the server; nothing if the server can't be reached: that must not end a drain."""
+    """Return the slot's positions on the server; nothing if the server can't be reached: that must not end a drain."""
     try:
-        return state_metadata(source, settings.slot_status(source.name))
+        return slot_positions(settings.slot_status(source.name))
     except LakeproofError:
         return {}
 
 
 def _progress(source: SourceConfig, summary: ChangeSummary) -> md.Metadata:
+    """Return the changes first: a run's page shows the first values of an event."""
     counts = summary.counts
     first, last = _time(summary.first_commit_us), _time(summary.last_commit_us)
     return md.merged(
-        {"slot": source.slot, "publication": source.publication},
+        {"inserts": counts.inserts, "updates": counts.updates, "deletes": counts.deletes},
+        md.optional(
+            truncates=counts.truncates or None,
+            lag_seconds=_rounded(summary.lag_s),
+            lag_seconds_max=_rounded(summary.lag_s_max),
+        ),
         md.lsns(start_lsn=summary.start_lsn, end_lsn=summary.end_lsn),
-        {
-            "inserts": counts.inserts,
-            "updates": counts.updates,
-            "deletes": counts.deletes,
-            "truncates": counts.truncates,
-            "transactions": summary.transactions,
-            "landed_bytes": counts.bytes,
-        },
+        {"transactions": summary.transactions, "landed_bytes": counts.bytes},
         md.times(first_commit=first, last_commit=last),
-        md.optional(lag_seconds=summary.lag_s, lag_seconds_max=summary.lag_s_max),
+        {"slot": source.slot, "publication": source.publication},
     )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+def _in_words(summary: ChangeSummary) -> str:
+    """Return the event's line on the run's page."""
+    counts = summary.counts
+    kinds = {"insert": counts.inserts, "update": counts.updates, "delete": counts.deletes, "truncate": counts.truncates}
+    changes = [counted(number, kind) for kind, number in kinds.items() if number]
+    lag = [] if summary.lag_s is None else [f"lag {summary.lag_s:.1f} s"]
+    return ", ".join([*(changes or ["no changes"]), *lag])
 
 
 def _time(us: int | None) -> datetime | None:
     return None if us is None else datetime.fromtimestamp(us / 1e6, timezone.utc)
 
 
-def _event(source: SourceConfig, table: TableName, metadata: md.Metadata) -> dg.AssetMaterialization:
+def _event(
+    source: SourceConfig, table: TableName, summary: ChangeSummary, slot: md.Metadata
+) -> dg.AssetMaterialization:
     return dg.AssetMaterialization(
         asset_key=table_key(Layer.CHANGES, source.name, table),
-        metadata=metadata,
-        tags={"dagster/data_version": metadata["end_lsn"]},
+        description=_in_words(summary),
+        metadata=md.merged(_progress(source, summary), slot),
+        tags={"dagster/data_version": str(summary.end_lsn)},
     )

@@ -44,15 +44,17 @@ def follow_and_report(context: dg.AssetExecutionContext, settings: Settings, spa
     quiet = _QuietTables(settings, what)
 
     def report(due: Mapping[tuple[str, TableName], TableTotals], refreshed: Sequence[ViewReport]) -> None:
-        newest = {source: settings.newest_cut(source) for source in {source for source, _ in due}}
+        sources = {source for source, _ in due}
+        newest = {source: settings.newest_cut(source) for source in sources}
+        described = {source: settings.descriptions(source) for source in sources}
         quiet.heartbeat.beat(due, time.monotonic())
         for (source, table), totals in due.items():
             cut = newest[source]
             if cut is None or table not in what.tables.get(source, ()):
                 continue
-            for layer in written(source, table, cut, totals):
+            for layer in written(source, table, cut, totals, described[source].get(table)):
                 tags = {"dagster/data_version": layer.data_version.value}
-                context.log_event(dg.AssetMaterialization(layer.key, metadata=layer.metadata, tags=tags))
+                context.log_event(dg.AssetMaterialization(layer.key, layer.in_words, layer.metadata, tags=tags))
         for view in refreshed:
             context.log_event(view_event(view_key(view.view), view))
 

@@ -62,7 +62,7 @@ class CompactionUnit:
 
 def compaction_units(config: Config) -> list[CompactionUnit]:
     """Return a unit for each group, and for each source that is in none, if it has tables."""
-    here = config.compute is None or not config.compute.command
+    here = config.compute is None
     groups = [
         CompactionUnit(group, tuple(s for n in names if (s := config.sources[n]).tables), is_group=True, is_here=here)
         for group, names in config.groups.items()
@@ -93,10 +93,12 @@ def compaction_asset(config: Config, unit: CompactionUnit) -> dg.AssetsDefinitio
             newest = settings.newest_cut(source.name)
             if newest is None:
                 continue
+            described = settings.descriptions(source.name)
             for table in source.tables:
                 table_totals = totals(cuts.get(source.name, ()), table)
                 if table_totals is not None or config.report == "all":
-                    for layer in written(source.name, table, newest, table_totals or TableTotals()):
+                    done = table_totals or TableTotals()
+                    for layer in written(source.name, table, newest, done, described.get(table)):
                         yield dg.MaterializeResult(
                             asset_key=layer.key, data_version=layer.data_version, metadata=layer.metadata
                         )

@@ -14,22 +14,27 @@ from assets.cycle_totals import TableTotals
 from assets.support import metadata as md
 from assets.support.columns import table_columns
 from assets.support.keys import Layer, table_key
+from lakeproof.events import counted
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import describe
 from lakeproof.names import TableName
+from lakeproof.postgres.catalog_descriptions import TableDescription
 from lakeproof.schema import SchemaVersion
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenLayer:
-    """A table's history or current, as it is at a cut."""
+    """A table's history or current, as it is at a cut; `in_words` is what was done, in a line."""
 
     key: dg.AssetKey
     data_version: dg.DataVersion
     metadata: md.Metadata
+    in_words: str
 
 
-def written(source: str, table: TableName, cut: Cut, done: TableTotals) -> Iterator[WrittenLayer]:
+def written(
+    source: str, table: TableName, cut: Cut, done: TableTotals, description: TableDescription | None = None
+) -> Iterator[WrittenLayer]:
     """Yield history and current of a table; none if it has no snapshot in the lake yet."""
     state = cut.tables.get(table)
     if state is None:
@@ -45,18 +50,35 @@ def written(source: str, table: TableName, cut: Cut, done: TableTotals) -> Itera
             readers_need="; ".join(f"{name}: {reason}" for name, reason in done.features.items()) or None,
         ),
     )
-    history = md.merged(common, _columns(Layer.HISTORY, state.version), {"delta_version": state.history_version})
-    yield WrittenLayer(table_key(Layer.HISTORY, source, table), version, history)
+    history = md.merged(
+        common,
+        _columns(Layer.HISTORY, state.version, description),
+        {"delta_version": state.history_version},
+        md.row_count(state.history_sum.rows),
+    )
+    words = _in_words(done, None if held is None else held.reason)
+    yield WrittenLayer(table_key(Layer.HISTORY, source, table), version, history, words)
     current = md.merged(
         common,
-        _columns(Layer.CURRENT, state.version),
+        _columns(Layer.CURRENT, state.version, description),
         {"inserted": done.inserted, "deleted": done.deleted, "delta_version": state.current_version},
         md.row_count(done.rows),
         md.optional(fallback_reason=done.fallback_reason, not_linked=done.not_linked),
     )
-    yield WrittenLayer(table_key(Layer.CURRENT, source, table), version, current)
+    if done.cycles and held is None:
+        words += f": {counted(done.inserted, 'row')} in, {counted(done.deleted, 'row')} out"
+    yield WrittenLayer(table_key(Layer.CURRENT, source, table), version, current, words)
 
 
-def _columns(layer: Layer, version: SchemaVersion) -> md.Metadata:
-    """Return the columns tab. Dagster adds the comments that the definition has."""
-    return {"dagster/column_schema": table_columns(layer, version)}
+def _columns(layer: Layer, version: SchemaVersion, description: TableDescription | None) -> md.Metadata:
+    """Return the columns tab, with what is known of comments, whole types and NOT NULL."""
+    return {"dagster/column_schema": table_columns(layer, version, description)}
+
+
+def _in_words(done: TableTotals, held: str | None) -> str:
+    """Return what was done, as the line of an event."""
+    if held is not None:
+        return f"held: {held}"
+    if not done.cycles:
+        return "no changes"
+    return f"{counted(done.changes, 'change')} in {counted(done.cycles, 'cycle')}"

@@ -29,6 +29,7 @@ def slot_asset(source: SourceConfig) -> dg.AssetsDefinition:
         description=f"The position of slot {source.slot} on the server, and the WAL that it keeps there.",
         metadata={"source": source.name, "publication": source.publication, "slot": source.slot},
         check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=_DESCRIPTION)],
+        # Only if the server can't be reached.
         output_required=False,
     )
     def progress(settings: Settings) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
@@ -38,8 +39,9 @@ def slot_asset(source: SourceConfig) -> dg.AssetsDefinition:
             # The check gives the reason; without a result it would show nothing.
             yield unreachable_result(source, failure.description or "")
             raise
-        if status.state is not None:
-            yield dg.MaterializeResult(asset_key=key, metadata=state_metadata(source, status))
+        # Without a slot too: Dagster skips what depends on an asset that yields nothing, and a drain says more clearly why.
+        state = state_metadata(source, status) or {"slot": source.slot, "health": Level.ERROR.value}
+        yield dg.MaterializeResult(asset_key=key, metadata=state)
         yield check_result(source, status)
         if status.has_landing:
             settings.keep_descriptions(source.name)
@@ -61,17 +63,32 @@ def state_metadata(source: SourceConfig, status: SlotStatus) -> md.Metadata:
         return {}
     return md.merged(
         {"slot": source.slot, "health": health.level.value},
-        md.lsns(confirmed_flush_lsn=state.confirmed_flush_lsn, restart_lsn=state.restart_lsn),
+        slot_positions(status),
         md.optional(
-            wal_lag_bytes=state.lag_bytes,
             wal_retained_bytes=state.retained_bytes,
             wal_status=state.wal_status,
             safe_wal_size=state.safe_wal_size,
-            wal_bytes_per_s=health.wal_bytes_per_s,
-            seconds_left=health.seconds_left,
-            unread_seconds=health.unread_s,
+            wal_bytes_per_s=_whole(health.wal_bytes_per_s),
+            seconds_left=_whole(health.seconds_left),
+            unread_seconds=_whole(health.unread_s),
         ),
     )
+
+
+def slot_positions(status: SlotStatus) -> md.Metadata:
+    """Return the slot's positions, and how far it is behind the server's end; nothing if there is no slot."""
+    state = status.state
+    if state is None:
+        return {}
+    return md.merged(
+        md.lsns(confirmed_flush_lsn=state.confirmed_flush_lsn, restart_lsn=state.restart_lsn),
+        md.optional(wal_lag_bytes=state.lag_bytes),
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    """Return a figure without decimals, which nobody measures."""
+    return None if value is None else round(value)
 
 
 def check_result(source: SourceConfig, status: SlotStatus) -> dg.AssetCheckResult:

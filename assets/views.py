@@ -1,4 +1,4 @@
-"""Views as assets: SQL over current tables, kept up to date by correcting what differs.
+"""Views as assets: SQL over current tables, other views and external tables, kept up to date by correcting what differs.
 
 Computing and correcting a view's rows does not belong here (`lakeproof.commands.refresh`).
 """
@@ -10,7 +10,7 @@ import dagster as dg
 
 from assets.support import metadata as md
 from assets.support.command_call import run_command
-from assets.support.keys import Layer, table_key, view_key
+from assets.support.keys import Layer, external_key, table_key, view_key
 from assets.support.specs import SPARK_POOL
 from lakeproof.cli.read_results import from_json
 from lakeproof.commands.refresh import ViewReport
@@ -25,7 +25,7 @@ def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=view_key(view.name),
-        deps=sorted({table_key(Layer.CURRENT, source, table) for source, table in view.reads.values()}),
+        deps=sorted(set(read_keys(view).values())),
         group_name=Layer.VIEWS.value,
         description=view.description or f"{view.sql_file.name} over current tables, at one cut of each source.",
         kinds={"deltalake", "spark", "sql"},
@@ -42,13 +42,24 @@ def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
     )
     def refreshed(context: dg.AssetExecutionContext, compute: Compute) -> Iterator[dg.MaterializeResult[None]]:
         # Maintenance may hold the lock on the views for as long as it takes to merge their files.
-        (result,) = from_json(list[ViewReport], run_command(context, compute, "refresh", view.name, "--again"))
+        # The views that it reads are brought up first, as one refresh.
+        *inputs, result = from_json(list[ViewReport], run_command(context, compute, "refresh", view.name, "--again"))
+        for report in inputs:
+            if report.held is None:
+                context.log_event(view_event(view_key(report.view), report))
         if result.held is None:
             yield _result(result)
         else:
             context.log.warning("nothing was written: %s", result.held)
 
     return refreshed
+
+
+def read_keys(view: ViewConfig) -> dict[str, dg.AssetKey]:
+    """Return the asset of each name in a view's SQL."""
+    keys = {name: table_key(Layer.CURRENT, source, table) for name, (source, table) in view.reads.items()}
+    keys |= {name: view_key(other) for name, other in view.views.items()}
+    return keys | {name: external_key(table) for name, table in view.external.items()}
 
 
 def _definition(view: ViewConfig) -> str:
@@ -65,7 +76,8 @@ def view_event(key: dg.AssetKey, report: ViewReport) -> dg.AssetMaterialization:
 
 
 def _version(report: ViewReport) -> str:
-    return ",".join(f"{name}@{position}" for name, (_cut, position) in sorted(report.sources.items()))
+    read = [f"{name}@{position}" for name, (_cut, position) in sorted(report.sources.items())]
+    return ",".join([*read, *(f"{place}@{version}" for place, version in sorted(report.external.items()))])
 
 
 def _metadata(report: ViewReport) -> md.Metadata:
@@ -78,6 +90,10 @@ def _metadata(report: ViewReport) -> md.Metadata:
             strategy=report.strategy,
             computed_as_a_whole=report.reason,
             changed_rows=report.changed_rows,
+            external=", ".join(f"{place} version {version}" for place, version in sorted(report.external.items()))
+            or None,
+            rows_read=report.rows_read,
+            not_applied=report.not_applied,
         ),
         md.lsns(**{f"{name}_lsn": position for name, position in positions.items()}),
     )

@@ -10,6 +10,7 @@ A check of correctness does not belong here (`tests`), nor goals and their histo
     bounds.py     peak memory of a drain                 stress.py          peak memory of the whole pipeline
     apply.py      one commit, against MERGE              cycle.py           one cycle, against MERGE
     many_tables.py  one cycle over many tables           schema change.py         schema changes
+    many_assets.py  a location of many tables, and ticks
     history_sum.py  the checksum of history              unchanged.py       unchanged large values
     views.py      refreshes of views from changes
     proof.py      a proof, against a plain checksum      resnapshot.py      copying a table again

@@ -31,7 +31,7 @@ from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.rows.change import NetChange
-from lakeproof.lake.rows.preconditions import FIRST
+from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.lake.spark.session import build_session
 
 VECTORS, MERGE, TEXTBOOK = "one commit with vectors", "MERGE as delete and insert", "textbook MERGE"

@@ -37,7 +37,7 @@ _PER_TRANSACTION = 10
 _PATIENCE_S = 300.0
 # The first cycles compile what later ones run.
 _WARM_UP_S = 60
-_PASSWORD = "LAKEPROOF_BENCH_PASSWORD"  # noqa: S105  the name of a variable
+PASSWORD = "LAKEPROOF_BENCH_PASSWORD"  # noqa: S105  the name of a variable
 _CREATE = sql.SQL("CREATE TABLE {table} (id bigint PRIMARY KEY, n int, note text, at timestamptz)")
 _FILL = sql.SQL("INSERT INTO {table} SELECT g, 0, md5(g::text), now() FROM generate_series(1, {rows}) g")
 _UPDATE = sql.SQL("UPDATE {table} SET n = n + 1, at = now() WHERE id BETWEEN {low} AND {high}")
@@ -54,7 +54,7 @@ sources:
     publication: {name}
     slot: {name}
     tables: [{tables}]
-proof_interval: "off"
+{lines}proof_interval: "off"
 """
 
 
@@ -71,21 +71,21 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="lakeproof-bench-", ignore_cleanup_errors=True) as folder,
     ):
         tables = [f"t{number}" for number in range(options.tables)]
-        config = _prepare(server, Path(folder), tables)
-        environment = {**os.environ, _PASSWORD: server.password, "LAKEPROOF_CONFIG": str(config)}
+        config = prepare(server, Path(folder), tables)
+        environment = {**os.environ, PASSWORD: server.password, "LAKEPROOF_CONFIG": str(config)}
         lakeproof = [sys.executable, "-m", "lakeproof", "-c", str(config)]
         subprocess.run([*lakeproof, "bootstrap"], cwd=_ROOT, env=environment, check=True)
         lake = SourceLake.open(f"{folder}/lake", NAME)
         with _dagster(Path(folder), environment, options.port) as tree:
             _wait_until_followed(lake)
-            _write(server.dsn(), tables, options.per_second, _WARM_UP_S)
+            write(server.dsn(), tables, options.per_second, _WARM_UP_S)
             tree.sample()
             began, cpu_s = time.time(), tree.cpu_s
-            late_s = _write(server.dsn(), tables, options.per_second, options.seconds)
+            late_s = write(server.dsn(), tables, options.per_second, options.seconds)
             tree.sample()
             end, used_s = time.time(), tree.cpu_s - cpu_s
             # What was committed last is in a cut a few seconds later.
-            _write(server.dsn(), tables, options.per_second, 30)
+            write(server.dsn(), tables, options.per_second, 30)
         commits, latencies = freshness(lake, began, end)
         p50, p99 = np.percentile(latencies, [50, 99])
         shown = cuts(lake)[1]
@@ -104,7 +104,8 @@ def main() -> int:
         return status
 
 
-def _prepare(server: EmbeddedPostgres, folder: Path, tables: list[str]) -> Path:
+def prepare(server: EmbeddedPostgres, folder: Path, tables: list[str], lines: str = "") -> Path:
+    """Create and fill the tables; return a configuration of them, with more `lines` about the source."""
     with psycopg.connect(server.dsn(), autocommit=True) as conn:
         for table in tables:
             for statement in (_CREATE, _FILL):
@@ -113,7 +114,8 @@ def _prepare(server: EmbeddedPostgres, folder: Path, tables: list[str]) -> Path:
     config = folder / "lakeproof.yaml"
     names = ", ".join(f"public.{table}" for table in tables)
     config.write_text(
-        _CONFIG.format(folder=folder, name=NAME, port=server.port, password=_PASSWORD, tables=names), encoding="utf-8"
+        _CONFIG.format(folder=folder, name=NAME, port=server.port, password=PASSWORD, tables=names, lines=lines),
+        encoding="utf-8",
     )
     return config
 
@@ -148,7 +150,7 @@ def _wait_until_followed(lake: SourceLake) -> None:
         time.sleep(0.5)
 
 
-def _write(dsn: str, tables: list[str], per_second: int, seconds: int) -> float:
+def write(dsn: str, tables: list[str], per_second: int, seconds: int) -> float:
     """Write transactions over all tables by the clock; return the greatest delay in seconds."""
     chance, late_s, started = random.Random(1), 0.0, time.monotonic()
     with psycopg.connect(dsn) as conn:

@@ -1,7 +1,7 @@
 """Reckons freshness from the landing and the cuts: the time from a commit in PostgreSQL to the cut that shows it.
 
-Running a pipeline does not belong here. The commit's time is PostgreSQL's own, the cut's is the time at which it was
-written, both on the clock of one machine.
+Running a pipeline does not belong here, nor reading as fresh as the landing (`bench.fresh_reads`). The commit's time is
+PostgreSQL's own, the cut's is the time at which it was written, both on the clock of one machine.
 """
 
 from __future__ import annotations
@@ -22,18 +22,24 @@ Seconds = npt.NDArray[np.float64]
 
 def freshness(lake: SourceLake, since: float, until: float) -> tuple[Seconds, Seconds]:
     """Return, for each change committed in that time, the commit's time and the seconds to the first cut at or past it."""
-    chain = landing(lake)
     positions, shown = cuts(lake)
-    commits, latencies = [np.empty(0)], [np.empty(0)]
+    commits, times = landed_commits(lake, since, until)
+    return times, shown[np.searchsorted(positions, commits)] - times
+
+
+def landed_commits(lake: SourceLake, since: float, until: float) -> tuple[npt.NDArray[np.int64], Seconds]:
+    """Return, for each change committed in that time, the commit's position and its time."""
+    chain = landing(lake)
+    commits, seconds = [np.empty(0, np.int64)], [np.empty(0)]
     for manifest in chain.manifests():
         for file in manifest.files:
             url = lake.url(f"{lake.paths.landing(chain.incarnation)}/{file.path}")
             rows = pq.read_table(url, columns=["_lp_lsn", "_lp_commit_time"])
             times = pc.cast(pc.cast(rows.column(1), "timestamp[us]"), "int64").to_numpy() / 1e6
             inside = (times >= since) & (times <= until)
-            commits.append(times[inside])
-            latencies.append(shown[np.searchsorted(positions, rows.column(0).to_numpy()[inside])] - times[inside])
-    return np.concatenate(commits), np.concatenate(latencies)
+            commits.append(rows.column(0).to_numpy()[inside])
+            seconds.append(times[inside])
+    return np.concatenate(commits), np.concatenate(seconds)
 
 
 def cuts(lake: SourceLake) -> tuple[npt.NDArray[np.int64], Seconds]:

@@ -70,15 +70,7 @@ def running(delay_ms: float) -> Iterator[Store]:
     """Run a server for the block."""
     with socket.create_server((_HOST, 0)) as free:
         port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            *([os.environ["TRACE"]] if "TRACE" in os.environ else ["-m", "bench.object_server"]),
-            str(port),
-            "--delay-ms",
-            str(delay_ms),
-        ]
-    )
+    process = subprocess.Popen([sys.executable, "-m", "bench.object_server", str(port), "--delay-ms", str(delay_ms)])
     store = Store(process.pid, port)
     deadline = time.monotonic() + _START_S
     try:

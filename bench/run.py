@@ -19,6 +19,7 @@ _BENCHMARKS = (
     ("bench.entry",),
     ("bench.load", "--bare"),
     ("bench.continuous",),
+    ("bench.fresh_reads",),
     ("bench.views",),
 )
 

@@ -14,11 +14,12 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakeproof.commands.refresh import refresh
+from lakeproof.commands.refresh import ViewReport, refresh
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.config.spark import SparkConfig
 from lakeproof.lake.delta.apply import apply
@@ -40,7 +41,8 @@ _COLUMNS = {
 _TYPES = {"int8": (20, "bigint"), "int4": (23, "int"), "text": (25, "string")}
 _VIEWS = {
     "filter_project": "SELECT id, amount * 2 AS double, note FROM orders WHERE amount % 10 < 8",
-    "groups": "SELECT grp, count(*) AS n, sum(amount) AS total, max(amount) AS most FROM orders GROUP BY grp",
+    "sums": "SELECT grp, count(*) AS n, sum(amount) AS total, count(amount) AS amounts FROM orders GROUP BY grp",
+    "most": "SELECT grp, count(*) AS n, sum(amount) AS total, max(amount) AS most FROM orders GROUP BY grp",
     "join": "SELECT o.id, o.amount, c.name FROM orders o JOIN customers c ON c.id = o.customer",
 }
 
@@ -111,7 +113,7 @@ class _Lake:
 
 
 def main() -> None:
-    """Print, for each view, the seconds of both ways and their ratio."""
+    """Print, for each view, the seconds and the rows read of both ways, and their ratio; at the end the peak of memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--changes", type=int, default=1_000)
@@ -128,23 +130,32 @@ def main() -> None:
         for name, sql in _VIEWS.items():
             (Path(folder) / f"{name}.sql").write_text(sql, encoding="utf-8")
             seconds: dict[str, list[float]] = {"auto": [], "full": []}
-            strategies = {}
+            reports = dict[str, ViewReport]()
             first = _refresh(lake, name, "full")[0]
             for _ in range(options.rounds):
                 for way, taken in seconds.items():
                     lake.change(options.changes)
-                    took, strategies[way] = _refresh(lake, name, way)
+                    took, reports[way] = _refresh(lake, name, way)
                     taken.append(took)
             auto, full = (statistics.median(taken) for taken in seconds.values())
+            rows = [f"{reports[way].rows_read or 0:,}" for way in ("full", "auto")]
             print(
-                f"{name:<15} first {first:6.1f} s   whole {full:6.1f} s   {strategies['auto']:<7} {auto:6.2f} s   "
-                f"{full / auto:5.1f} x",
+                f"{name:<15} first {first:6.1f} s   whole {full:6.1f} s, {rows[0]} rows read   "
+                f"{reports['auto'].strategy:<7} {auto:6.2f} s, {rows[1]} rows read   {full / auto:5.1f} x",
                 flush=True,
             )
+    print(f"most memory of the JVM {_peak_mib(spark):,} MiB, its heap {options.memory} at the most")
     spark.stop()
 
 
-def _refresh(lake: _Lake, name: str, way: str) -> tuple[float, str]:
+def _peak_mib(spark: SparkSession) -> int:
+    """Return the most memory that the JVM had at a time, as Linux counts it."""
+    pid = cast("Any", spark)._jvm.java.lang.ProcessHandle.current().pid()  # noqa: SLF001  no public name for the JVM
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM:"))
+
+
+def _refresh(lake: _Lake, name: str, way: str) -> tuple[float, ViewReport]:
     reads = {table: ("shop", TableName("public", table)) for table in _COLUMNS}
     view = ViewConfig.model_validate(
         {"name": name, "sql_file": lake.folder / f"{name}.sql", "reads": reads, "refresh": way}
@@ -154,7 +165,7 @@ def _refresh(lake: _Lake, name: str, way: str) -> tuple[float, str]:
     (report,) = refresh(config, None, lake.spark)
     if report.held is not None:
         raise SystemExit(report.held)
-    return time.monotonic() - started, str(report.strategy)
+    return time.monotonic() - started, report
 
 
 if __name__ == "__main__":

@@ -20,6 +20,9 @@ from lakeproof.names import TableName
 from orchestration.build import build
 from resources import Compute
 
+# The UI lists a run among those of its job by this tag, which Dagster adds only to what its own processes launch.
+LISTED = {".dagster/repository": "__repository__@lakeproof"}
+
 
 class SharedSpark(Compute):
     """The location's Spark resource with a session that outlives a run: five starts would cost more than the work."""
@@ -62,6 +65,7 @@ class Runs:
             return definition.execute_in_process(
                 run_config=dg.RunConfig(loggers={"console": {"config": {"log_level": "CRITICAL"}}}),
                 instance=self._instance,
+                tags=LISTED,
                 resources={"compute": self._spark} if "compute" in definition.required_resource_keys else None,
             )
         except dg.Failure as failure:

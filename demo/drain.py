@@ -19,6 +19,7 @@ from pathlib import Path
 import dagster as dg
 
 from assets.changes import DrainRun
+from demo.dagster_runs import LISTED
 from jobs.names import drain_job_name
 from lakeproof.config.load import load
 from lakeproof.landing.chain import newest_incarnation
@@ -55,7 +56,7 @@ def main() -> int:
     threading.Thread(target=_cancel_at, args=(arguments.end, instance, run_id), daemon=True).start()
     # After SIGTERM the drain has made its last segment durable and confirmed it to the slot.
     with contextlib.suppress(dg.DagsterExecutionInterruptedError):
-        job.execute_in_process(run_config=run_config, instance=instance, run_id=run_id)
+        job.execute_in_process(run_config=run_config, instance=instance, run_id=run_id, tags=LISTED)
     return 0
 
 

@@ -15,7 +15,8 @@ done
 } > secrets/aws_credentials
 [ -s secrets/spark_secret ] || random > secrets/spark_secret
 [ -s secrets/spark_defaults ] ||
-    printf 'spark.authenticate true\nspark.authenticate.secret %s\n' "$(cat secrets/spark_secret)" > secrets/spark_defaults
+    printf 'spark.authenticate true\nspark.network.crypto.enabled true\nspark.authenticate.secret %s\n' \
+        "$(cat secrets/spark_secret)" > secrets/spark_defaults
 # The containers' users have other ids than yours and must read the files: the folder keeps everyone else out.
 chmod 0444 secrets/*
 echo "Login for the UI (user:password): $(cat secrets/ui_login)"

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import lakeproof
 
-# On every run that the slot drain sensor has started: it leaves drains alone that a person has started.
-SENSOR_TAG = "lakeproof/slot_drain_sensor"
+# On every run that a sensor keeps going, of a drain or a compaction: it leaves runs alone that a person has started.
+SENSOR_TAG = "lakeproof/kept_by_sensor"
 SOURCE_TAG = "lakeproof/source"
 SLOT_TAG = "lakeproof/slot"
 JOB_TAG = "lakeproof/job"
 VERSION_TAG = "lakeproof/version"
 
 VIEWS_REFRESH = "views_refresh"
+VIEWS_REPLACE = "views_replace"
+VIEWS_TAKE_BACK = "views_take_back"
 
 
 def bootstrap_job_name(source: str) -> str:
@@ -45,6 +47,31 @@ def slot_job_name(source: str) -> str:
 def verification_job_name(source: str) -> str:
     """Return `<source>_verification`."""
     return f"{source}_verification"
+
+
+def repair_job_name(source: str) -> str:
+    """Return `<source>_repair`."""
+    return f"{source}_repair"
+
+
+def rebuild_job_name(source: str) -> str:
+    """Return `<source>_rebuild`."""
+    return f"{source}_rebuild"
+
+
+def recover_job_name(source: str) -> str:
+    """Return `<source>_recover`."""
+    return f"{source}_recover"
+
+
+def teardown_job_name(source: str) -> str:
+    """Return `<source>_teardown`."""
+    return f"{source}_teardown"
+
+
+def daily_job_name(source: str) -> str:
+    """Return `<source>_daily`."""
+    return f"{source}_daily"
 
 
 def run_tags(kind: str, **more: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The jobs of a source: bootstrap, drain, compaction (or that of its group), maintenance, verification, slot.
+"""The jobs of a source: bootstrap, drain, compaction (or that of its group), maintenance, verification, slot, days.
 
 Each job runs in one process: a process per step would start a JVM per step, and the drain needs none. Asset implementations
 do not belong here.
@@ -15,10 +15,12 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from assets.checks.expectations import expectation_keys
 from assets.checks.proof import proof_targets
 from assets.current import CompactionUnit
+from assets.daily import daily_tables_of
 from assets.support.keys import Layer, maintenance_key, slot_key, table_key
 from jobs.names import (
     bootstrap_job_name,
     compaction_job_name,
+    daily_job_name,
     drain_job_name,
     maintenance_job_name,
     run_tags,
@@ -39,6 +41,7 @@ def source_jobs(config: Config, source: SourceConfig) -> list[Job]:
         _maintenance(source),
         _verification(config, source),
         _slot(source),
+        *([_daily(source)] if daily_tables_of(source) else []),
     ]
 
 
@@ -104,6 +107,17 @@ def _verification(config: Config, source: SourceConfig) -> Job:
             f"Proves that the current tables of {source.name} equal PostgreSQL at one LSN, that histories are complete and "
             "that views are right; runs the expectations."
         ),
+    )
+
+
+def _daily(source: SourceConfig) -> Job:
+    keys = [table_key(Layer.DAILY, source.name, table) for table in daily_tables_of(source)]
+    return dg.define_asset_job(
+        daily_job_name(source.name),
+        selection=dg.AssetSelection.assets(*keys),
+        executor_def=dg.in_process_executor,
+        tags=_tags("daily", source),
+        description=f"Keeps tables of {source.name} as they were at the end of each day, the days of a range in one run.",
     )
 
 

@@ -1,8 +1,10 @@
 """lakeproof: PostgreSQL to Delta Lake over pgoutput, provably equal to the source at an LSN.
 
-`lakeproof.open(spark, lake, at=…)` reads a lake at a cut, `as_of` reads it exactly at a position or time, `register` creates
-SQL views at a cut, `changes` and `subscribe` return the changes between cuts. `session(config)` returns a Spark session that
-can read all of these. Importing the package does not import Spark, so nothing that needs Spark belongs in this file.
+`lakeproof.open(spark, lake, at=…)` reads a lake at a cut or at its landing's end, `read(lake, at=…)` does so without Spark,
+`as_of` reads it exactly at a position or time, `register` creates SQL views at a cut. `changes` and `view_changes` return
+the changes between cuts, `transactions` those that have landed, and `subscribe` is a stream of any of them.
+`session(config)` returns a Spark session that can read all of these. Importing the package does not import Spark, so nothing
+that needs Spark belongs in this file.
 
 The rooms, each of which imports only the rooms below it (`|`: neither imports the other; pyproject.toml has the contract):
 
@@ -29,20 +31,37 @@ if TYPE_CHECKING:
     from lakeproof.lake.read.as_of import as_of
     from lakeproof.lake.read.changes import changes
     from lakeproof.lake.read.open import open_lake as open  # noqa: A004  its public name
+    from lakeproof.lake.read.read import read_lake as read
     from lakeproof.lake.read.register import register
     from lakeproof.lake.read.subscribe import subscribe
+    from lakeproof.lake.read.transactions import transactions
+    from lakeproof.lake.read.view_changes import view_changes
     from lakeproof.lake.spark.session import session
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "as_of", "changes", "open", "register", "session", "subscribe"]
+__all__ = [
+    "__version__",
+    "as_of",
+    "changes",
+    "open",
+    "read",
+    "register",
+    "session",
+    "subscribe",
+    "transactions",
+    "view_changes",
+]
 
 _PUBLIC = {
     "as_of": ("lakeproof.lake.read.as_of", "as_of"),
     "changes": ("lakeproof.lake.read.changes", "changes"),
     "open": ("lakeproof.lake.read.open", "open_lake"),
+    "read": ("lakeproof.lake.read.read", "read_lake"),
     "register": ("lakeproof.lake.read.register", "register"),
     "session": ("lakeproof.lake.spark.session", "session"),
     "subscribe": ("lakeproof.lake.read.subscribe", "subscribe"),
+    "view_changes": ("lakeproof.lake.read.view_changes", "view_changes"),
+    "transactions": ("lakeproof.lake.read.transactions", "transactions"),
 }
 
 

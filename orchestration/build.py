@@ -18,20 +18,29 @@ from assets.catalog import Catalog
 from assets.changes import changes_asset
 from assets.checks.expectations import expectations_asset
 from assets.checks.proof import proof_asset
-from assets.current import compaction_asset, compaction_units
+from assets.current import CompactionUnit, compaction_asset, compaction_units
+from assets.daily import daily_asset
+from assets.external import external_specs
 from assets.maintenance import maintenance_asset
 from assets.postgres import UNKNOWN, postgres_specs
 from assets.slots import slot_asset
+from assets.support.keys import Layer, table_key, view_key
 from assets.views import view_asset
+from jobs.by_hand import jobs_by_hand
+from jobs.by_hand.replace import replace_jobs
+from jobs.names import compaction_job_name, drain_job_name
 from jobs.source import compaction_job, source_jobs
 from jobs.views import views_refresh_job
 from lakeproof.commands.known_tables import with_known_tables
 from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import LakeproofError
 from orchestration.alert_sensor import NAME as ALERTS
 from orchestration.alert_sensor import alert_sensor, watched
 from orchestration.compaction_sensor import compaction_sensor
 from orchestration.narrow import narrowed
+from orchestration.old_runs import NAME as OLD_RUNS
+from orchestration.old_runs import Lasting, old_runs_sensor
 from orchestration.schedules import schedules
 from orchestration.sensors import held_sensor, slot_drain_sensor
 from orchestration.start import start_of
@@ -66,16 +75,20 @@ def build(file: Config, only: Sequence[str] | None = None) -> dg.Definitions:
         *(compaction_job(unit) for unit in units),
         *([views_job] if views_job else []),
     ]
+    # A person who launches a job sees its end.
     names = watched(config, [job.name for job in jobs], assets)
+    by_hand = [*(job for source in sources for job in jobs_by_hand(source)), *replace_jobs(config)]
+    part = sorted(only or ())
     return dg.Definitions(
-        assets=[*map(catalog.complete, postgres_specs(config)), *assets],
-        jobs=jobs,
+        assets=[*map(catalog.complete, [*postgres_specs(config), *external_specs(config)]), *assets],
+        jobs=[*jobs, *by_hand],
         sensors=[
             *(slot_drain_sensor(source, start=start) for source in sources),
             *(compaction_sensor(unit, start=start) for unit in units if unit.is_continuous),
             *(held_sensor(source, start=start) for source in sources if source.snapshot.held == "copy"),
             *view_condition_sensor(config, start),
-            *alert_sensor(config, names, start=start, name="_".join([ALERTS, *sorted(only or ())])),
+            *alert_sensor(config, names, start=start, name="_".join([ALERTS, *part])),
+            *old_runs_sensor(config, _lasting(config, sources, units), start=start, name="_".join([OLD_RUNS, *part])),
         ],
         schedules=schedules(config, start),
         resources=_resources(path),
@@ -87,6 +100,27 @@ def build(file: Config, only: Sequence[str] | None = None) -> dg.Definitions:
 def _resources(path: str) -> dict[str, Any]:
     """Return the resources of a configuration: the same objects for each component, or Dagster would not merge them."""
     return {"settings": Settings(config_path=path), "compute": Compute(config_path=path)}
+
+
+def _lasting(config: Config, sources: Sequence[SourceConfig], units: Sequence[CompactionUnit]) -> Lasting:
+    """Return the jobs that sensors keep going, each with the assets whose events its runs have: its views, too."""
+    jobs: Lasting = {drain_job_name(s.name): [table_key(Layer.CHANGES, s.name, t) for t in s.tables] for s in sources}
+    following = {
+        compaction_job_name(unit.name): [
+            table_key(layer, source.name, table)
+            for source in unit.sources
+            for table in source.tables
+            for layer in (Layer.HISTORY, Layer.CURRENT)
+        ]
+        + [
+            view_key(view)
+            for view in config.views
+            if {s.name for s in unit.sources} & {*sources_of(config.views, view)}
+        ]
+        for unit in units
+        if unit.is_continuous
+    }
+    return {**jobs, **following}
 
 
 def _view(asset: dg.AssetsDefinition, conditional: frozenset[dg.AssetKey]) -> dg.AssetsDefinition:
@@ -105,7 +139,7 @@ def _with_tables(config: Config, name: str) -> SourceConfig:
 
 
 def _assets(config: Config, source: SourceConfig) -> list[dg.AssetsDefinition]:
-    expectations = expectations_asset(config, source)
+    expectations, daily = expectations_asset(config, source), daily_asset(config, source)
     return [
         snapshot_asset(config, source),
         changes_asset(config, source),
@@ -113,4 +147,5 @@ def _assets(config: Config, source: SourceConfig) -> list[dg.AssetsDefinition]:
         *([expectations] if expectations else []),
         maintenance_asset(config, source),
         slot_asset(source),
+        *([daily] if daily else []),
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakeproof.config.model import Config
+from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import ConfigError
 
 
@@ -24,9 +25,5 @@ def narrowed(config: Config, names: Sequence[str]) -> Config:
                 f"group {group}", f"only a part of it is named, without {missing}", "name all of its sources"
             )
     groups = {group: members for group, members in config.groups.items() if set(members) <= sources.keys()}
-    views = {
-        name: view
-        for name, view in config.views.items()
-        if {source for source, _ in view.reads.values()} <= sources.keys()
-    }
+    views = {name: view for name, view in config.views.items() if set(sources_of(config.views, name)) <= sources.keys()}
     return config.model_copy(update={"sources": sources, "views": views, "groups": groups})

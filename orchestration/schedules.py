@@ -22,8 +22,9 @@ from jobs.names import (
     slot_job_name,
     verification_job_name,
 )
-from lakeproof.commands.pending_work import changed_views, compaction_is_pointless, refresh_is_pointless
+from lakeproof.commands.pending_work import compaction_is_pointless, drifted_views, refresh_is_pointless
 from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.view_graph import sources_of, with_inputs
 from lakeproof.errors import LakeproofError
 from orchestration.policies import run as run_policy
 from orchestration.runs import fail_dead, recent_runs
@@ -64,7 +65,7 @@ def schedules(config: Config, start: Start = _ON) -> list[dg.ScheduleDefinition]
     plans += [_slot(source) for source in sources]
     if config.proof_interval != "off":
         plans += [_verification(config, source, _PROOF_CRONS[config.proof_interval]) for source in sources]
-    if scheduled_views(config) and config.dagster.views == "schedule":
+    if scheduled_views(config):
         plans.append(_views(config))
     return [_schedule(plan, start) for plan in plans]
 
@@ -153,22 +154,38 @@ def _slot(source: SourceConfig) -> _Plan:
 def scheduled_views(config: Config) -> dict[str, list[str]]:
     """Return the views that no continuous compaction refreshes, with the sources that they read."""
     continuous = {s.name for unit in compaction_units(config) if unit.is_continuous for s in unit.sources}
-    reads = {view.name: sorted({source for source, _ in view.reads.values()}) for view in config.views.values()}
+    reads = {name: sources_of(config.views, name) for name in config.views}
     return {view: sources for view, sources in reads.items() if not continuous.issuperset(sources)}
 
 
+def unseen_views(config: Config) -> set[str]:
+    """Return the views that read an external table, also by another view: Dagster has no events of these tables."""
+    views = config.views
+    return {name for name in views if any(views[other].external for other in with_inputs(views, [name]))}
+
+
 def _views(config: Config) -> _Plan:
-    reads = scheduled_views(config)
-    interval_s = min(config.sources[source].compaction.interval_s for names in reads.values() for source in names)
+    reads, unseen = scheduled_views(config), unseen_views(config)
+    sources = {source for names in reads.values() for source in names}
+    interval_s = min(config.sources[source].compaction.interval_s for source in sources)
 
     def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         busy = _in_progress(context, settings, VIEWS_REFRESH)
         if busy:
             return busy
         state = settings.lake_status()
-        return refresh_is_pointless(state, reads, changed_views(settings.config(), state))
+        drifted = drifted_views(settings.config(), state)
+        if config.dagster.views == "schedule":
+            return refresh_is_pointless(state, reads, drifted)
+        # The condition sees events of tables, and nothing of external ones, nor of what happens to a view.
+        polled = {view: names for view, names in reads.items() if view in unseen or view in drifted}
+        has_none = "no view has drifted, no external table has a newer version, and a condition watches the others"
+        return has_none if refresh_is_pointless(state, polled, drifted) else None
 
-    description = "Refreshes the views if one of their sources has a newer cut, unless a refresh is running."
+    description = (
+        "Refreshes the views if one of their sources has a newer cut, an external table a newer version, or a view has"
+        " drifted, unless a refresh is running."
+    )
     return _Plan(VIEWS_REFRESH, cron_every(interval_s), description, skip_reason)
 
 

@@ -60,7 +60,7 @@ def slot_drain_sensor(
             # The memory is cleared on purpose: a drain that survives an outage needs time to connect again.
             return dg.SensorResult(
                 skip_reason=f"the slot can't be read: {error}",
-                cursor=drain_policy.Memory().to_cursor(check=last.to_json()),
+                cursor=drain_policy.Memory().to_cursor(state=slot_check.UNREACHABLE, check=last.to_json()),
                 asset_events=events,
             )
         health = check_result(source, slot)
@@ -69,7 +69,7 @@ def slot_drain_sensor(
         memory = drain_policy.Memory.from_cursor(context.cursor)
         decision = drain_policy.decide(_slot(source, slot), runs, memory, now, DRAIN_MAX_S)
         fail_dead(context.instance, decision.dead, f"slot {source.slot} had no reader, so this run's process is gone")
-        cursor = decision.memory.to_cursor(check=last.to_json())
+        cursor = decision.memory.to_cursor(state=decision.reason, check=last.to_json())
         if not decision.start:
             return dg.SensorResult(skip_reason=decision.reason, cursor=cursor, asset_events=events)
         context.log.info(decision.reason)

@@ -13,7 +13,7 @@ import dagster as dg
 from assets.support.keys import view_key
 from jobs.names import run_tags
 from lakeproof.config.model import Config
-from orchestration.schedules import scheduled_views
+from orchestration.schedules import scheduled_views, unseen_views
 from orchestration.start import Start
 
 NAME = "views_condition_sensor"
@@ -21,18 +21,20 @@ _INTERVAL_S = 30
 
 
 def view_condition() -> dg.AutomationCondition[Any]:
-    """Return the condition: a table has changed, or the query has, or there is nothing yet; and no run is at it."""
+    """Return the condition: a table has changed, or there is nothing yet; and no run is at it.
+
+    An edited query is no news until it is applied, and what needs a look at the lake has a schedule (`schedules`).
+    """
     conditions = dg.AutomationCondition
-    has_news: dg.AutomationCondition[Any] = (
-        conditions.any_deps_updated() | conditions.code_version_changed() | conditions.missing().newly_true()
-    )
-    return (has_news.since_last_handled() & ~conditions.in_progress()).with_label("a table or the query has changed")
+    has_news: dg.AutomationCondition[Any] = conditions.any_deps_updated() | conditions.missing().newly_true()
+    return (has_news.since_last_handled() & ~conditions.in_progress()).with_label("a table has changed")
 
 
 def conditional_views(config: Config) -> frozenset[dg.AssetKey]:
     """Return the views that have a condition."""
     is_chosen = config.dagster.views == "condition"
-    return frozenset(view_key(view) for view in scheduled_views(config)) if is_chosen else frozenset()
+    views = scheduled_views(config).keys() - unseen_views(config)
+    return frozenset(view_key(view) for view in views) if is_chosen else frozenset()
 
 
 def view_condition_sensor(config: Config, start: Start) -> list[dg.SensorDefinition]:
@@ -47,6 +49,6 @@ def view_condition_sensor(config: Config, start: Start) -> list[dg.SensorDefinit
             default_status=start.sensor,
             minimum_interval_seconds=_INTERVAL_S,
             run_tags=run_tags("views"),
-            description="Refreshes each view whose tables have a newer event, or whose query has changed.",
+            description="Refreshes each view whose tables have a newer event.",
         )
     ]

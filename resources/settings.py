@@ -11,7 +11,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from lakeproof.commands.describe import describe_quietly
+from lakeproof.commands.describe import describe_quietly, described
 from lakeproof.commands.due_copies import Recopy, recopy
 from lakeproof.commands.known_tables import with_known_tables
 from lakeproof.commands.pending_work import compaction_has_work, group_has_work
@@ -20,11 +20,13 @@ from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.drain.slot_health import SlotHealth, slot_health
 from lakeproof.errors import LakeproofError
+from lakeproof.lake.planning.set_aside import set_aside
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import HeldReport, describe_all
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.names import TableName
+from lakeproof.postgres.catalog_descriptions import TableDescription
 from lakeproof.postgres.connection import connect
 from lakeproof.postgres.connection_timeouts import Timeout, use_timeout
 from lakeproof.postgres.replication_slot import SlotState, read_slot
@@ -117,6 +119,10 @@ class Settings(dg.ConfigurableResource["Settings"]):
         """Keep the comments and types of the source's tables in the lake, if they have changed; never raises for that."""
         describe_quietly(self.config(), source, lambda event: _LOG.warning("%s", event.message))
 
+    def descriptions(self, source: str) -> Mapping[TableName, TableDescription]:
+        """Return the comments and types of the source's tables as the lake has them; connects to no server."""
+        return described(SourceLake.open(self.config().location, source))
+
     def lake_status(self, source: str | None = None) -> StatusReport:
         """Return the state in the lake of a source and the views that read it, or of all sources; connects to no server."""
         return status(self.config(), None if source is None else [source], servers=False)
@@ -127,9 +133,13 @@ class Settings(dg.ConfigurableResource["Settings"]):
         return newest_cut(SourceLake.open(lake, source))
 
     def held_tables(self, source: str) -> dict[TableName, HeldReport]:
-        """Return the tables of a source that stand still in the lake; connects to no server."""
-        cut = self.newest_cut(source)
-        return {} if cut is None else describe_all(cut.held, source)
+        """Return the tables of a source that stand still in the lake, and that somebody waits for; connects to no server."""
+        config, cut = self.config(), self.newest_cut(source)
+        if cut is None or not cut.held:
+            return {}
+        chain = Chain.open_newest(SourceLake.open(config.location, source))
+        aside = set_aside(config.source(source), cut.held, chain)
+        return describe_all({table: held for table, held in cut.held.items() if table not in aside}, source)
 
     def has_live_process(self, job: str) -> bool | None:
         """Return True if a run of `job` has a process; None if that is unknown."""

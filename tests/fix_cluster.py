@@ -81,12 +81,22 @@ class Cluster:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        shutil.rmtree(self.folder / name)
+        self._remove(self.folder / name)
 
     def stop(self) -> None:
         """Kill all of them."""
         for name in list(self.processes):
             self.kill(name)
+
+    def _remove(self, folder: Path) -> None:
+        """Remove a killed process's folder; its executors may write until they are gone, too."""
+        deadline = time.monotonic() + _START_S
+        while folder.exists():
+            try:
+                shutil.rmtree(folder)
+            except OSError:
+                assert time.monotonic() < deadline, folder
+                time.sleep(0.1)
 
     def _start(self, name: str, program: str, *arguments: str) -> None:
         home = self.folder / name

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from tests.object_signing import signed
 
@@ -29,6 +29,12 @@ class Request:
     path: str
     query: str
     conditional: bool
+    agent: str = ""
+
+    @property
+    def is_sparks(self) -> bool:
+        """True if Spark's file system sends it, and not this project's own client."""
+        return "Hadoop" in self.agent
 
     @property
     def kind(self) -> str:
@@ -126,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         conditional = "If-None-Match" in self.headers or "If-Match" in self.headers
-        fault = self.server.state.fault_of(Request(self.command, parts.path, parts.query, conditional))
+        fault = self.server.state.fault_of(self._request(parts, conditional=conditional))
         if fault is not None:
             time.sleep(fault.delay_s)
             if fault.hold is not None:
@@ -157,6 +163,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
+
+    def _request(self, parts: SplitResult, *, conditional: bool) -> Request:
+        return Request(self.command, parts.path, parts.query, conditional, self.headers.get("User-Agent", ""))
 
     def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes, *, shorten: bool = False) -> None:
         self.send_response(status)

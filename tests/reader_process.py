@@ -41,7 +41,17 @@ def _duckdb(path: str, version: int, columns: list[str]) -> Iterable[tuple[Any, 
     return list(duckdb.execute(read, [files]).fetchall())
 
 
+def _lakeproof(path: str, version: int, columns: list[str]) -> Iterable[tuple[Any, ...]]:
+    arrow_rows = importlib.import_module("lakeproof.lake.delta.arrow_rows")
+    open_store = importlib.import_module("lakeproof.storage.open").open_store
+    open_store(path.partition("/shop/")[0])
+    rows = arrow_rows.DeltaRows.open(path, version)
+    assert "pyspark" not in sys.modules
+    return _rows(pa.Table.from_batches(rows.batches(columns)))
+
+
 READERS: Mapping[str, Callable[[str, int, list[str]], Iterable[tuple[Any, ...]]]] = {
+    "lakeproof": _lakeproof,
     "queries": _queries,
     "arrow": _arrow,
     "polars": _polars,

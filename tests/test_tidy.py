@@ -40,7 +40,7 @@ _AT_THE_ROOT = {
     ".ci", ".dockerignore", ".gitignore",
     "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
     "assets", "bench", "demo", "docker", "docs", "jobs", "orchestration", "resources", "scripts", "tests", "lakeproof",
-    "lakeproof_dagster", "pyproject.toml", "requirements.lock", "workspace.yaml",
+    "lakeproof_dagster", "mkdocs.yml", "pyproject.toml", "requirements.lock", "workspace.yaml",
 }  # fmt: skip
 # Put together here, so that this file doesn't break its own rule.
 _REGISTRIES = tuple(
@@ -266,7 +266,7 @@ _FOREIGN_TEXTS = {
     "lakeproof/lake/delta/apply.py": "Delta's conflicts come through py4j as a text with the Java class in it",
     "lakeproof/lake/spark/session.py": "Spark and py4j say in a text alone that their context has ended",
     "lakeproof/storage/object_errors.py": "obstore gives a store's status and code in the text of its error alone",
-    "lakeproof/commands/expect.py": "a text of Great Expectations is put on one line to be shown",
+    "lakeproof/commands/expect_gx.py": "a text of Great Expectations is put on one line to be shown",
 }
 
 

@@ -22,6 +22,7 @@ _LOCAL_FILES = {
     "lakeproof/landing/inspect.py": "a person names a file on this machine",
     "lakeproof/metrics/text_file.py": "a collector's folder, which a person names",
     "lakeproof/storage/": "the stores: a local folder, and what an object store keeps on disk meanwhile",
+    "resources/compute/on_": "the manifest, or the task, that the configuration names",
     "resources/compute/resource.py": "the configuration",
     "resources/lake_spark.py": "the configuration",
     "resources/settings.py": "the configuration",

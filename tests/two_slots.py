@@ -18,10 +18,12 @@ from psycopg.sql import SQL, Identifier, Literal
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.drain import drain
 from lakeproof.config.load import load
+from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
-from lakeproof.lake.read.open import OpenedLake
+from lakeproof.lake.read.opened import OpenedLake
 from lakeproof.lsn import Lsn
+from lakeproof.storage.source_lake import SourceLake
 from tests.fix_postgres import Database
 
 GROUP = "shop"
@@ -54,8 +56,8 @@ class TwoSlots:
     states: list[tuple[Lsn, State]] = field(default_factory=list)
 
     @classmethod
-    def make(cls, database: Database, folder: Path, seed: int) -> TwoSlots:
-        """Create tables, publications and the configuration, and copy both sources."""
+    def make(cls, database: Database, folder: Path, seed: int, place: LakeLocation | None = None) -> TwoSlots:
+        """Create tables, publications and the configuration; copy both sources. The lake is in `folder` or at `place`."""
         for name in SOURCES:
             log, account = Identifier(f"{name}_log"), Identifier(f"{name}_account")
             fill = SQL("INSERT INTO {} SELECT i, {} FROM generate_series(1, {}) i")
@@ -66,7 +68,10 @@ class TwoSlots:
                 fill.format(account, Literal(BALANCE), Literal(ACCOUNTS)),
                 publish.format(Identifier(f"lakeproof_{name}"), log, account),
             )
-        lines = ["lake: ./lake", "sources:"]
+        lines = ["lake: ./lake" if place is None else f"lake: {place.url}"]
+        if place is not None and place.storage.endpoint is not None:
+            lines += [f"storage: {place.storage.model_dump_json(exclude_none=True)}"]
+        lines += ["sources:"]
         for name in SOURCES:
             lines += [f"  {name}:", "    dsn: {file: dsn}", f"    slot: {database.name}_{name}"]
             lines += ["    drain: {flush_interval_s: 0.2, flush_rows: 7, progress_interval_s: 0.5}"]
@@ -123,6 +128,13 @@ class TwoSlots:
         environment = {**os.environ, "LAKEPROOF_FAILPOINT": failpoint, "PYTHONPATH": str(Path(__file__).parents[1])}
         command = [sys.executable, "-m", "lakeproof", "-c", str(self.config.path), *arguments]
         return subprocess.run(command, env=environment, capture_output=True, check=False, timeout=240).returncode
+
+    def half_a_minute_later(self) -> None:
+        """As if so much time had passed: locks of killed processes have expired."""
+        for name in SOURCES:
+            lake = SourceLake.open(self.config.location, name)
+            if lake.store.holders_may_sleep:
+                lake.store.delete(lake.paths.lease_lock)
 
     def allowed(self, position: Lsn) -> list[State]:
         """Return what PostgreSQL can have had at a position: two states if a commit ended around there."""

@@ -14,7 +14,8 @@ from assets.support.engine_call import failure
 from assets.support.keys import Layer, table_key
 from assets.support.specs import SPARK_POOL, LayerTable, table_spec
 from lakeproof.cli.read_results import from_json
-from lakeproof.commands.expect import Expectation, Expected, ExpectReport, expectations
+from lakeproof.commands.expect import ExpectReport, expectations
+from lakeproof.commands.expect_gx import Expectation, Expected
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError
 from lakeproof.lsn import Lsn
@@ -67,7 +68,7 @@ def expectations_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinit
         for key, table in tables.items():
             evaluated = {each.name: each for each in report.tables.get(table, ())}
             results = [
-                _result(check, each, evaluated, report.position)
+                _result(check, each, evaluated, _about(report, table))
                 for check, each in checks.items()
                 if check.asset_key == key and check in selected
             ]
@@ -108,8 +109,21 @@ def _description(expectation: Expectation) -> str:
     return f"{expectation.type}({arguments}), at the newest cut"
 
 
+def _about(report: ExpectReport, table: TableName) -> md.Metadata:
+    """Return the metadata that all results of a table share: the position, and the page of the data docs."""
+    page = report.pages.get(table)
+    return md.merged(md.lsns(checked_at_lsn=report.position), md.optional(page=_link(page)))
+
+
+def _link(page: str | None) -> dg.MetadataValue[str] | None:
+    """Return a link that a browser follows, or the place of a page that no web server shows."""
+    if page is None:
+        return None
+    return dg.MetadataValue.url(page) if page.startswith(("http://", "https://")) else dg.MetadataValue.path(page)
+
+
 def _result(
-    check: dg.AssetCheckKey, expectation: Expectation, results: Mapping[str, Expected], position: Lsn
+    check: dg.AssetCheckKey, expectation: Expectation, results: Mapping[str, Expected], about: md.Metadata
 ) -> dg.AssetCheckResult:
     result = results.get(check.name)
     if result is None:
@@ -120,10 +134,25 @@ def _result(
                 "give both places the same configuration, then reload this location",
             )
         )
+    shown = md.optional(unexpected_values=list(result.values) or None, observed_value=result.observed)
     return dg.AssetCheckResult(
         asset_key=check.asset_key,
         check_name=check.name,
         passed=result.passed,
         severity=_SEVERITY[expectation.severity],
-        metadata=md.merged(md.lsns(checked_at_lsn=position), result.counts),
+        description=_found(result),
+        metadata=md.merged(about, result.counts, shown),
     )
+
+
+def _found(result: Expected) -> str | None:
+    """Return one line about what is wrong; None if nothing is."""
+    if result.passed:
+        return None
+    if "error" in result.counts:
+        return str(result.counts["error"])
+    unexpected, every = result.counts.get("unexpected_count"), result.counts.get("element_count")
+    if unexpected is None:
+        return "it is not met" if result.observed is None else f"it is not met: {result.observed} was observed"
+    of_all = "" if every is None else f" of {every:,}"
+    return f"{unexpected:,}{of_all} values are not as expected"

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import dagster as dg
+from pydantic import Field
 
 from assets.checks.outcomes import UNREACHED, ProofOutcome, history_outcome, table_outcome, view_outcome
 from assets.support import metadata as md
@@ -20,6 +21,7 @@ from assets.support.places import uri
 from assets.support.specs import SPARK_POOL
 from lakeproof.cli.read_results import from_json
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
+from lakeproof.config.view_graph import sources_of
 from lakeproof.names import TableName
 from lakeproof.proof.compare import DifferingKey
 from lakeproof.proof.history import HistoryProof
@@ -32,6 +34,15 @@ CHECK = "proved_equal"
 HISTORY_CHECK = "proved_intact"
 # The types of a report that its module imports for the type checker alone.
 _PARTS: Mapping[str, type] = {kind.__name__: kind for kind in (DifferingKey, HistoryProof, ViewProof)}
+
+
+class ProofRun(dg.Config):
+    """Options of a proof."""
+
+    repair: bool = Field(
+        default=False,
+        description="correct the selected tables that differ from the source, then compare them once more",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,11 @@ class ProofTargets:
         """Return the key of each target's check."""
         equal = [dg.AssetCheckKey(key, CHECK) for key in (*self.tables, *self.views)]
         return [*equal, *(dg.AssetCheckKey(key, HISTORY_CHECK) for key in self.histories)]
+
+
+def proof_op_name(source: str) -> str:
+    """Return the name under which a run's configuration has the options of a source's proofs."""
+    return f"prove_{source}"
 
 
 def proof_targets(config: Config, source: SourceConfig) -> ProofTargets:
@@ -79,7 +95,7 @@ def _views(config: Config, source: SourceConfig) -> list[ViewConfig]:
     """Return the views that a source's proofs cover: a view of several sources belongs to the first by name with tables."""
 
     def prover(view: ViewConfig) -> str | None:
-        return min((name for name, _ in view.reads.values() if config.sources[name].tables), default=None)
+        return next((name for name in sources_of(config.views, view.name) if config.sources[name].tables), None)
 
     return [view for view in config.views.values() if prover(view) == source.name]
 
@@ -89,7 +105,7 @@ def proof_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     targets = proof_targets(config, source)
 
     @dg.multi_asset(
-        name=f"prove_{source.name}",
+        name=proof_op_name(source.name),
         pool=SPARK_POOL,
         specs=list(_specs(config, source, targets)),
         check_specs=[
@@ -99,13 +115,15 @@ def proof_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         can_subset=True,
     )
     def proof(
-        context: dg.AssetExecutionContext, settings: Settings, compute: Compute
+        context: dg.AssetExecutionContext, config: ProofRun, settings: Settings, compute: Compute
     ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         assets, checks = context.selected_asset_keys, context.selected_asset_check_keys
         selected = _subset(targets, {*assets, *(check.asset_key for check in checks)})
         proofs, failed = ProofReport(source.name, None, {}), None
         try:
-            proofs = from_json(ProofReport, run_command(context, compute, *_words(source.name, selected)), _PARTS)
+            proofs = from_json(
+                ProofReport, run_command(context, compute, *_words(source.name, selected, config)), _PARTS
+            )
         except dg.Failure as failure:
             # The run fails, but only after each check has reported that nothing was compared, with its earlier result.
             failed = failure
@@ -122,7 +140,7 @@ def proof_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     return proof
 
 
-def _words(name: str, selected: ProofTargets) -> list[str]:
+def _words(name: str, selected: ProofTargets, run: ProofRun) -> list[str]:
     """Return the command that makes the selected proofs and no other."""
     views = ",".join(selected.views.values())
     return [
@@ -132,6 +150,8 @@ def _words(name: str, selected: ProofTargets) -> list[str]:
         *table_words("--histories", selected.histories.values()),
         # An empty list, too: without it, the histories and views whose turn it is would be proved.
         f"--views={views}",
+        # Histories and views have no other side to be repaired from.
+        *(["--repair"] if run.repair and selected.tables else []),
     ]
 
 

@@ -18,7 +18,7 @@ from lakeproof.names import TableName
 from resources import Compute
 
 
-def run_command(context: dg.AssetExecutionContext, compute: Compute, *words: str) -> Any:
+def run_command(context: dg.AssetExecutionContext | dg.OpExecutionContext, compute: Compute, *words: str) -> Any:
     """Return the result of a command, as it prints it with `--json`; raises as `run_engine_in_turn` does."""
     report = to_run_log(context.log.info)
     return run_engine_in_turn(lambda stop: compute.run(context, words, RunControl(report, stop)), context.retry_number)

@@ -14,8 +14,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TextIO
 
+import dagster as dg
+from dagster._core.events import EngineEventData
+
 from lakeproof.events import Event, Report
 
+# The fields of an event that Dagster shows as they are.
+_PLAIN = (bool, int, float, str, list, dict)
 # A run's log takes this many lines of each kind of event (progress aside), and then one every QUIET_S seconds.
 FREE_LINES = 200
 # A run of ten hours then has at most some 7,000 lines of each kind.
@@ -58,11 +63,31 @@ def to_process_log(event: Event) -> None:
     _process_logger().info("%s %s", event.kind, event.message)
 
 
+def to_run_page(context: dg.OpExecutionContext) -> Report:
+    """Return a `Report` that shows each event with its fields in the run's log; for runs that a person watches.
+
+    A line of `context.log` has no fields. Dagster's own engine events have, and none of its public ones without an asset.
+    """
+    lock = threading.Lock()
+
+    def show(event: Event) -> None:
+        fields = {name: value if isinstance(value, _PLAIN) else str(value) for name, value in event.fields.items()}
+        data = EngineEventData({"kind": event.kind, **fields})
+        with lock:
+            context.instance.report_engine_event(event.message, context.run, data, step_key=str(context.op_handle))
+
+    return _bounded(show)
+
+
 def to_run_log(info: Callable[[str], Any], clock: Callable[[], float] = time.monotonic) -> Report:
     """Return a `Report` that also passes to `info` what belongs in the run's log; it may be called from any thread.
 
     Progress passes at most once every QUIET_S seconds; every other kind passes in full up to FREE_LINES lines.
     """
+    return _bounded(lambda event: info(event.message), clock)
+
+
+def _bounded(show: Callable[[Event], Any], clock: Callable[[], float] = time.monotonic) -> Report:
     last: dict[str, float] = {}
     lines: Counter[str] = Counter()
     lock = threading.Lock()
@@ -78,6 +103,6 @@ def to_run_log(info: Callable[[str], Any], clock: Callable[[], float] = time.mon
                 return
             last[event.kind] = now
             lines[event.kind] += 1
-        info(event.message)
+        show(event)
 
     return report

@@ -5,11 +5,15 @@ The assets themselves do not belong here; each family has its own module.
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 
 import dagster as dg
 
+from lakeproof.config.external_table import ExternalTable
 from lakeproof.names import TableName
+
+_UNUSUAL = re.compile(r"[^A-Za-z0-9_]+")
 
 
 class Layer(str, Enum):
@@ -21,15 +25,17 @@ class Layer(str, Enum):
     HISTORY = "history"
     CURRENT = "current"
     VIEWS = "views"
+    EXTERNAL = "external"
     SLOTS = "slots"
     MAINTENANCE = "maintenance"
     PROOF = "proof"
     EXPECTATIONS = "expectations"
+    DAILY = "daily"
 
     @property
     def is_of_tables(self) -> bool:
         """True if the layer has an asset for each table of a source, `<layer>/<source>/<schema>/<table>`."""
-        return self not in {Layer.VIEWS, Layer.SLOTS, Layer.MAINTENANCE, Layer.PROOF}
+        return self not in {Layer.VIEWS, Layer.EXTERNAL, Layer.SLOTS, Layer.MAINTENANCE, Layer.PROOF}
 
 
 def table_key(layer: Layer, source: str, table: TableName) -> dg.AssetKey:
@@ -61,6 +67,22 @@ def view_key(view: str) -> dg.AssetKey:
     return dg.AssetKey([Layer.VIEWS.value, view])
 
 
+def external_key(table: ExternalTable) -> dg.AssetKey:
+    """Return `external/catalog/<schema>/<table>`, or `external/<scheme>/<parts of the place>`; `file` for a folder.
+
+    Characters that Dagster does not take are written as those of tables.
+    """
+    scheme, parts = "catalog", table.place.split(".")
+    if table.kind == "delta":
+        before, _, after = table.place.rpartition("://")
+        scheme, parts = before or "file", [part for part in after.split("/") if part]
+    return dg.AssetKey([Layer.EXTERNAL.value, scheme, *(_UNUSUAL.sub(_written, part) for part in parts)])
+
+
+def _written(match: re.Match[str]) -> str:
+    return "".join(f"-{octet:02X}" for octet in match[0].encode())
+
+
 def proof_key(proved: dg.AssetKey) -> dg.AssetKey:
     """Return `proof/<key>`, the key of the proof of an asset."""
     return dg.AssetKey([Layer.PROOF.value, *proved.path])
@@ -72,8 +94,8 @@ def group_of(key: dg.AssetKey) -> str:
     A slot is shown among the tables of its server. The proof of a view is among those of views, whatever it reads.
     """
     path = key.path
-    if path[0] == Layer.VIEWS.value:
-        return Layer.VIEWS.value
+    if path[0] in (Layer.VIEWS.value, Layer.EXTERNAL.value):
+        return path[0]
     if path[0] == Layer.PROOF.value:
         return f"{path[1]}_{path[0]}" if path[1] == Layer.VIEWS.value else f"{path[2]}_{path[0]}"
     layer = Layer.POSTGRES.value if path[0] == Layer.SLOTS.value else path[0]

@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Mapping
+from datetime import date, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lakeproof.cli import lake_commands, machine_commands, source_commands
+from lakeproof.cli import lake_commands, machine_commands, source_commands, view_commands
 from lakeproof.cli.context import Context
 from lakeproof.cli.results import Outcome
 from lakeproof.config.metrics import read_address
@@ -28,6 +29,8 @@ COMMANDS: Mapping[str, Callable[[Context, argparse.Namespace], Outcome]] = {
     "check": source_commands.check,
     "plan": source_commands.plan,
     "apply": source_commands.apply,
+    "pause": source_commands.pause,
+    "resume": source_commands.resume,
     "bootstrap": source_commands.bootstrap,
     "drain": source_commands.drain,
     "recover": source_commands.recover,
@@ -35,8 +38,10 @@ COMMANDS: Mapping[str, Callable[[Context, argparse.Namespace], Outcome]] = {
     "compact": lake_commands.compact,
     "maintain": lake_commands.maintain,
     "refresh": lake_commands.refresh,
+    "replace": view_commands.replace,
     "prove": lake_commands.prove,
     "expect": lake_commands.expect,
+    "daily": lake_commands.daily,
     "status": lake_commands.status,
     "inspect": lake_commands.inspect,
     "fetch-jars": machine_commands.fetch_jars,
@@ -98,14 +103,18 @@ def _source_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     check.add_argument("source", nargs="?", metavar="SOURCE", help="the source in the configuration (default: all)")
     plan = _command(commands, "plan", "show the SQL that creates or changes the publication")
     apply = _command(commands, "apply", "show the SQL that creates or changes the publication, then run it")
+    pause = _command(commands, "pause", "take tables out of the publication for a while; the others go on")
+    resume = _command(commands, "resume", "publish paused tables again, and copy them")
     bootstrap = _command(commands, "bootstrap", "copy the published tables, all as of one position (LSN)")
     drain = _command(commands, "drain", "read changes from the slot into the landing until stopped")
     recover = _command(
         commands, "recover", "start a new incarnation after the slot was lost or the server was restored"
     )
     teardown = _command(commands, "teardown", "drop the slot and the publication; the lake stays")
-    for command in (plan, apply, bootstrap, drain, recover, teardown):
+    for command in (plan, apply, pause, resume, bootstrap, drain, recover, teardown):
         _source(command)
+    _tables(pause, "pause these")
+    _tables(resume, "resume these (default: all paused ones)")
     group = bootstrap.add_mutually_exclusive_group()
     _tables(group, "copy only these")
     group.add_argument(
@@ -134,6 +143,7 @@ def _source_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
         action="store_true",
         help="allow the dsn to lead to a different server than the one in the lake",
     )
+    teardown.add_argument("--dry-run", action="store_true", help="only show what would be dropped")
     teardown.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     teardown.add_argument(
         "--end-drain", action="store_true", help="first end the connection of the process that reads the slot"
@@ -169,9 +179,13 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
             default=(),
             help=f"{text}: schema.table,…",
         )
+    maintain.add_argument(
+        "--nothing-else", action="store_true", help="with --rebuild or --restore: delete and merge nothing"
+    )
     refresh = _command(commands, "refresh", "bring views up to the newest cuts")
     refresh.add_argument("view", nargs="?", metavar="VIEW", help="the view in the configuration (default: all)")
     refresh.add_argument("--again", action="store_true", help="compute them even if nothing that they read has changed")
+    _replace(commands)
     prove = _command(commands, "prove", "compare the source with the lake at one position (LSN)")
     _source(prove)
     _tables(prove, "compare only these")
@@ -187,9 +201,39 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
         help=f"prove the histories of these tables, {just}",
     )
     prove.add_argument("--views", type=_view_list, metavar="V,W", help=f"prove these views, {just}")
+    _days_and_status(commands)
+
+
+def _replace(commands: argparse._SubParsersAction[_Parser]) -> None:
+    replace = _command(commands, "replace", "show what an edited view would change, then apply it, or take it back")
+    replace.add_argument("view", metavar="VIEW", help="the view in the configuration")
+    what = replace.add_mutually_exclusive_group()
+    what.add_argument("--apply", action="store_true", help="commit what the newest preview shows")
+    what.add_argument("--take-back", action="store_true", help="return to the definition that was applied before")
+    replace.add_argument("--preview", metavar="ID", help="with --apply: refuse if the newest preview is another one")
+    replace.add_argument(
+        "--samples",
+        type=int,
+        default=5,
+        metavar="N",
+        help="show so many rows to come and to go, 100 at most (default: 5)",
+    )
+
+
+def _days_and_status(commands: argparse._SubParsersAction[_Parser]) -> None:
     expect = _command(commands, "expect", "check the Great Expectations of the configuration")
     _source(expect)
     _tables(expect, "check only these")
+    daily = _command(commands, "daily", "keep tables as they were at the end of each day (UTC)")
+    _source(daily)
+    daily.add_argument(
+        "--days",
+        type=_typed(_days, "days"),
+        metavar="A..B",
+        required=True,
+        help="a day, 2026-01-31, or the days from one to another, 2026-01-01..2026-01-31",
+    )
+    _tables(daily, "only these of the tables that `daily` of the configuration selects")
     status = _command(commands, "status", "show slots, landings, cuts, held tables and views")
     status.add_argument("source", nargs="?", metavar="SOURCE", help="the source in the configuration (default: all)")
     status.add_argument(
@@ -283,6 +327,14 @@ def _table_list(text: str) -> tuple[TableName, ...]:
 
 def _view_list(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _days(text: str) -> tuple[date, ...]:
+    first, _, last = text.partition("..")
+    days = (date.fromisoformat(first), date.fromisoformat(last or first))
+    if days[1] < days[0]:
+        raise ValueError("the second day is before the first")
+    return tuple(days[0] + timedelta(days=n) for n in range((days[1] - days[0]).days + 1))
 
 
 def _duration(text: str) -> float:

@@ -67,7 +67,7 @@ def _follow(context: Context, args: argparse.Namespace) -> Outcome:
 def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:
     """Return the outcome of a source's cycles, with what is held in its lake now."""
     from lakeproof.commands.due_copies import never_copied
-    from lakeproof.lake.planning.left_behind import left_behind
+    from lakeproof.lake.planning.set_aside import set_aside
     from lakeproof.lake.records.held import describe_all
     from lakeproof.lake.records.store import newest_cut
     from lakeproof.landing.chain import Chain
@@ -85,8 +85,7 @@ def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:
     absent = never_copied(context.config, source)
     reports = describe_all(held, source)
     waiting = [printable(f"{table}: {reason}") for table, reason in sorted({**reports, **absent}.items())]
-    behind = left_behind(context.config.source(source), held, Chain.open_newest(lake))
-    waited_for = held.keys() - behind
+    waited_for = held.keys() - set_aside(context.config.source(source), held, Chain.open_newest(lake))
     result = {"cuts": cuts, "held": reports, "absent": absent}
     return Outcome(DIFFERS if waited_for or absent else DONE, result, "\n".join([text, *waiting]))
 
@@ -119,6 +118,9 @@ def maintain(context: Context, args: argparse.Namespace) -> Outcome:
     source = context.source(args.source)
     from lakeproof.commands import maintain as step
 
+    if args.nothing_else and not (args.rebuild or args.restore):
+        reason = "--nothing-else is about --rebuild and --restore"
+        raise ConfigError("lakeproof maintain", reason, "name tables with one of them")
     if args.plan:
         report = step.maintenance_plan(context.config, source)
     else:
@@ -128,7 +130,7 @@ def maintain(context: Context, args: argparse.Namespace) -> Outcome:
                 source,
                 spark,
                 context.report,
-                step.MaintenanceRequest(args.rebuild, args.restore),
+                step.MaintenanceRequest(args.rebuild, args.restore, nothing_else=args.nothing_else),
                 context.stop,
             )
     text = format_table(
@@ -214,6 +216,28 @@ def expect(context: Context, args: argparse.Namespace) -> Outcome:
     ]
     text = format_table(("table", "expectation", "met"), rows)
     return Outcome(DONE if report.all_passed else DIFFERS, report, text)
+
+
+def daily(context: Context, args: argparse.Namespace) -> Outcome:
+    """Keep tables as they were at the end of days."""
+    source = context.source(args.source)
+    from lakeproof.commands import daily as step
+
+    with context.spark() as spark:
+        report = step.daily(context.config, source, args.days, spark, context.report, context.stop, args.tables)
+    rows = [
+        (day.day, str(table), day.rows, day.position, "yes" if day.is_over else "no", day.audit.status)
+        for table, days in report.tables.items()
+        for day in days
+    ]
+    text = format_table(("day", "table", "rows", "position", "over", "adds up"), rows)
+    reasons = [
+        printable(f"{table}: {day.day}: {day.audit.reason}")
+        for table, days in report.tables.items()
+        for day in days
+        if day.audit.reason is not None
+    ]
+    return Outcome(DONE if report.adds_up else DIFFERS, report, "\n".join([text, *reasons]))
 
 
 def proof_page(proof: ProofReport) -> str:

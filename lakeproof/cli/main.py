@@ -38,6 +38,7 @@ class _Extra(NamedTuple):
 _EXTRAS = {
     **dict.fromkeys(("pyspark", "delta", "py4j"), _Extra("spark", "computes with Spark")),
     "great_expectations": _Extra("expectations", "asks Great Expectations"),
+    "opentelemetry": _Extra("otel", "sends metrics to OpenTelemetry"),
     "dagster_pipes": _Extra("pipes", "reports to a Dagster run"),
 }
 

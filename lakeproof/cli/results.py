@@ -6,6 +6,7 @@ The content of a result does not belong here (the modules of commands), nor even
 from __future__ import annotations
 
 import dataclasses
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
@@ -63,7 +64,8 @@ def to_json(value: Any) -> Any:
 
 def printable(text: str) -> str:
     """Return `text` without control characters: a name from a catalog must not move a terminal's cursor."""
-    return "".join(c if c.isprintable() else "?" for c in text)
+    # A wide or an unbreakable space is a character of names and texts, and harmless.
+    return "".join(c if c.isprintable() or unicodedata.category(c) == "Zs" else "?" for c in text)
 
 
 def format_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -1,4 +1,4 @@
-"""The commands that talk to PostgreSQL: check, plan, apply, bootstrap, drain, recover, teardown.
+"""The commands that talk to PostgreSQL: check, plan, apply, pause, resume, bootstrap, drain, recover, teardown.
 
 Each calls one function of `lakeproof.commands`, imported when it is needed, and formats its result. Talking to a server does
 not belong here.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -84,7 +84,32 @@ def apply(context: Context, args: argparse.Namespace) -> Outcome:
     planned = step.plan(context.config, source)
     context.show(_statements(source, planned))
     step.apply(context.config, source, planned, context.report)
-    return Outcome(_published(planned), planned, "" if planned.empty else "done")
+    text = "" if planned.empty else "done"
+    if planned.grants:
+        text = "done, but for what somebody else has to run" if planned.statements else "somebody else has to run this"
+    return Outcome(DIFFERS if planned.grants else _published(planned), planned, text)
+
+
+def pause(context: Context, args: argparse.Namespace) -> Outcome:
+    """Take tables out of the publication until they are resumed."""
+    source = context.source(args.source)
+    from lakeproof.commands import pause as step
+
+    if args.tables is None:
+        raise ConfigError("lakeproof pause", "it does not say which tables", "name them with --tables schema.table,…")
+    done = step.pause(context.config, source, args.tables, context.report)
+    named = ", ".join(map(str, args.tables))
+    lines = [f"{statement};" for statement in done.statements]
+    lines.append(f"{source}: paused {named}; `lakeproof resume {source}` publishes and copies them again")
+    return Outcome(DONE, done, "\n".join(map(printable, lines)))
+
+
+def resume(context: Context, args: argparse.Namespace) -> Outcome:
+    """Publish paused tables and copy them."""
+    source = context.source(args.source)
+    from lakeproof.commands import pause as step
+
+    return _copied(source, lambda: step.resume(context.config, source, args.tables, context.report, context.stop))
 
 
 def _published(planned: PublicationPlan) -> int:
@@ -229,6 +254,11 @@ def teardown(context: Context, args: argparse.Namespace) -> Outcome:
     source = context.source(args.source)
     from lakeproof.commands import teardown as step
 
+    if args.dry_run:
+        plan = step.plan_teardown(context.config, source)
+        lines = [f"{source}: would {plan.would}"]
+        lines += [f"publication {name}: this role does not own it, so it may not drop it" for name in plan.not_owned]
+        return Outcome(DONE, plan, "\n".join(map(printable, lines)))
     slot, publication = context.config.sources[source].slot, context.config.sources[source].publication
     objects = f"slot {slot} and publication {publication} of source {source}"
     if not args.yes and not _agreed(f"Drop {objects}? Later changes are not captured. [yes/no] "):
@@ -250,15 +280,32 @@ def _agreed(question: str) -> bool:
 
 
 def _statements(source: str, planned: PublicationPlan) -> str:
-    lines = [printable(f"{statement};") for statement in planned.statements]
-    lines = lines or [f"-- {source}: nothing to do, all configured tables are published"]
+    lines = _runnable(source, [*planned.grants, *planned.statements])
+    lines = lines or [f"-- {source}: nothing to do, what is published is what the configuration asks for"]
     refused = [printable(f"-- refused: {reason}") for reason in planned.refused.values()]
     notes = list(planned.notes)
+    if planned.grants:
+        many = len(planned.grants)
+        count = "the first statement is" if many == 1 else f"the first {many} statements are"
+        notes.append(f"{count} for somebody else to run: role {planned.role} can't give itself what it lacks")
     if planned.lacking:
         notes.append(
             f"role {planned.role} may not run this: it lacks {' and '.join(planned.lacking)}; let the owner run it"
         )
     return "\n".join([*lines, *(printable(f"-- {note}") for note in notes), *refused])
+
+
+def _runnable(source: str, statements: Sequence[str]) -> list[str]:
+    """Return lines that do what the statements do, or only comments: a statement can't be shown with other characters.
+
+    They belong together, so if one of them can't be shown, none is to be run from here.
+    """
+    hidden = [statement for statement in statements if printable(statement) != statement]
+    if not hidden:
+        return [f"{statement};" for statement in statements]
+    reason = "it has a control character in a name or a text, which can't be shown: `lakeproof apply` runs all of them"
+    shown = [printable(f"-- {statement};") for statement in statements]
+    return [*shown, *(printable(f"-- refused: {source}: {statement}: {reason}") for statement in hidden)]
 
 
 def _check_page(name: str, report: CheckReport) -> str:

@@ -36,11 +36,14 @@ def page(report: StatusReport) -> str:
                 ("view", "cut", "delta version", "sources at cut", "cuts behind", "refreshed", "computed"), rows
             )
         )
+        blocks += [printable(f"view {v.view}: {v.not_applied}") for v in report.views.values() if v.not_applied]
     if report.groups:
         rows = [_group_row(group) for group in report.groups.values()]
         blocks.append(
             format_table(("group", "cut", "position", "commits up to", "behind its landings", "slowest"), rows)
         )
+    if report.cluster is not None:
+        blocks.append(printable(f"Spark's tasks go to the cluster {report.cluster}"))
     parts: list[ViewStatus | GroupStatus] = [*report.views.values(), *report.groups.values()]
     problems = [_problem(problem) for part in parts for problem in part.problems]
     return "\n\n".join(blocks + (["\n".join(problems)] if problems else []))
@@ -77,7 +80,11 @@ def _tables(status: SourceStatus) -> Iterator[str]:
         yield printable(f"  waiting    {table}: the next compaction applies its snapshot at {position}")
     for table, held in status.held.items():
         label = "left      " if table in status.left_behind else "held      "
+        label = "paused    " if table in status.paused else label
         yield printable(f"  {label} {table}: {held}")
+    for table in status.pausing:
+        waits = "recorded as paused, and not held for it (yet)"
+        yield printable(f"  paused     {table}: {waits}; `lakeproof plan {status.source}` shows what takes it out")
     for table, held in (status.coming or {}).items():
         yield printable(f"  coming     {table}: the next compaction will hold it: {held.reason}; {held.remedy}")
     if status.unpublished:
@@ -231,16 +238,18 @@ def _snapshot(source: str, status: SnapshotStatus) -> str:
 
 
 def _computed(cut: ViewCut) -> str:
-    """Return how a view was computed last, e.g. `keys (120 rows)` or `full: its definition has changed`."""
+    """Return how a view was computed last, e.g. `keys (120 changed, 5,000 read)` or `full: its definition has changed`."""
     if cut.changed_rows is None:
         return cut.strategy if cut.reason is None else f"{cut.strategy}: {cut.reason}"
-    return f"{cut.strategy} ({cut.changed_rows:,} rows)"
+    return f"{cut.strategy} ({cut.changed_rows:,} changed, {cut.rows_read:,} read)"
 
 
 def _view_row(view: ViewStatus) -> tuple[object, ...]:
     if view.cut is None:
         return (view.view, None, None, None, None, None, None)
-    sources = ", ".join(f"{name} {number}" for name, number in sorted(view.cut.sources.items()))
+    read = [f"{name} {number}" for name, number in sorted(view.cut.sources.items())]
+    read += [f"{place} version {pinned.delta_version}" for place, pinned in sorted(view.cut.external.items())]
+    sources = ", ".join(read)
     behind = sum(view.behind.values()) if view.behind.keys() >= view.cut.sources.keys() else None
     return (
         view.view,

@@ -12,9 +12,12 @@ returns a report. Arguments and output are in `lakeproof.cli`.
     follow.py          compaction that goes on and on         follow_views.py    views refreshed beside it
     pending_work.py    whether compact or refresh has work
     maintain.py        retention, small files, repairs        sizes.py           how much room a lake takes
-    refresh.py         computes views                         prove.py           compares the source with the lake
+    refresh.py         computes views                         refresh_point.py   what one refresh reads, at one point
+    applied_views.py   views as applied, in order             views_behind.py    what views read has gone on
+    prove.py           compares the source with the lake
     prove_lake.py      proves histories and audits views      status.py          how everything stands
     concurrently.py    sources or tables, a few at once       known_tables.py    a source's tables without its database
+    daily.py           tables at the end of days
     describe.py        comments and types, for catalogs
     readers.py         what each table's readers must know   sql_catalog.py     names in a SQL catalog
 """

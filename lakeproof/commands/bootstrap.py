@@ -24,9 +24,12 @@ from collections.abc import Sequence
 from lakeproof.commands.describe import describe_quietly
 from lakeproof.config.model import Config
 from lakeproof.events import Report, Stop, silent
+from lakeproof.failpoints import failpoint
 from lakeproof.names import TableName
-from lakeproof.snapshot.run import SnapshotReport, SnapshotRun
+from lakeproof.snapshot.paused import end_resuming, read_paused
+from lakeproof.snapshot.run import SnapshotIncompleteError, SnapshotReport, SnapshotRun
 from lakeproof.storage.disk import disk_error
+from lakeproof.storage.source_lake import SourceLake
 
 
 def bootstrap(
@@ -40,6 +43,7 @@ def bootstrap(
 ) -> SnapshotReport:
     """Copy `tables` of the source `name` under one snapshot, or all published tables if None.
 
+    A table that is being resumed is so no more once it is copied; one that is paused is refused, or left out of all of them.
     If some of them have a finished copy and others have none, or an interrupted one, only those others are copied. `again`
     copies them even if a finished copy exists. It defaults to true if `tables` is given.
 
@@ -50,7 +54,20 @@ def bootstrap(
     """
     try:
         result = SnapshotRun(config, config.source(name), report, stop or Stop()).run(tables, again=again)
+    except SnapshotIncompleteError as error:
+        _end_resuming(config, name, error.report)
+        raise
     except OSError as error:
         raise disk_error(f"lake {config.lake}", "reading or writing it", error) from error
+    _end_resuming(config, name, result)
     describe_quietly(config, name, report)
     return result
+
+
+def _end_resuming(config: Config, name: str, result: SnapshotReport) -> None:
+    """Take what was copied out of the record of paused tables."""
+    lake = SourceLake.open(config.location, name)
+    resuming = {table for table, paused in read_paused(lake).items() if paused.resuming}
+    if not resuming.isdisjoint(result.tables):
+        failpoint("resume.after_copy")
+        end_resuming(lake, result.tables)

@@ -6,7 +6,7 @@ checked when it is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from lakeproof.commands.concurrently import run_concurrently
@@ -23,6 +23,7 @@ from lakeproof.postgres.replication_slot import SlotState, name_problem, read_sl
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.schema import LeftOutColumn
 from lakeproof.snapshot.incarnation import check_lake_is_ours
+from lakeproof.snapshot.paused import read_paused
 from lakeproof.storage.source_lake import SourceLake
 
 
@@ -112,8 +113,16 @@ def _report(config: Config, source: SourceConfig, conn: Connection) -> CheckRepo
         slot=read_slot(conn, source.slot) if name_problem(source.slot) is None else None,
         publications=tuple(publications_of(conn, source)),
         tables=_tables(conn, source),
-        findings=(*examine(conn, source), *_lake(config, source, server)),
+        findings=(*examine(conn, source, paused=_paused(config, source)), *_lake(config, source, server)),
     )
+
+
+def _paused(config: Config, source: SourceConfig) -> Collection[TableName]:
+    """Return the paused tables; a lake that can't be read is a finding of its own."""
+    try:
+        return read_paused(SourceLake.open(config.location, source.name))
+    except (LakeError, ConfigError):
+        return ()
 
 
 def _lake(config: Config, source: SourceConfig, server: ServerIdentity) -> Sequence[Finding]:

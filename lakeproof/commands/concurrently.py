@@ -1,4 +1,4 @@
-"""Several things at once: looks at sources, each for a limited time, and work on tables, a few at a time.
+"""Several things at once: looks at sources, each for a limited time, and work on tables and views, a few at a time.
 
 The look and the work do not belong here: callers pass them. A look that does not come back (a server that accepts and then
 says nothing, which no timeout of a statement ends) is abandoned; its thread ends with the process.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from lakeproof.errors import TransientError
@@ -57,3 +57,26 @@ def few_at_a_time(names: Sequence[K], work: Callable[[K], T], threads: int) -> I
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def after_inputs(needs: Mapping[K, Collection[K]], work: Callable[[K], T], threads: int) -> Iterator[tuple[K, T]]:
+    """Yield each name with what `work` gives for it, as it ends, while up to `threads` of them are at work.
+
+    A name begins when those that it needs have ended; of several that could begin, the first in `needs`. So one that is
+    slow keeps those back that need it, and no others as long as a thread is free. The first error ends it: no other work
+    begins.
+    """
+    waiting, ended = dict(needs), set[K]()
+    at_work: dict[Future[T], K] = {}
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="lp-view") as pool:
+        while waiting or at_work:
+            ready = [name for name, inputs in waiting.items() if ended.issuperset(inputs)]
+            for name in ready[: threads - len(at_work)]:
+                del waiting[name]
+                at_work[pool.submit(work, name)] = name
+            if not at_work:
+                raise ValueError("names need each other, or one that is not there")
+            for future in wait(at_work, return_when=FIRST_COMPLETED).done:
+                name = at_work.pop(future)
+                ended.add(name)
+                yield name, future.result()

@@ -23,6 +23,7 @@ from lakeproof.commands.follow_views import ViewRefresher
 from lakeproof.commands.pending_work import compaction_has_work, group_has_work
 from lakeproof.commands.refresh import ViewReport
 from lakeproof.config.model import Config
+from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import TransientError
 from lakeproof.events import Event, RunControl
 from lakeproof.failpoints import failpoint
@@ -164,7 +165,9 @@ class _Follower:
 
     def _views_that_read(self) -> list[str]:
         sources = {lake.source for lake in self.lakes}
-        return [v.name for v in self.config.views.values() if sources & {source for source, _ in v.reads.values()}]
+        return [
+            v.name for v in self.config.views.values() if not sources.isdisjoint(sources_of(self.config.views, v.name))
+        ]
 
     def _seconds_left(self) -> float:
         limit = self.options.max_seconds

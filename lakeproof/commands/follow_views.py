@@ -11,7 +11,7 @@ from types import TracebackType
 
 from pyspark.sql import SparkSession
 
-from lakeproof.commands.pending_work import why_not_refresh
+from lakeproof.commands.pending_work import due_views
 from lakeproof.commands.refresh import ViewReport, refresh
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError, TransientError
@@ -20,10 +20,14 @@ from lakeproof.lake.spark.session import DriverLostError
 
 # The pause after an error: another process that refreshes or maintains views, or a damaged document.
 _PAUSE_S = 5.0
+# As often as the schedule in Dagster looks, at the most.
+_DRIFT_LOOK_S = 60.0
 
 
 class ViewRefresher:
-    """Refreshes the named views, all at the same cuts, each time after `ask`; several calls meanwhile are one refresh.
+    """Refreshes the named views, all at the same cuts, each time after `ask` and when one has drifted.
+
+    Several calls meanwhile are one refresh.
 
     The block ends when the refresh in progress has ended. `refreshed` is called from the thread after each that wrote.
     """
@@ -65,7 +69,8 @@ class ViewRefresher:
     def _work(self) -> None:
         try:
             while True:
-                self._asked.wait()
+                # A view that has drifted is due without a cut.
+                self._asked.wait(_DRIFT_LOOK_S)
                 self._asked.clear()
                 if self._ended.is_set():
                     return
@@ -91,7 +96,7 @@ class ViewRefresher:
         self._asked.set()
 
     def _refresh(self) -> None:
-        behind = [name for name in self._names if why_not_refresh(self._config, name) is None]
+        behind = due_views(self._config, self._names)
         if behind:
             views = refresh(self._config, behind, self._spark, self._report)
             self._refreshed([view for view in views if view.held is None])

@@ -24,7 +24,7 @@ from lakeproof.config.values import NAME_PATTERN
 from lakeproof.errors import ConfigError, DefiniteError, manual
 from lakeproof.events import counted
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import as_if_published
+from lakeproof.postgres.catalog_published import Candidate, as_if_published
 from lakeproof.postgres.catalog_selection import CatalogRelation, user_relations
 from lakeproof.postgres.catalog_tables import ACTIONS, PublishedTable
 from lakeproof.postgres.check_tables import named_facts, yaml_text
@@ -124,10 +124,10 @@ def _look(conn: Connection, source: str, conninfo: str) -> _Database:
     relations = tuple(relation for relation in user_relations(conn) if not relation.ancestors)
     fit = [relation.table for relation in relations if relation.unsupported_reason is None]
     facts = named_facts(conn, fit)
-    actions = {int(row["oid"]): ACTIONS if row["has_identity"] else _INSERTS for row in facts.values()}
+    candidates = {int(row["oid"]): Candidate(ACTIONS if row["has_identity"] else _INSERTS) for row in facts.values()}
     assumed = SourceConfig(name=source, dsn=SecretStr(conninfo), publication=source, slot=source)
     refused: dict[TableName, DefiniteError] = {}
-    tables = as_if_published(conn, assumed, actions, refused)
+    tables = as_if_published(conn, assumed, candidates, refused)
     left_out = {
         relation.table: relation.unsupported_reason for relation in relations if relation.unsupported_reason is not None
     }

@@ -10,9 +10,10 @@ The cycles' work on rows does not belong here but in `lakeproof.lake.cycle.maint
     5 landing   manifests that are in the lake for longer than `landing_s`, and that nothing reads again
     6 snapshots the chunks of snapshots that have entered
     7 views     that read the source: their small files, cuts and files (`lakeproof.views.maintain`)
+    8 days      the files that only old versions of a table of days need (`lakeproof.lake.cycle.day_files`)
 
-Each step removes what the steps before it made unneeded, oldest first, and finds by itself what a killed run has left.
-A kept cut is readable: everything that it names stays until the cut is gone.
+Each step removes what the steps before it made unneeded, oldest first, and finds what a killed run has left. Everything
+that a kept cut names stays until the cut is gone.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Event, Report, Stop, counted
 from lakeproof.failpoints import failpoint
+from lakeproof.lake.cycle.day_files import planned_of_days, remove_of_days
 from lakeproof.lake.cycle.maintenance import Maintenance, archived, begin_maintenance, finish_maintenance
 from lakeproof.lake.cycle.runner import archive_of, finish_interrupted
 from lakeproof.lake.cycle.table_files import (
@@ -65,6 +67,7 @@ from lakeproof.landing.retention import (
     summed,
 )
 from lakeproof.names import CycleNumber, Incarnation, TableName
+from lakeproof.proof.record import one_proof
 from lakeproof.snapshot.folder import open_points
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import NotFoundError, Store
@@ -104,12 +107,13 @@ class MaintenanceRequest:
     """A person's request to maintenance beside the policy, and the time that counts as now.
 
     `rebuild` makes these current tables from history first. `restore` brings back what the archive has of these tables'
-    history, and removes nothing of any history in this run.
+    history, and removes nothing of any history in this run. With `nothing_else` no policy is applied.
     """
 
     rebuild: Sequence[TableName] = ()
     restore: Sequence[TableName] = ()
     now: datetime | None = None
+    nothing_else: bool = False
 
 
 @without_java(lambda _config, name, *_, **__: name)
@@ -123,13 +127,12 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
 ) -> Maintained:
     """Keep one source's lake as its policy says, and do what `request` asks for.
 
-    Raises LakeError if there is no cut yet, TransientError if another process holds the lease, or if `stop` was requested
-    between two tables or steps.
+    Raises LakeError without a cut, TransientError if another process holds the lease or proves, or at a `stop`.
     """
     request, stop = request or MaintenanceRequest(), stop or Stop()
     source, now = config.source(name), request.now or datetime.now(timezone.utc)
     lake = SourceLake.open(config.location, name)
-    with at_work(spark, config.location), hold_lease(lake, spark, stop) as lease:
+    with at_work(spark, config.location), one_proof(lake), hold_lease(lake, spark, stop) as lease:
         cycles = [c.number for c in finish_interrupted(spark, lease, source, report)]
         damaged = Damaged(name)
         run = _Run(spark, lease, source.retention, report, now, stop, cycles, damaged)
@@ -138,6 +141,9 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
             refuse_damaged(spark, lake, run.newest(), request.rebuild)
         rebuilt = run.cycle(CycleKind.REPAIR, dict.fromkeys(request.rebuild))
         run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(request.restore), restores=True)
+        if request.nothing_else:
+            name_cut(config, name, spark, report)
+            return Maintained(tuple(cycles), rebuilt=rebuilt)
         trimmed = () if request.restore else run.trim()
         small = run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(run.to_optimize()))
         # Before the files of earlier versions go.
@@ -145,8 +151,9 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
         removed = _remove(lake, _kept(config, lake), now, stop, damaged)
     views = maintain_views(config, name, spark, report, stop=stop, now=now)
     name_views(config, spark, report)
-    freed, unread = {**removed, "views": views.freed}, _unread(damaged, views.damaged)
-    done = Maintained(tuple(cycles), trimmed, small, rebuilt, views.optimized, freed, unread)
+    unread, limit = _unread(damaged, views.damaged), now - timedelta(seconds=source.retention.cuts_s)
+    removed |= {"views": views.freed, "days": remove_of_days(lake, limit, unread)}
+    done = Maintained(tuple(cycles), trimmed, small, rebuilt, views.optimized, removed, unread)
     for thing, why in unread.items():
         report(Event("maintain.damaged", f"{thing}: {why}", {"thing": thing, "reason": why.reason}))
     fields = {"files": done.files, "bytes": done.bytes, "cycles": [int(c) for c in done.cycles]}
@@ -164,8 +171,8 @@ def maintenance_plan(config: Config, name: str, now: datetime | None = None) -> 
     cut = newest_cut(lake)
     if cut is None:
         raise _no_cut(name)
+    damaged = Damaged(name)
     try:
-        damaged = Damaged(name)
         small = fragmented(lake, cut, source.retention.small_files, damaged)
         views, freed = views_plan(config, name, moment), _would_remove(lake, _kept(config, lake), moment, damaged)
     except (NotFoundError, FileNotFoundError) as error:
@@ -173,7 +180,8 @@ def maintenance_plan(config: Config, name: str, now: datetime | None = None) -> 
             f"{name}: what maintenance would do", f"a file was removed while it was looked at: {error}", "ask again"
         ) from error
     unread = _unread(damaged, views.damaged)
-    return Maintained(optimized=small, views=views.optimized, freed={**freed, "views": views.freed}, damaged=unread)
+    days = planned_of_days(lake, moment - timedelta(seconds=source.retention.cuts_s), unread)
+    return Maintained((), (), small, (), views.optimized, {**freed, "views": views.freed, "days": days}, unread)
 
 
 def _unread(tables: Mapping[TableName, Unread], views: Mapping[str, Unread]) -> dict[str, Unread]:

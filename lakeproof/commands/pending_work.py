@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from lakeproof.commands.status import SourceStatus, StatusReport, status
-from lakeproof.config.model import Config, ViewConfig
-from lakeproof.errors import ConfigError, LakeError
+from lakeproof.config.model import Config
+from lakeproof.config.view_graph import sources_of
+from lakeproof.errors import LakeError
 from lakeproof.lake.planning.forecast import after_plan, next_plan
 from lakeproof.lake.planning.group_position import group_position
 from lakeproof.lake.planning.next_incarnation import plan_switch, to_be_followed
@@ -25,8 +26,8 @@ from lakeproof.lake.records.store import newest_cut, newest_number
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.lsn import Lsn
 from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import VIEWS
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.views.drift import why_drifted
 
 
 def compaction_has_work(config: Config, name: str) -> bool:
@@ -102,10 +103,7 @@ def compaction_is_pointless(state: SourceStatus, *, has_work: bool) -> str | Non
 
 
 def why_not_refresh(config: Config, view: str | None) -> str | None:
-    """Return why a refresh of a view, or of all, would change nothing; None if one has work.
-
-    Raises ConfigError for a view whose SQL can't be read.
-    """
+    """Return why a refresh of a view, or of all, would change nothing; None if one has work."""
     chosen = [v for v in config.views.values() if view in (None, v.name)]
     if not chosen:
         return "the configuration has no views"
@@ -113,36 +111,40 @@ def why_not_refresh(config: Config, view: str | None) -> str | None:
     if any(problem for v in chosen for problem in state.views[v.name].problems):
         # The refresh reports it.
         return None
-    reads = {v.name: sorted({source for source, _ in v.reads.values()}) for v in chosen}
-    return refresh_is_pointless(state, reads, changed_views(config, state))
+    reads = {v.name: sources_of(config.views, v.name) for v in chosen}
+    return refresh_is_pointless(state, reads, drifted_views(config, state))
 
 
-def changed_views(config: Config, state: StatusReport) -> set[str]:
-    """Return the views whose table is gone, or was computed by another definition than the configuration has now."""
-    return {v.name for v in config.views.values() if v.name in state.views and _is_changed(config, state, v)}
+def due_views(config: Config, names: Sequence[str]) -> list[str]:
+    """Return those of the views that a refresh has work with, or can say more about."""
+    state = status(config, servers=False)
+    drifted = drifted_views(config, state)
+    reads = {name: sources_of(config.views, name) for name in names}
+    return [
+        name
+        for name in names
+        if state.views[name].problems or refresh_is_pointless(state, {name: reads[name]}, drifted) is None
+    ]
 
 
-def _is_changed(config: Config, state: StatusReport, view: ViewConfig) -> bool:
-    cut = state.views[view.name].cut
-    if cut is None:
-        return False
-    # Here and not above: it loads Spark, which a compaction without work does not need.
-    from lakeproof.views.definition import definition_sha256
-
-    try:
-        other = cut.definition_sha256 != definition_sha256(view)
-    except ConfigError:
-        # The refresh reports what is wrong with it.
-        return True
-    return other or view.name not in open_store(config.location).folders(VIEWS)
+def drifted_views(config: Config, state: StatusReport) -> dict[str, str]:
+    """Return the views that a refresh would look at although no source has a newer cut, with the reasons."""
+    store, drifted = open_store(config.location), dict[str, str]()
+    for view in config.views.values():
+        cut = state.views[view.name].cut if view.name in state.views else None
+        # Versions are those of this process; a command that runs elsewhere compares its own.
+        reason = None if cut is None else why_drifted(store, view, cut, here=config.compute is None)
+        if reason is not None:
+            drifted[view.name] = reason
+    return drifted
 
 
 def refresh_is_pointless(
-    state: StatusReport, reads: Mapping[str, Sequence[str]], changed: Collection[str] = ()
+    state: StatusReport, reads: Mapping[str, Sequence[str]], drifted: Collection[str] = ()
 ) -> str | None:
     """Return why a refresh of views would change nothing; None if one has work. `reads` gives each view's sources.
 
-    `changed` is what `changed_views` gives.
+    `drifted` is what `drifted_views` gives.
     """
     for view, sources in reads.items():
         view_status = state.views.get(view)
@@ -150,6 +152,6 @@ def refresh_is_pointless(
             continue
         if view_status.cut is None and all(state.sources[source].cut is not None for source in sources):
             return None
-        if view in changed or any(view_status.behind.values()):
+        if view in drifted or any(view_status.behind.values()):
             return None
     return "no source that a view reads has a newer cut"

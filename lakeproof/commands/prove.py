@@ -2,12 +2,14 @@
 
 Comparing does not belong here but in `lakeproof.proof`; the cycle that ends at the position is `compact`'s.
 
-    lease ─ temporary slot with its snapshot at C ─ source's buckets under the snapshot ─ drain until the landing has C ─
-    cycle that ends at C ─ lake's buckets at that cut ─ differing buckets narrowed to keys, the snapshot still open
+    under the lease   temporary slot with its snapshot at C ─ drain until the landing has C ─ cycle that ends at C
+    without it        source's buckets under the snapshot ─ lake's buckets at that cut ─ differing buckets narrowed to keys
 
-The lease comes first, so that no other cycle can pass C before this one ends there. An ordinary snapshot would not do: it
-has no LSN. Making the slot waits for every open writing transaction; if that takes too long nothing is compared, and
-the tables are blocked, which is not the same as different.
+The lease comes first, so that no other cycle can pass C before this one ends there. Then cycles go on: a cut and the open
+snapshot stay what they are, however long both are read. Maintenance, which removes cuts, waits for the proof.
+
+An ordinary snapshot would not do: it has no LSN. Making the slot waits for every open writing transaction; if that takes
+too long nothing is compared, and the tables are blocked, which is not the same as different.
 """
 
 from __future__ import annotations
@@ -35,9 +37,9 @@ from lakeproof.events import Event, Report, RunControl, Stop, counted
 from lakeproof.lake.columns import in_lake
 from lakeproof.lake.delta.log import LogGapError
 from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.planning.left_behind import left_behind
 from lakeproof.lake.planning.schema_change import describe_change
 from lakeproof.lake.planning.schema_changes import waiting
+from lakeproof.lake.planning.set_aside import left_behind, paused_among
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import describe
 from lakeproof.lake.records.lease import Lease, hold_lease
@@ -55,8 +57,8 @@ from lakeproof.postgres.copy_snapshot import SnapshotSession, TableChangedError
 from lakeproof.progress import Progress, Work
 from lakeproof.proof.compare import Buckets, differing, differing_keys, rows_in, to_narrow
 from lakeproof.proof.lake_form import lake_buckets, lake_rows
-from lakeproof.proof.record import record
-from lakeproof.proof.result import ProofReport, Status, TableProof
+from lakeproof.proof.record import one_proof, record
+from lakeproof.proof.result import ProofReport, Status, TableProof, compared
 from lakeproof.proof.source_side import source_buckets, source_rows
 from lakeproof.proof.unsent import ALL_ACTIONS, differences, judge
 from lakeproof.snapshot.folder import part_key, read_snapshot
@@ -164,7 +166,7 @@ def _prove_once(  # noqa: PLR0917  as prove
     source_lake = SourceLake.open(config.location, name)
     check_prove(config, name, None)
     chosen = _chosen(source, tables, newest_cut(source_lake))
-    with at_work(spark, config.location), hold_lease(source_lake, spark, control.stop) as lease:
+    with at_work(spark, config.location), one_proof(source_lake):
         slot = SnapshotSession(
             source.dsn,
             f"lakeproof_proof_{secrets.token_hex(6)}",
@@ -172,16 +174,17 @@ def _prove_once(  # noqa: PLR0917  as prove
             lock_timeout_s=source.snapshot.lock_timeout_s,
         )
         with ExitStack() as open_until_compared:
-            try:
-                session = open_until_compared.enter_context(slot)
-            except TransientError as error:
-                blocked = TableProof("blocked", reason=f"{error.reason}; {error.remedy}")
-                return ProofReport(name, None, dict.fromkeys(chosen, blocked))
-            conn = connect(source.dsn, "lakeproof proof")
-            open_until_compared.callback(close_quietly, conn)
-            running = _Proof(config, source, spark, session, conn, control.report)
-            proof = _at_consistent_point(running, chosen, lease, control.stop)
-        cut = newest_cut(source_lake)
+            with hold_lease(source_lake, spark, control.stop) as lease:
+                try:
+                    session = open_until_compared.enter_context(slot)
+                except TransientError as error:
+                    blocked = TableProof("blocked", reason=f"{error.reason}; {error.remedy}")
+                    return ProofReport(name, None, dict.fromkeys(chosen, blocked))
+                conn = connect(source.dsn, "lakeproof proof")
+                open_until_compared.callback(close_quietly, conn)
+                running = _Proof(config, source, spark, session, conn, control.report)
+                cut = _cut_at_point(running, len(chosen), lease, control.stop)
+            proof = _compare_all(running, chosen, cut, control.stop)
         if cut is None:
             return proof
         scope = LakeScope(chosen, request.history, request.part, running.current)
@@ -210,17 +213,22 @@ def _chosen(source: SourceConfig, tables: Sequence[TableName] | None, cut: Cut |
     return existing if tables is None else list(dict.fromkeys(tables))
 
 
-def _at_consistent_point(proof: _Proof, names: Sequence[TableName], lease: Lease, stop: Stop) -> ProofReport:
+def _cut_at_point(proof: _Proof, tables: int, lease: Lease, stop: Stop) -> Cut | None:
+    """Bring the lake to the snapshot's position, and return its newest cut."""
     point = proof.session.consistent_point
-    proof.report(Event("prove.point", f"comparing at {point}", {"consistent_point": str(point), "tables": len(names)}))
-    sides = _read_source(proof, names, stop)
-    name = proof.source.name
-    drain(proof.config, name, Until.lsn(point), proof.report, stop)
+    proof.report(Event("prove.point", f"comparing at {point}", {"consistent_point": str(point), "tables": tables}))
+    drain(proof.config, proof.source.name, Until.lsn(point), proof.report, stop)
+    if not stop.requested:
+        compact_under(lease, proof.config, proof.spark, proof.report, stop, end=point)
+    return newest_cut(proof.lake)
+
+
+def _compare_all(proof: _Proof, names: Sequence[TableName], cut: Cut | None, stop: Stop) -> ProofReport:
+    name, point = proof.source.name, proof.session.consistent_point
     if stop.requested:
         blocked = TableProof("blocked", reason="it was asked to stop")
         return ProofReport(name, point, dict.fromkeys(names, blocked))
-    compact_under(lease, proof.config, proof.spark, proof.report, stop, end=point)
-    cut = newest_cut(proof.lake)
+    sides = _read_source(proof, names, stop)
     proofs = dict[TableName, TableProof]()
 
     def read(table: TableName) -> TableProof | _BothSides:
@@ -231,7 +239,7 @@ def _at_consistent_point(proof: _Proof, names: Sequence[TableName], lease: Lease
         proofs[table] = both if isinstance(both, TableProof) else _compare(proof, both)
         if side is not None and side.table is not None:
             proofs[table] = replace(proofs[table], left_out=side.table.left_out)
-        proof.report(_event(table, proofs[table], proof, f"{number:,} of {counted(len(names), 'table')}"))
+        proof.report(compared(table, proofs[table], point, f"{number:,} of {counted(len(names), 'table')}"))
     return ProofReport(name, point, proofs)
 
 
@@ -328,12 +336,11 @@ def _new_file(proof: _Proof, cut_table: CutTable) -> bool:
 
 def _unread(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof:
     """Return the proof of a table that could not be read in the source."""
-    if (
-        side is None
-        and cut is not None
-        and left_behind(proof.source, {t: h for t, h in cut.held.items() if t == table})
-    ):
-        return TableProof("not applicable", reason=f"it is no longer configured, and {cut.held[table].reason}")
+    held = {} if side is not None or cut is None else {t: h for t, h in cut.held.items() if t == table}
+    if left_behind(proof.source, held):
+        return TableProof("not applicable", reason=f"it is no longer configured, and {held[table].reason}")
+    if paused_among(held):
+        return TableProof("not applicable", reason=f"{held[table].reason}, at {held[table].at_lsn}")
     if cut is not None and table in cut.held:
         return TableProof("held", reason=str(describe(cut.held[table], proof.source.name, table)))
     if side is not None:
@@ -380,20 +387,3 @@ def _why(proof: _Proof, cut: Cut) -> str:
     named = ", ".join(map(str, tables[:_TABLES_SHOWN]))
     more = f" and {len(tables) - _TABLES_SHOWN} more" if len(tables) > _TABLES_SHOWN else ""
     return f": compaction waits until the catalog was read again, since columns were added to {named}{more}"
-
-
-def _event(table: TableName, table_proof: TableProof, proof: _Proof, number: str) -> Event:
-    reason = f": {table_proof.reason}" if table_proof.reason else ""
-    return Event(
-        "prove.table",
-        f"{number} compared: {table} {table_proof.status}{reason}",
-        {
-            "table": table.key,
-            "status": table_proof.status,
-            "source_rows": table_proof.source_rows,
-            "lake_rows": table_proof.lake_rows,
-            "differing_buckets": table_proof.differing_buckets,
-            "position": str(proof.session.consistent_point),
-            "left_out": [column.name for column in table_proof.left_out],
-        },
-    )

@@ -18,14 +18,13 @@ from lakeproof.config.table_names import write_table
 from lakeproof.errors import LakeError
 from lakeproof.events import Event, RunControl, Stop
 from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.lease import hold_lease
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.names import TableName
 from lakeproof.proof.compare import Buckets
 from lakeproof.proof.history import HistoryProof, check_history, prove_history
-from lakeproof.proof.record import histories_due, read_proved, read_views, record, views_due
+from lakeproof.proof.record import histories_due, one_proof, read_proved, read_views, record, views_due
 from lakeproof.proof.result import LakeProof, ProofReport
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.views.audit import ViewProof, audit_view
@@ -95,10 +94,10 @@ def prove_in_lake(
 ) -> LakeProof | None:
     """Prove `part` alone at the newest cut, without the source; None if the lake has no cut.
 
-    Raises TransientError if another process holds the lease.
+    Raises TransientError if another process proves or maintains this source.
     """
     source_lake = SourceLake.open(config.location, name)
-    with at_work(spark, config.location), hold_lease(source_lake, spark, None if control is None else control.stop):
+    with at_work(spark, config.location), one_proof(source_lake):
         cut = newest_cut(source_lake)
         if cut is None:
             return None

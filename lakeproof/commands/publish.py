@@ -11,38 +11,42 @@ Patterns of the configuration become the tables that they match now, by name: a 
 superuser, and would publish the updates of tables without identity (docs/decisions/0026-tables-by-pattern.md). Both
 publications publish a partitioned table under its own name (`publish_via_partition_root`), and from PostgreSQL 18 on stored
 generated columns (`publish_generated_columns`). A publication without that option gets it with a new table, unless it would
-change the schema of a table that is published already. Tables in a publication that the configuration does not name are left
-there, with a note.
+change the schema of a table that is published already.
+
+What is in a publication that `plan` made follows the configuration, in both directions. In any other one tables are added
+and nothing else is done (docs/decisions/0052-publications-by-configuration.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from psycopg.sql import SQL, Composed, Identifier
 
+from lakeproof.commands.publication_statements import SEND_GENERATED, Changes, changes, creation
+from lakeproof.commands.publication_wishes import Present, Wishes, inserts_name, inserts_of, read_present, read_wishes
 from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.table_names import EVERY_SCHEMA
 from lakeproof.errors import ConfigError, DefiniteError, SourceError
 from lakeproof.events import Event, Report, silent
 from lakeproof.names import TableName
 from lakeproof.postgres import catalog_queries as queries
-from lakeproof.postgres.catalog_published import INSERTS_SUFFIX, as_if_published, publications_of, read_tables
+from lakeproof.postgres.catalog_published import INSERTS_SUFFIX, as_if_published
 from lakeproof.postgres.catalog_selection import with_matches
 from lakeproof.postgres.catalog_tables import ACTIONS, PublishedTable
 from lakeproof.postgres.catalog_unpublished import SENDS_GENERATED
-from lakeproof.postgres.check_findings import Finding, from_error, refusals, refuse
-from lakeproof.postgres.check_privileges import lacks_for_publishing, role_name
+from lakeproof.postgres.check_findings import Finding, Severity, from_error, refusals, refuse
+from lakeproof.postgres.check_privileges import lacks_for_publishing, lacks_superuser, role_name
 from lakeproof.postgres.check_source import examine_server
 from lakeproof.postgres.check_tables import candidate_problem, named_facts, schema_findings, suggestions, table_findings
 from lakeproof.postgres.connection import Connection, close_quietly, connect, rows, source_errors
 from lakeproof.postgres.replication_slot import read_slot
+from lakeproof.postgres.role_grants import missing_grants
 from lakeproof.schema import describe_left_out
-
-_INSERTS = "insert, truncate"
-_NAME_BYTES_MAX = 63
-_SEND_GENERATED = SQL("ALTER PUBLICATION {} SET (publish_generated_columns = stored)")
+from lakeproof.snapshot.paused import PausedTable, read_paused
+from lakeproof.storage.source_lake import SourceLake
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,9 @@ class PublicationPlan:
     """The statements that `apply` would run, in order, in one transaction; `notes` are for people.
 
     `refused` are the tables that can't go on, published or not, each with the reason and the remedy. `lacking` are the
-    privileges that the connection's `role` lacks to run it: then somebody else must.
+    privileges that the connection's `role` lacks to run it: then somebody else must. `added` and `removed` are the tables
+    that come into a publication and leave one; a table whose part changes does both. `grants` come first, and somebody else
+    runs them: the role can't give itself what it lacks to read the tables.
     """
 
     source: str
@@ -59,37 +65,70 @@ class PublicationPlan:
     refused: Mapping[TableName, str] = field(default_factory=dict)
     role: str = ""
     lacking: tuple[str, ...] = ()
+    added: tuple[TableName, ...] = ()
+    removed: tuple[TableName, ...] = ()
+    grants: tuple[str, ...] = ()
 
     @property
     def empty(self) -> bool:
         """True if there is nothing to do."""
-        return not self.statements
+        return not self.statements and not self.grants
 
 
 @dataclass(slots=True)
 class _Draft:
-    """A plan that is being drawn."""
+    """A plan that is being drawn.
+
+    It alters the publications `altered`, `creates` one or more, and publishes `schemas` whole or not.
+    """
 
     source: SourceConfig
     statements: list[Composed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     refused: dict[TableName, str] = field(default_factory=dict)
     lacking: Sequence[str] = ()
+    added: list[TableName] = field(default_factory=list)
+    removed: list[TableName] = field(default_factory=list)
+    altered: set[str] = field(default_factory=set)
+    creates: bool = False
+    schemas: bool = False
+    grants: list[Composed] = field(default_factory=list)
+
+    def take(self, name: str, done: Changes) -> None:
+        """Add the changes of the publication `name`."""
+        self.altered |= {name} if done.statements else set()
+        self.schemas = self.schemas or bool(done.schemas)
+        self.statements += done.statements
+        self.notes += done.notes
+        self.added += done.added
+        self.removed += done.removed
 
 
-def plan(config: Config, name: str) -> PublicationPlan:
-    """Return the statements that publish the configured tables of the source `name`; none if all are published.
+def plan(config: Config, name: str, *, only: Collection[TableName] | None = None) -> PublicationPlan:
+    """Return the statements that make the publications of the source `name` what its configuration asks for.
 
+    With `only`, nothing but these tables is looked at: they come into a publication, or leave it if they are paused.
     Raises ConfigError if neither configuration nor publication names tables; SourceError, naming every fault, if no table
     can go on, or the server can't replicate; TransientError if it can't be reached.
     """
-    source = config.source(name)
+    source = _only(config.source(name), only)
+    paused = read_paused(SourceLake.open(config.location, name))
     conn = connect(source.dsn, "lakeproof plan")
     try:
-        drawn = _draw(conn, source)
+        drawn = _draw(conn, source, {t: entry for t, entry in paused.items() if only is None or t in only}, only)
         statements = tuple(statement.as_string(conn) for statement in drawn.statements)
         role = role_name(conn)
-        return PublicationPlan(name, statements, tuple(drawn.notes), drawn.refused, role, tuple(drawn.lacking))
+        return PublicationPlan(
+            name,
+            statements,
+            tuple(drawn.notes),
+            drawn.refused,
+            role,
+            tuple(drawn.lacking),
+            tuple(sorted(drawn.added)),
+            tuple(sorted(drawn.removed)),
+            tuple(statement.as_string(conn) for statement in drawn.grants),
+        )
     finally:
         close_quietly(conn)
 
@@ -103,7 +142,7 @@ def apply(config: Config, name: str, plan: PublicationPlan, report: Report = sil
     source = config.source(name)
     if plan.source != name:
         raise ConfigError(f"source {name}", f"the plan is one for {plan.source}", "make it again")
-    if plan.empty:
+    if not plan.statements:
         return plan
     if plan.lacking:
         remedy = f"let the owner run it: `lakeproof plan {name} | psql …`"
@@ -121,49 +160,77 @@ def apply(config: Config, name: str, plan: PublicationPlan, report: Report = sil
     return plan
 
 
-def _draw(conn: Connection, configured: SourceConfig) -> _Draft:
+def _only(source: SourceConfig, only: Collection[TableName] | None) -> SourceConfig:
+    """Return the source with these tables alone."""
+    if only is None:
+        return source
+    return source.model_copy(update={"tables": tuple(only), "patterns": (), "exclude": (), "schemas": ()})
+
+
+def _draw(
+    conn: Connection,
+    configured: SourceConfig,
+    paused: Mapping[TableName, PausedTable],
+    only: Collection[TableName] | None,
+) -> _Draft:
     source = with_matches(conn, configured)
-    existing = publications_of(conn, source)
-    unread: dict[TableName, DefiniteError] = {}
-    published = read_tables(conn, source, refused=unread) if existing else {}
-    if not source.tables and not published and not unread:
+    present = read_present(conn, source)
+    if not source.tables and not present.tables:
         raise ConfigError(f"source {source.name}", "it names no tables to publish", "list them under `tables`")
-    new = [table for table in source.tables if table not in published and table not in unread]
-    facts = named_facts(conn, new)
-    server = examine_server(conn, source)
+    facts = named_facts(conn, source.tables)
+    server = examine_server(conn, source, role=False)
+    new = [table for table in source.tables if table not in present.tables]
     near = suggestions(conn, [table for table in new if table not in facts])
     mistaken = [candidate_problem(table, facts.get(table), near.get(table)) for table in new]
     refuse([*server, *(problem for problem in mistaken if problem is not None)])
-    with_stored = {_home(source, facts[t]) for t in new if facts.get(t, {}).get("has_stored")}
-    generated = _generated(conn, source, existing, with_stored, published)
-    candidates, problems = _candidates(conn, source, new, facts, generated)
+    wishes = read_wishes(conn, source, facts, paused, only=only is not None)
+    planned = {name: _changes(wishes, present, name) for name in present.publications}
+    touched = {t for done in planned.values() for t in done.added}
+    touched |= {t for t in wishes.parts if t not in present.tables}
+    leaving = {t for done in planned.values() for t in done.removed} - touched
+    whole = {t for t in source.tables if t.schema in source.schemas and t not in present.tables}
+    generated = _generated(conn, source, present, {wishes.homes[t] for t in touched if facts[t]["has_stored"]})
+    candidates, problems = _candidates(conn, wishes, {t: facts[t] for t in touched | whole}, generated)
+    judged = {t for t in present.tables - touched - leaving if only is None or t in only}
     findings = [
         *server,
-        *problems,
-        *(table_findings(conn, source, published.keys() | unread.keys()) if existing else ()),
+        *wishes.mistakes,
+        *(_of_all(finding, whole) for finding in problems),
+        *(table_findings(conn, source, judged, readable=False) if present.tables else ()),
     ]
     refused = refusals(findings)
-    if not refused.keys() < {*source.tables, *published, *unread}:
+    if not refused.keys() < {*source.tables, *judged}:
         refuse(findings)
-    new = [table for table in new if table not in refused]
     draft = _Draft(source, refused={table: str(refused[table]) for table in sorted(refused)})
-    homes = {_home(source, facts[t]) for t in new}
-    creates = source.publication not in existing or bool(homes.difference(existing))
-    if new or creates:
-        altered = homes.intersection(existing).union(generated.switched_on)
-        draft.lacking = lacks_for_publishing(conn, new, sorted(altered), creates=creates)
-    draft.statements += [_SEND_GENERATED.format(Identifier(name)) for name in generated.switched_on]
-    keyed, others = [t for t in new if facts[t]["has_identity"]], [t for t in new if not facts[t]["has_identity"]]
-    _publish(draft, source.publication, keyed, existing, generated, always=True)
-    # Both are made together: for the stream, a later one would not exist until the stream has read up to it.
-    second = source.publication not in existing
-    _publish(draft, _inserts(source), others, existing, generated, always=second)
-    _notes(conn, draft, new, published, facts)
-    left_out = {t: c.left_out for t, c in {**published, **candidates}.items() if c.left_out and t not in refused}
+    draft.statements += [SEND_GENERATED.format(Identifier(name)) for name in generated.switched_on]
+    _publish(draft, wishes, present, generated)
+    draft.lacking = _lacking(conn, draft, generated)
+    draft.grants = _grants(
+        conn, source, present, {t: facts[t] for t in wishes.parts.keys() | whole if t not in refused}
+    )
+    _notes(conn, draft, wishes, present, facts)
+    left_out = {t: c.left_out for t, c in {**present.published, **candidates}.items() if c.left_out}
     draft.notes += [
-        f"{table}: not published, so not in the lake: {describe_left_out(c)}" for table, c in left_out.items()
+        f"{table}: not published, so not in the lake: {describe_left_out(columns)}"
+        for table, columns in left_out.items()
+        if table not in refused and table not in leaving
     ]
     return draft
+
+
+def _changes(wishes: Wishes, present: Present, name: str, *, without: Collection[TableName] = ()) -> Changes:
+    """Return what alters an existing publication; the tables `without` can't be published, and stay as they are."""
+    actual = present.publications[name]
+    stays = {t: entry for t, entry in actual.entries.items() if t not in without}
+    return changes(wishes.publication(name, without=without), replace(actual, entries=stays), present.elsewhere(name))
+
+
+def _of_all(finding: Finding, whole: Collection[TableName]) -> Finding:
+    """Return a finding about a table of a schema that is published whole as one about all: nothing leaves it out."""
+    if finding.table not in whole or finding.severity is not Severity.ERROR:
+        return finding
+    remedy = f"{finding.remedy}; or name the schema's tables under `tables` instead of `schemas`"
+    return replace(finding, table=None, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,25 +242,20 @@ class _Generated:
     without: frozenset[str] = frozenset()
 
 
-def _generated(
-    conn: Connection,
-    source: SourceConfig,
-    existing: Sequence[str],
-    publications: set[str],
-    published: Mapping[TableName, PublishedTable],
-) -> _Generated:
+def _generated(conn: Connection, source: SourceConfig, present: Present, publications: set[str]) -> _Generated:
     """Decide on stored generated columns; `publications` are those that get a new table with some.
 
     An existing publication gets the option if that changes no schema of its tables: other readers of it, and the landing,
     would see columns whose older values they do not know.
     """
+    names = list(present.publications)
     with source_errors("publications"):
-        without = {str(row["pubname"]) for row in rows(conn, queries.WITHOUT_GENERATED, {"names": list(existing)})}
+        without = {str(row["pubname"]) for row in rows(conn, queries.WITHOUT_GENERATED, {"names": names})}
     if conn.info.server_version < SENDS_GENERATED:
-        return _Generated(False, (), frozenset([source.publication, _inserts(source)]))
+        return _Generated(False, (), frozenset([source.publication, source.publication + INSERTS_SUFFIX]))
     changed = {
         name
-        for table in published.values()
+        for table in present.published.values()
         for name in table.publications
         if any(column.generated == "stored" for column in table.left_out)
     }
@@ -201,75 +263,89 @@ def _generated(
     return _Generated(True, tuple(switched_on), frozenset(without.difference(switched_on)))
 
 
-def _home(source: SourceConfig, facts: Mapping[str, Any]) -> str:
-    """Return the publication that a table goes into."""
-    return source.publication if facts["has_identity"] else _inserts(source)
-
-
 def _candidates(
-    conn: Connection,
-    source: SourceConfig,
-    new: Sequence[TableName],
-    facts: Mapping[TableName, dict[str, Any]],
-    generated: _Generated,
+    conn: Connection, wishes: Wishes, facts: Mapping[TableName, Mapping[str, Any]], generated: _Generated
 ) -> tuple[Mapping[TableName, PublishedTable], list[Finding]]:
     """Return the tables as they would be published, and what would be wrong with them then."""
-    actions = {int(facts[t]["oid"]): ACTIONS if facts[t]["has_identity"] else _INSERTS.split(", ") for t in new}
-    without = [int(facts[t]["oid"]) for t in new if _home(source, facts[t]) in generated.without]
+    source = wishes.source
+    candidates = {}
+    for table, about in facts.items():
+        home = wishes.homes.get(table, source.publication)
+        actions: tuple[str, ...] = source.publish or ACTIONS
+        actions = actions if home == source.publication else inserts_of(actions)
+        candidates[int(about["oid"])] = wishes.candidate(table, actions, generated=home not in generated.without)
     refused: dict[TableName, DefiniteError] = {}
-    tables = as_if_published(conn, source, actions, refused, without)
+    tables = as_if_published(conn, source, candidates, refused)
     findings = [finding for table in tables.values() for finding in schema_findings(table, source)]
     return tables, findings + [replace(from_error(error), table=table) for table, error in refused.items()]
 
 
-def _publish(
-    draft: _Draft,
-    publication: str,
-    tables: Sequence[TableName],
-    existing: Sequence[str],
-    generated: _Generated,
-    *,
-    always: bool,
-) -> None:
-    """CREATE or ALTER one publication; `always` creates it even without a table."""
-    listed = SQL(", ").join(Identifier(table.schema, table.name) for table in tables)
-    if publication in existing:
-        if tables:
-            statement = SQL("ALTER PUBLICATION {} ADD TABLE {}").format(Identifier(publication), listed)
-            draft.statements.append(statement)
-        return
-    if not tables and not always:
-        return
-    which = SQL(" FOR TABLE {}").format(listed) if tables else SQL("").format()
-    only = SQL(f"publish = '{_INSERTS}', " if publication.endswith(INSERTS_SUFFIX) else "").format()
-    stored = SQL(", publish_generated_columns = stored" if generated.supported else "").format()
-    draft.statements.append(
-        SQL("CREATE PUBLICATION {}{} WITH ({}publish_via_partition_root = true{})").format(
-            Identifier(publication), which, only, stored
-        )
+def _publish(draft: _Draft, wishes: Wishes, present: Present, generated: _Generated) -> None:
+    """Add the statements that create or alter the two publications."""
+    source, refused = draft.source, draft.refused.keys()
+    # Both are made together: for the stream, a later one would not exist until the stream has read up to it.
+    both = source.publication not in present.publications
+    inserts = inserts_name(source) if both else source.publication + INSERTS_SUFFIX
+    for name in (source.publication, inserts):
+        if name in present.publications:
+            draft.take(name, _changes(wishes, present, name, without=refused))
+            continue
+        goal = wishes.publication(name, without=refused | present.elsewhere(name))
+        if both or goal.tables:
+            main = name == source.publication
+            operations: tuple[str, ...] = source.publish or ()
+            operations = operations if main else inserts_of(operations)
+            draft.statements += creation(goal, source.name, operations, generated=generated.supported)
+            draft.added += goal.tables
+            draft.creates, draft.schemas = True, draft.schemas or bool(goal.schemas)
+
+
+def _lacking(conn: Connection, draft: _Draft, generated: _Generated) -> list[str]:
+    """Return the privileges that the role lacks to run the plan."""
+    if not draft.statements:
+        return []
+    lacking = lacks_for_publishing(
+        conn, draft.added, sorted(draft.altered.union(generated.switched_on)), creates=draft.creates
     )
+    return [*lacking, *(lacks_superuser(conn) if draft.schemas else [])]
+
+
+def _grants(
+    conn: Connection, source: SourceConfig, present: Present, facts: Mapping[TableName, Mapping[str, Any]]
+) -> list[Composed]:
+    """Return what the role lacks to read the tables that are selected, and those that patterns will match."""
+    oids = {int(about["oid"]) for about in facts.values()}
+    followed = {t: p for t, p in present.published.items() if not source.selection or source.selection.selected(t)}
+    oids |= {int(published.version.oid) for published in followed.values()}
+    schemas = {pattern.schema for pattern in source.patterns}
+    if EVERY_SCHEMA in schemas:
+        schemas |= {table.schema for table in source.tables}
+    return missing_grants(conn, oids, schemas - {EVERY_SCHEMA})
 
 
 def _notes(
     conn: Connection,
     draft: _Draft,
-    new: Sequence[TableName],
-    published: Mapping[TableName, PublishedTable],
-    facts: Mapping[TableName, dict[str, Any]],
+    wishes: Wishes,
+    present: Present,
+    facts: Mapping[TableName, Mapping[str, Any]],
 ) -> None:
     source = draft.source
+    new = [t for t in draft.added if t not in present.tables]
     for table in new:
         if not facts[table]["has_identity"]:
             draft.notes.append(
                 f"{table} has no replica identity: only its inserts and truncates are published; "
                 "an UPDATE or DELETE on it will not reach the lake"
             )
-    extra = sorted(str(table) for table in published if source.tables and not source.selection.selected(table))
+    draft.notes += _leaving(draft, wishes)
+    left = set[TableName]() if wishes.only else present.tables - set(draft.removed) - wishes.paused
+    extra = sorted(str(table) for table in left if source.selection and not source.selection.selected(table))
     if extra:
         draft.notes.append(f"published, though not configured, and left so: {', '.join(extra)}")
     if read_slot(conn, source.slot) is None:
         draft.notes.append(f"slot {source.slot} is made by `lakeproof bootstrap`, together with its snapshot")
-    elif new:
+    elif draft.added:
         draft.notes.append(f"then copy what is new: lakeproof bootstrap {source.name} --tables …")
     with source_errors("publications"):
         all_tables = rows(conn, queries.FOR_ALL_TABLES)
@@ -280,9 +356,18 @@ def _notes(
         )
 
 
-def _inserts(source: SourceConfig) -> str:
-    name = source.publication + INSERTS_SUFFIX
-    if len(name.encode()) > _NAME_BYTES_MAX:
-        reason = f"its name and {INSERTS_SUFFIX} take more than {_NAME_BYTES_MAX} bytes together"
-        raise ConfigError(f"publication {source.publication}", reason, "choose a shorter name")
-    return name
+def _leaving(draft: _Draft, wishes: Wishes) -> Iterator[str]:
+    """Yield what becomes of tables that leave a publication, and of those whose part of it changes."""
+    again = sorted(str(t) for t in set(draft.removed) & set(draft.added))
+    if again:
+        yield f"published anew, with other rows or columns or at another place, and to be copied again: {', '.join(again)}"
+    gone = sorted(set(draft.removed) - set(draft.added))
+    paused = [str(table) for table in gone if table in wishes.paused]
+    left = [str(table) for table in gone if table not in wishes.paused]
+    if paused:
+        yield f"paused: {', '.join(paused)}; `lakeproof resume {draft.source.name}` brings back what it names"
+    if left:
+        yield (
+            f"taken out, since the configuration does not select it: {', '.join(left)}; the lake keeps what it has of"
+            " it, and `status` shows it as left"
+        )

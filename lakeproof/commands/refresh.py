@@ -11,23 +11,26 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from lakeproof.commands.applied_views import AppliedViews
+from lakeproof.commands.concurrently import after_inputs
+from lakeproof.commands.refresh_point import Point
 from lakeproof.commands.sql_catalog import name_views
 from lakeproof.config.model import Config, ViewConfig
+from lakeproof.config.view_graph import with_inputs
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.events import Event, Report, counted, silent
-from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.group_cuts import group_cuts
-from lakeproof.lake.records.store import newest_cut, read_cut
-from lakeproof.lake.records.view_cuts import newest_view_cut_number, one_refresh, view_path
+from lakeproof.lake.records.view_cuts import ViewsLock, newest_view_cut_number, one_refresh
+from lakeproof.lake.records.view_definitions import why_not_applied
+from lakeproof.lake.rows.memory import fit, views_at_once
 from lakeproof.lake.spark.executors import at_work
-from lakeproof.lake.spark.failures import concerns_all, reading, reason_of, without_java
+from lakeproof.lake.spark.failures import concerns_all, reading, without_java
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
-from lakeproof.views.refresh import ViewInputs, refresh_view, view_tables
+from lakeproof.views.cost import table_rows
+from lakeproof.views.read_at import unreadable
+from lakeproof.views.refresh import ViewInputs, refresh_view
 from lakeproof.views.since_cut import changes_since
 
 
@@ -36,7 +39,8 @@ class ViewReport:
     """The result of a refresh of one view.
 
     `sources` gives for each source the number and the position of the cut it was read at. If `held` says why the view stands
-    still, nothing was written and `cut` and `delta_version` are None. `strategy`, `reason` and `changed_rows` are its cut's.
+    still, nothing was written and `cut` and `delta_version` are None. `strategy`, `reason`, `changed_rows` and `rows_read`
+    are its cut's, and so are the versions of its `external` tables, by place; `not_applied` as in a view's status.
     """
 
     view: str
@@ -49,126 +53,145 @@ class ViewReport:
     strategy: str | None = None
     reason: str | None = None
     changed_rows: int | None = None
+    rows_read: int | None = None
+    external: Mapping[str, int] = field(default_factory=dict)
+    not_applied: str | None = None
 
 
 @without_java(lambda _config, view, *_, **__: f"view {view}" if isinstance(view, str) else "views")
 def refresh(
     config: Config, view: str | Collection[str] | None, spark: SparkSession, report: Report = silent
 ) -> list[ViewReport]:
-    """Refresh the view of that name, those of these names, or every view.
+    """Refresh the view of that name, those of these names, or every view; with them the views that these read.
 
-    A view over a table that is held or not in the lake yet is held itself. If not just one view is refreshed, so is one
-    with a wrong definition (or one that is wrong since a column was renamed), a damaged document or table. Raises
-    ConfigError for an unknown name, and for one view's wrong definition, LakeError for a damaged cut or table,
-    TransientError if another process refreshes views of this lake.
+    A view over a table that is held or not in the lake yet is held itself, and so is one over a view that stands still. If
+    not just one view is refreshed, so is one with a wrong definition (or one that is wrong since a column was renamed), a
+    damaged document or table. Raises ConfigError for an unknown name, and for one view's wrong definition, LakeError for a
+    damaged cut or table, TransientError if another process refreshes views of this lake.
     """
-    views = _chosen(config, view)
+    chosen = _chosen(config, view)
     store = open_store(config.location)
-    reports = []
-    with at_work(spark, config.location), one_refresh(store):
-        point = _Point(config, store, int(newest_view_cut_number(store)) + 1)
-        for chosen in views:
-            try:
-                view_report = _refresh_one(config, chosen, spark.newSession(), point)
-            except (LakeError, ConfigError) as error:
-                # A fault of one view's source, definition or table does not concern the other views.
-                if isinstance(view, str) or concerns_all(error):
-                    raise
-                view_report = ViewReport(chosen.name, None, None, 0, 0, held=str(error))
-            reports.append(view_report)
+    reports: dict[str, ViewReport] = {}
+    with at_work(spark, config.location), one_refresh(store) as lock:
+        applied = AppliedViews.read(config, store)
+        needs = applied.in_order(chosen)
+        point = Point(applied.config, store, int(newest_view_cut_number(store)) + 1)
+        run = _Run(config, applied, point, lock, spark)
+        threads = views_at_once(spark, config.views_at_once)
+        for name, view_report in after_inputs(needs, lambda n: run.refresh_or_hold(n, raises=n == view), threads):
+            reports[name] = view_report
             report(_event(view_report))
         name_views(config, spark, report)
-    return reports
+    return [reports[name] for name in needs]
 
 
-def _chosen(config: Config, view: str | Collection[str] | None) -> list[ViewConfig]:
+def _chosen(config: Config, view: str | Collection[str] | None) -> list[str]:
     if view is None:
-        return list(config.views.values())
+        return list(config.views)
     chosen = [view] if isinstance(view, str) else [*view]
     for name in chosen:
         if name not in config.views:
             names = ", ".join(sorted(config.views)) or "there are none"
             raise ConfigError(f"view {name}", f"it is not in {config.path}", f"name one of its views: {names}")
-    return [config.views[name] for name in chosen]
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
-    """The newest cut of each source, read once for all views of one refresh; `number` is the refresh's own.
-
-    Of a source in a group it is the cut that the group's newest cut names.
-    """
+class _Run:
+    """One refresh at work: the configuration as the file has it, the views as they are applied, and their point."""
 
     config: Config
-    store: Store
-    number: int
-    cuts: dict[str, Cut | None] = field(default_factory=dict)
+    applied: AppliedViews
+    point: Point
+    lock: ViewsLock
+    spark: SparkSession
 
-    def cut(self, source: str) -> Cut | None:
-        """Return the source's cut."""
-        if source not in self.cuts:
-            group = self.config.group_of(source)
-            members = [source] if group is None else self.config.group(group)
-            # Of all its sources at once: the group may get another cut at any time.
-            numbers = {} if group is None else group_cuts(self.store, group)
-            for member in members:
-                lake = SourceLake(self.store, LakePaths(member))
-                number = numbers.get(member)
-                cut = newest_cut(lake) if group is None else None
-                self.cuts[member] = cut if number is None else read_cut(lake, number)
-        return self.cuts[source]
+    def refresh_or_hold(self, name: str, *, raises: bool) -> ViewReport:
+        """Refresh one view; its own fault does not concern the other views, unless `raises`."""
+        try:
+            fault = self.applied.faults.get(name)
+            if fault is not None:
+                raise type(fault)(fault.thing, fault.reason, fault.remedy)
+            report = self._refresh(self.applied.config.views[name], self.spark.newSession())
+        except (LakeError, ConfigError) as error:
+            if raises or concerns_all(error):
+                raise
+            report = ViewReport(name, None, None, 0, 0, held=str(error))
+        if report.held is not None:
+            self.point.hold(name, report.held)
+        return report
+
+    def _refresh(self, view: ViewConfig, session: SparkSession) -> ViewReport:
+        point, location = self.point, self.config.location
+        held = point.why_held(view)
+        if held is not None:
+            return ViewReport(view.name, None, None, 0, 0, held=held)
+        cuts, read = point.cuts_of(view), point.read_at(session, view)
+        fit(session, read.row_bytes(view), views_at_once(session, self.config.views_at_once))
+        numbers = {source: cut.number for source, cut in cuts.items()}
+        with reading(session) as attempt:
+            since = partial(changes_since, session, location, view, now=read)
+            rows = partial(table_rows, session, location, view)
+            inputs = ViewInputs(read.frames(session, location, view), numbers, point.number, since, rows, read)
+            view_cut = refresh_view(session, point.store, view, inputs, self.lock)
+            point.brought_up(session, view_cut)
+        if attempt.error is not None:
+            raise unreadable(point.store, view, read, attempt.error) from attempt.error
+        return ViewReport(
+            view=view.name,
+            cut=view_cut.number,
+            delta_version=view_cut.delta_version,
+            inserted=view_cut.inserted,
+            retracted=view_cut.retracted,
+            sources={source: (cut.number, cut.position) for source, cut in cuts.items()},
+            strategy=view_cut.strategy,
+            reason=view_cut.reason,
+            changed_rows=view_cut.changed_rows,
+            rows_read=view_cut.rows_read,
+            external={place: pinned.delta_version for place, pinned in view_cut.external.items()},
+            not_applied=why_not_applied(self.config.views[view.name], self.applied.newest.get(view.name)),
+        )
 
 
-def _refresh_one(config: Config, view: ViewConfig, session: SparkSession, point: _Point) -> ViewReport:
-    cuts = {source: point.cut(source) for source, _ in view.reads.values()}
-    held = _why_held(config, view, cuts)
+def inputs_at_newest(config: Config, view: ViewConfig, session: SparkSession, store: Store) -> ViewInputs:
+    """Return what a view reads by the definition given, for a refresh of it alone as a whole.
+
+    Tables are at the newest cuts, or at those of the views that it reads, which stay as they are. Raises LakeError if it
+    stands still, or if these views are of different points or older than the view; ConfigError for a circle.
+    """
+    applied = AppliedViews.read(config, store)
+    views = {**applied.config.views, view.name: view}
+    point = Point(config.model_copy(update={"views": views}), store, int(newest_view_cut_number(store)) + 1)
+    for other in with_inputs(views, [view.name])[:-1]:
+        if other in applied.faults:
+            raise applied.faults[other]
+        if other not in applied.newest:
+            raise LakeError(f"view {other}", "the lake does not have it yet", f"run `lakeproof refresh {other}` first")
+        point.stand_on(session, applied.newest[other])
+    held = point.why_held(view)
     if held is not None:
-        return ViewReport(view.name, None, None, 0, 0, held=held)
-    existing_cuts = {source: cut for source, cut in cuts.items() if cut is not None}
-    tables = view_tables(session, config.location, view, existing_cuts)
-    numbers = {source: cut.number for source, cut in existing_cuts.items()}
-    with reading(session) as attempt:
-        since = partial(changes_since, session, config.location, view, now=existing_cuts)
-        inputs = ViewInputs(tables, numbers, point.number, since)
-        view_cut = refresh_view(session, point.store, view, inputs)
-    if attempt.error is not None:
-        raise LakeError(
-            f"view {view.name}: {view_path(point.store, view.name)}",
-            f"its table, or a table that it reads, can't be read or written: {reason_of(attempt.error)}",
-            "if the damaged table is the view's own, move that folder away: the next refresh creates it again",
-        ) from attempt.error
-    return ViewReport(
-        view=view.name,
-        cut=view_cut.number,
-        delta_version=view_cut.delta_version,
-        inserted=view_cut.inserted,
-        retracted=view_cut.retracted,
-        sources={source: (cut.number, cut.position) for source, cut in existing_cuts.items()},
-        strategy=view_cut.strategy,
-        reason=view_cut.reason,
-        changed_rows=view_cut.changed_rows,
-    )
-
-
-def _why_held(config: Config, view: ViewConfig, cuts: Mapping[str, Cut | None]) -> str | None:
-    for source, table in view.reads.values():
-        cut, group = cuts[source], config.group_of(source)
-        if cut is None and group is not None:
-            return f"group {group} of {source} has no cut yet"
-        if cut is None or table not in cut.tables:
-            return f"{source}: {table} is not in the lake yet"
-        if table in cut.held:
-            return f"{source}: {table} is held at {cut.held[table].at_lsn}: {cut.held[table].reason}"
-    return None
+        raise LakeError(f"view {view.name}", f"it stands still: {held}", "put that right first")
+    cuts, read = {source: cut.number for source, cut in point.cuts_of(view).items()}, point.read_at(session, view)
+    own = applied.newest.get(view.name)
+    if own is not None and any(number < own.sources.get(source, number) for source, number in cuts.items()):
+        reason = "a view that it reads is older than the view itself"
+        raise LakeError(f"view {view.name}", reason, "run `lakeproof refresh`, then this again")
+    fit(session, read.row_bytes(view))
+    return ViewInputs(read.frames(session, config.location, view), cuts, point.number, point=read)
 
 
 def held_views(config: Config, view: str | None) -> list[ViewReport]:
-    """Return the views (or one) that a refresh would leave alone: they read a table that is held or not in the lake."""
-    point = _Point(config, open_store(config.location), 0)
-    reasons = {
-        v.name: _why_held(config, v, {s: point.cut(s) for s, _ in v.reads.values()}) for v in _chosen(config, view)
-    }
-    return [ViewReport(name, None, None, 0, 0, held=held) for name, held in reasons.items() if held is not None]
+    """Return the views (or one) that a refresh would leave alone: they read what is held or not in the lake."""
+    store = open_store(config.location)
+    applied = AppliedViews.read(config, store)
+    point, reports = Point(applied.config, store, 0), []
+    for name in applied.in_order(_chosen(config, view)):
+        fault = applied.faults.get(name)
+        held = point.why_held(applied.config.views[name]) if fault is None else str(fault)
+        if held is not None:
+            point.hold(name, held)
+            reports.append(ViewReport(name, None, None, 0, 0, held=held))
+    return reports
 
 
 def _event(report: ViewReport) -> Event:
@@ -179,16 +202,21 @@ def _event(report: ViewReport) -> Event:
         how = f"{report.strategy}, from {counted(report.changed_rows, 'changed row')}"
     return Event(
         "view.refreshed",
-        f"view {report.view}: {counted(report.inserted, 'row')} inserted, {report.retracted:,} retracted ({how})",
+        f"view {report.view}: {counted(report.inserted, 'row')} inserted, {report.retracted:,} retracted ({how};"
+        f" {counted(report.rows_read or 0, 'row')} read)"
+        + ("" if report.not_applied is None else f"; {report.not_applied}"),
         {
             "view": report.view,
+            "not_applied": report.not_applied,
             "strategy": report.strategy,
             "reason": report.reason,
             "changed_rows": report.changed_rows,
+            "rows_read": report.rows_read,
             "cut": report.cut,
             "delta_version": report.delta_version,
             "inserted_rows": report.inserted,
             "retracted_rows": report.retracted,
             "sources": {s: {"cut": int(n), "position": str(p)} for s, (n, p) in report.sources.items()},
+            "external": dict(report.external),
         },
     )

@@ -8,23 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from lakeproof.commands.concurrently import run_concurrently
 from lakeproof.commands.readers import TableReaders, table_readers
+from lakeproof.commands.views_behind import behind_of_inputs, newest_for_views
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
+from lakeproof.config.view_graph import sources_of
 from lakeproof.drain.slot_health import HealthCause, Level, SlotHealth, slot_health
 from lakeproof.errors import RECOVER, LakeproofError, TransientError, manual
 from lakeproof.lake.planning.forecast import will_be_held
 from lakeproof.lake.planning.group_position import group_position
-from lakeproof.lake.planning.left_behind import left_behind
 from lakeproof.lake.planning.pending import pending_snapshots
+from lakeproof.lake.planning.set_aside import left_behind, paused_among
 from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.group_cuts import GroupCut, group_cuts, newest_group_cut
+from lakeproof.lake.records.group_cuts import GroupCut, newest_group_cut
 from lakeproof.lake.records.held import HeldReport, describe_all
 from lakeproof.lake.records.lease import lease_holder
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut
+from lakeproof.lake.records.view_definitions import why_not_applied
+from lakeproof.lake.spark.cluster import is_local
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
@@ -33,6 +38,7 @@ from lakeproof.postgres.connection import connect
 from lakeproof.postgres.replication_slot import SlotState, read_slot
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.proof.record import Proved, read_proved
+from lakeproof.snapshot.paused import read_paused
 from lakeproof.snapshot.status import SnapshotStatus, snapshot_status
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
@@ -90,10 +96,11 @@ class SourceStatus:
     `health` says how long the slot will last. `drain_lag_bytes` is WAL that has not landed (of the whole cluster, so
     also what is not published), `lake_lag_bytes` what has landed and is in no cut. `snapshots` are tables whose
     snapshot has not entered the lake, with its consistent point; `snapshot` is one that runs, or left tables for
-    another run. Of `held` nobody waits for those in `left_behind`; `coming` are tables that the next compaction will
-    hold, as far as the landing says it already (None if nobody asked). `lease_held` is None if the system does not say.
-    `proved` is the last proof's result for each configured table. `sizes` is None if nobody asked. `unpublished` are
-    tables that a pattern of the configuration matches and nobody follows. `readers` has each table that can be read.
+    another run. Of `held` nobody waits for those in `left_behind` and `paused`; `pausing` are recorded as paused, not held
+    (yet); `coming` are tables that the next compaction will hold, as far as the landing says it already (None if nobody
+    asked). `lease_held` is None if the system does not say. `proved` is the last proof's result for each configured table.
+    `sizes` is None if nobody asked. `unpublished` are tables that a pattern of the configuration matches and nobody
+    follows. `readers` has each table that can be read.
     """
 
     source: str
@@ -112,6 +119,8 @@ class SourceStatus:
     snapshot: SnapshotStatus | None = None
     proved: Mapping[TableName, Proved] = field(default_factory=dict)
     left_behind: frozenset[TableName] = frozenset()
+    paused: frozenset[TableName] = frozenset()
+    pausing: tuple[TableName, ...] = ()
     coming: Mapping[TableName, HeldReport] | None = None
     sizes: LakeSizes | None = None
     unpublished: tuple[TableName, ...] = ()
@@ -120,12 +129,17 @@ class SourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class ViewStatus:
-    """One view's newest cut; `behind` counts the cuts of each source since the one it was read at."""
+    """One view's newest cut; `behind` counts the cuts of each source since the one it was read at.
+
+    It also has the versions of each external table since, by its place, and 1 for each view that has others since, `view b`.
+    `not_applied`: the configuration has another definition than the one that is applied, and how to go on; else None.
+    """
 
     view: str
     cut: ViewCut | None
     behind: Mapping[str, int]
     problems: tuple[Problem, ...]
+    not_applied: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +155,20 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """Every source, view and group that the caller asked for."""
+    """Every source, view and group that the caller asked for; `cluster` is the master that Spark's tasks go to.
+
+    It is None if they run in the command's own process.
+    """
 
     sources: Mapping[str, SourceStatus]
     views: Mapping[str, ViewStatus]
     groups: Mapping[str, GroupStatus] = field(default_factory=dict)
+    cluster: str | None = None
 
     @property
     def held(self) -> bool:
         """True if any table stands still that somebody waits for."""
-        return any(source.held.keys() - source.left_behind for source in self.sources.values())
+        return any(source.held.keys() - source.left_behind - source.paused for source in self.sources.values())
 
     @property
     def incomplete(self) -> bool:
@@ -181,13 +199,14 @@ def status(
     """
     chosen = list(config.sources if names is None else names)
     store = open_store(config.location)
-    views = [v for v in config.views.values() if any(source in chosen for source, _ in v.reads.values())]
+    views = [v for v in config.views.values() if not set(chosen).isdisjoint(sources_of(config.views, v.name))]
     # All at once: a server that hangs is a problem of its source only.
     looks = run_concurrently(chosen, lambda name: _seen(config.sources[name])) if servers else {}
     return StatusReport(
         sources={name: _source(config, config.sources[name], looks.get(name), sizes) for name in chosen},
         views={view.name: _view(config, store, view) for view in views},
         groups={g: _group(config, store, g) for g, members in config.groups.items() if set(members) & set(chosen)},
+        cluster=None if is_local(config.spark.master) else config.spark.master,
     )
 
 
@@ -234,6 +253,8 @@ def _source(
     end = chain.end if chain is not None else None
     held = {} if cut is None else dict(sorted(cut.held.items()))
     left = problems.look(lambda: left_behind(source, held, chain)) or set()
+    aside = problems.look(lambda: paused_among(held, chain)) or set()
+    paused = problems.look(lambda: read_paused(lake)) or {}
     return SourceStatus(
         source=source.name,
         server=server,
@@ -247,6 +268,8 @@ def _source(
         lake_lag_bytes=_distance(end, _position(cut, chain)),
         held=describe_all(held, source.name),
         left_behind=frozenset(left),
+        paused=frozenset(aside),
+        pausing=tuple(t for t, entry in paused.items() if not entry.resuming and t not in held),
         coming=None if look is None else problems.look(lambda: _coming(source.name, chain, cut)),
         snapshots=problems.look(lambda: _waiting(lake, chain, cut)) or {},
         lease_held=lake.store.is_locked(lake.paths.lease_lock),
@@ -255,7 +278,7 @@ def _source(
         proved=_proved(read_proved(lake), source, cut),
         sizes=room,
         problems=tuple(problems.problems),
-        unpublished=unpublished,
+        unpublished=tuple(table for table in unpublished if table not in paused),
         readers={} if cut is None else table_readers(lake, cut, source.portable),
     )
 
@@ -363,21 +386,14 @@ def _group(config: Config, store: Store, group: str) -> GroupStatus:
     return GroupStatus(group, cut, None if place is None else place.slowest, lag, tuple(problems.problems))
 
 
-def _newest_for_views(config: Config, store: Store, source: str) -> CycleNumber | None:
-    """Return the number of the source's cut that a refresh would read now."""
-    group = config.group_of(source)
-    if group is not None:
-        return group_cuts(store, group).get(source)
-    cut = newest_cut(SourceLake(store, LakePaths(source)))
-    return None if cut is None else cut.number
-
-
 def _view(config: Config, store: Store, view: ViewConfig) -> ViewStatus:
     problems = _Problems()
     cut = problems.look(lambda: newest_view_cut(store, view.name))
     behind: dict[str, int] = {}
     for name, number in sorted(cut.sources.items()) if cut is not None else ():
-        newest = problems.look(lambda source=name: _newest_for_views(config, store, source))  # type: ignore[misc]  # a default binds the loop's value
+        newest = problems.look(lambda source=name: newest_for_views(config, store, source))  # type: ignore[misc]  # a default binds the loop's value
         if newest is not None:
             behind[name] = int(newest) - int(number)
-    return ViewStatus(view.name, cut, behind, tuple(problems.problems))
+    if cut is not None:
+        behind |= problems.look(partial(behind_of_inputs, config, store, cut)) or {}
+    return ViewStatus(view.name, cut, behind, tuple(problems.problems), why_not_applied(view, cut))

@@ -17,7 +17,7 @@ from lakeproof.events import Event, Report, counted, silent
 from lakeproof.postgres.catalog_published import publications_of
 from lakeproof.postgres.check_privileges import as_identifier, not_owned, role_name
 from lakeproof.postgres.connection import Connection, close_quietly, connect, rows, source_errors
-from lakeproof.postgres.replication_slot import drop_slot, in_use, read_slot, slot_problem
+from lakeproof.postgres.replication_slot import SlotState, drop_slot, in_use, read_slot, slot_problem
 from lakeproof.postgres.server import identify
 
 _TERMINATE = SQL("SELECT pg_catalog.pg_terminate_backend({pid}) AS done")
@@ -31,6 +31,49 @@ class TeardownReport:
     slot: str | None
     released_bytes: int | None
     publications: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TeardownPlan:
+    """The things that `teardown` would drop: the slot (None if there is none), who reads it, the WAL that it keeps.
+
+    `not_owned` are the publications that this role may not drop: while there is one, nothing is dropped.
+    """
+
+    source: str
+    slot: str | None
+    active_pid: int | None
+    retained_bytes: int | None
+    publications: tuple[str, ...]
+    not_owned: tuple[str, ...]
+
+    @property
+    def would(self) -> str:
+        """Return what would be done, in words."""
+        things = [f"slot {self.slot}"] if self.slot is not None else []
+        things += [f"publication {name}" for name in self.publications]
+        return f"drop {' and '.join(things)}" if things else "drop nothing: neither slot nor publication exists"
+
+
+def plan_teardown(config: Config, name: str) -> TeardownPlan:
+    """Return what `teardown` would drop for the source `name`; nothing is changed. Raises SourceError for a foreign slot."""
+    source = config.source(name)
+    conn = connect(source.dsn, "lakeproof teardown")
+    try:
+        publications = publications_of(conn, source)
+        state = read_slot(conn, source.slot)
+        if state is not None:
+            _check_ours(conn, state)
+        return TeardownPlan(
+            name,
+            None if state is None else state.name,
+            None if state is None else state.active_pid,
+            None if state is None else state.retained_bytes,
+            tuple(publications),
+            tuple(not_owned(conn, publications)),
+        )
+    finally:
+        close_quietly(conn)
 
 
 def teardown(config: Config, name: str, report: Report = silent, *, end_drain: bool = False) -> TeardownReport:
@@ -74,10 +117,7 @@ def _drop_slot(conn: Connection, source: SourceConfig, *, end_drain: bool) -> in
     state = read_slot(conn, source.slot)
     if state is None:
         return None
-    problem = slot_problem(state, identify(conn).database)
-    # We may drop a lost slot, and one with two_phase; not one of another source.
-    if problem is not None and not state.lost and not state.two_phase:
-        raise problem
+    _check_ours(conn, state)
     if state.active:
         if not end_drain:
             busy = in_use(conn, source.slot)
@@ -85,3 +125,10 @@ def _drop_slot(conn: Connection, source: SourceConfig, *, end_drain: bool) -> in
         with source_errors(f"slot {source.slot}"):
             rows(conn, _TERMINATE, {"pid": state.active_pid})
     return (state.retained_bytes or 0) if drop_slot(conn, source.slot) else None
+
+
+def _check_ours(conn: Connection, state: SlotState) -> None:
+    """Raise SourceError for a slot of another source; we may drop a lost slot, and one with two_phase."""
+    problem = slot_problem(state, identify(conn).database)
+    if problem is not None and not state.lost and not state.two_phase:
+        raise problem

@@ -10,7 +10,8 @@ No server or lake is touched here, and no secret is read while loading.
     upkeep.py    compaction and retention            metrics.py      metrics, and the addresses that serve them
     dagster.py   how a location starts                alerts.py     who is notified of problems
     location.py  where a lake is, and how its store is reached                sql_catalog.py  names in a SQL catalog
-    spark.py     where tasks run
+    spark.py     where tasks run                      view_graph.py   which view reads which, and in what order
+    external_table.py  tables outside of the lake
     compute.py   where the Spark work of Dagster is done
 """
 

@@ -26,6 +26,12 @@ class DagsterConfig(Model):
         description="Views that no continuous compaction refreshes: `schedule` looks at the lake and refreshes all of them"
         " in one run; `condition` gives each an automation condition, and refreshes those whose tables Dagster saw change.",
     )
+    keep_runs_s: Seconds = Field(
+        604_800,
+        ge=0,
+        description="For so long, in seconds, ended runs of drains and continuous compactions that a sensor has started are"
+        " kept, with their events and output; a run with the newest event of an asset stays. 0: all are kept.",
+    )
     docs: Text | None = Field(
         None, pattern=r"^https?://", description="A page about this lake, linked from every asset: a runbook, a wiki."
     )

@@ -17,11 +17,14 @@ from lakeproof.config.alerts import AlertsConfig, with_secrets
 from lakeproof.config.compute import ComputeConfig
 from lakeproof.config.dagster import DagsterConfig
 from lakeproof.config.document import YamlDocument, read_document
+from lakeproof.config.expectations import DataDocsConfig, read_expectations
+from lakeproof.config.external_table import ExternalTable
 from lakeproof.config.groups import read_groups
 from lakeproof.config.location import StorageConfig, is_secret_key
 from lakeproof.config.metrics import MetricsConfig
 from lakeproof.config.mistakes import ConfigFileError, KeyPath, Mistake, explain, unknown_key
 from lakeproof.config.model import Config, SourceConfig, TableConfig, ViewConfig
+from lakeproof.config.publication import publication_mistakes, schema_patterns
 from lakeproof.config.secret import Dsn
 from lakeproof.config.section import Model
 from lakeproof.config.sections import (
@@ -37,6 +40,7 @@ from lakeproof.config.selection import Selection
 from lakeproof.config.spark import SparkConfig
 from lakeproof.config.sql_catalog import CatalogConfig
 from lakeproof.config.table_names import TablePattern, parse_selected, parse_table, write_table
+from lakeproof.config.view_graph import check_graph
 from lakeproof.errors import ConfigError
 from lakeproof.names import TableName
 
@@ -44,8 +48,8 @@ VARIABLE = "LAKEPROOF_CONFIG"
 DEFAULT_NAME = "lakeproof.yaml"
 
 # Names that folders of the lake already have.
+_RESERVED_VIEWS = ("cuts", "definitions", "previews")
 _RESERVED_SOURCES = {"views": "the views'", "groups": "the groups'"}
-_RESERVED_VIEW = "cuts"
 
 _M = TypeVar("_M", bound=Model)
 _T = TypeVar("_T")
@@ -100,7 +104,8 @@ class _Reader:
             self._document.add(("sources",), "must name at least one source")
         self._shared_slots(sources)
         self._archives_in_lake(sources, lake)
-        views = {n: self._view(n, v) for n, v in self._mapping(root.get("views"), ("views",)).items()}
+        views = {n: self._view(n, v, lake) for n, v in self._mapping(root.get("views"), ("views",)).items()}
+        check_graph(self._document, views)
         groups = read_groups(self._document, root.get("groups"), sources)
         spark = self._spark(root.get("spark"))
         storage = self._storage(root.get("storage"))
@@ -109,17 +114,25 @@ class _Reader:
         catalog = self._catalog(root.get("catalog"), list(sources))
         compute = {}
         if root.get("compute") is not None:
-            section = self._mapping(root["compute"], ("compute",))
-            compute = {"compute": self._validate(ComputeConfig, section, ("compute",))}
-        metrics = self._metrics(root.get("metrics"))
-        rest = {k: root[k] for k in ("proof_interval",) if k in root}
+            compute = {"compute": self._compute(root["compute"])}
+        metrics, data_docs = self._metrics(root.get("metrics")), self._data_docs(root.get("data_docs"))
+        rest: dict[str, Any] = {k: root[k] for k in ("proof_interval", "views_at_once") if k in root}
         values = {"path": self._file, "lake": lake or "", "sources": {}, **rest}
         config = self._validate(Config, values, ())
         if config is None or self._document.mistakes:
             return None
         update = {"sources": sources, "views": views, "groups": groups, "spark": spark, "storage": storage}
         update |= {"dagster": dagster, "alerts": alerts}
-        return config.model_copy(update=update | catalog | compute | {"metrics": metrics})
+        return config.model_copy(update=update | catalog | compute | {"metrics": metrics, "data_docs": data_docs})
+
+    def _compute(self, value: Any) -> ComputeConfig | None:
+        """Return the section, with its files relative to the configuration's."""
+        section = dict(self._mapping(value, ("compute",)))
+        for place, name in (("kubernetes", "pod"), ("databricks", "task")):
+            inner = section.get(place)
+            if isinstance(inner, dict) and isinstance(inner.get(name), str) and inner[name]:
+                section[place] = inner | {name: os.path.normpath(self._file.parent / inner[name])}
+        return self._validate(ComputeConfig, section, ("compute",))
 
     def _metrics(self, value: Any) -> MetricsConfig | None:
         """Return the section, with its folder relative to the file's."""
@@ -128,6 +141,14 @@ class _Reader:
         if isinstance(folder, str) and folder:
             section["textfile"] = os.path.normpath(self._file.parent / folder)
         return self._validate(MetricsConfig, section, ("metrics",))
+
+    def _data_docs(self, value: Any) -> DataDocsConfig | None:
+        """Return the section, with its place as the lake's is written."""
+        section = dict(self._mapping(value, ("data_docs",)))
+        if section.get("folder") is not None:
+            place = ("data_docs", "folder")
+            section["folder"] = self._try(place, lambda: read_lake(section["folder"], self._file.parent))
+        return self._validate(DataDocsConfig, section, ("data_docs",))
 
     def _catalog(self, value: Any, sources: list[str]) -> dict[str, CatalogConfig | None]:
         """Return the section, if there is one; a schema belongs to one source and one layer."""
@@ -169,13 +190,16 @@ class _Reader:
         values = {
             "publication": f"lakeproof_{name}",
             "slot": f"lakeproof_{name}",
-            **self._only(section, SourceConfig, but=("name", "dsn", "tables", "patterns", "exclude", "table")),
+            **self._only(section, SourceConfig, but=("name", "dsn", "tables", "patterns", "exclude", "daily", "table")),
+            "daily": tuple(self._table_list(section.get("daily"), (*path, "daily")) or ()),
             "name": name,
             "dsn": dsn or Dsn(""),
             **listed,
             "table": self._table_sections(name, section.get("table")),
         }
         config = self._validate(SourceConfig, values, path)
+        for keys, text in () if config is None else publication_mistakes(config.schemas, config.exclude, config.table):
+            self._document.add((*path, *keys), text)
         return None if config is None else self._with_archive(config, (*path, "retention", "archive"))
 
     def _with_archive(self, config: SourceConfig, path: KeyPath) -> SourceConfig:
@@ -193,10 +217,13 @@ class _Reader:
         out = self._table_list(section.get("exclude"), (*path, "exclude"))
         selection = Selection(
             tables=tuple(entry for entry in listed or () if isinstance(entry, TableName)),
-            patterns=tuple(entry for entry in listed or () if isinstance(entry, TablePattern)),
+            patterns=(
+                *(entry for entry in listed or () if isinstance(entry, TablePattern)),
+                *schema_patterns(section.get("schemas")),
+            ),
             exclude=tuple(out or ()),
         )
-        self._selections[source] = selection if listed else None
+        self._selections[source] = selection if listed is not None and selection else None
         for i, entry in enumerate(out or ()):
             for mistake in selection.mistakes(entry):
                 self._document.add((*path, "exclude", i), mistake)
@@ -217,7 +244,11 @@ class _Reader:
         for text, section in self._mapping(value, path).items():
             here = (*path, text)
             name = self._try(here, lambda t=text: _table(t))  # type: ignore[misc]  # a default binds the loop's value
-            config = self._validate(TableConfig, self._mapping(section, here), here)
+            values = dict(self._mapping(section, here))
+            if "expectations" in values:
+                given, place = values["expectations"], (*here, "expectations")
+                values["expectations"] = self._try(place, lambda g=given: read_expectations(g, self._file.parent)) or ()  # type: ignore[misc]  # a default binds the loop's value
+            config = self._validate(TableConfig, values, here)
             if name is None or config is None:
                 continue
             if name in result:
@@ -226,44 +257,49 @@ class _Reader:
             result[name] = config
         return result
 
-    def _view(self, name: str, value: Any) -> ViewConfig | None:
+    def _view(self, name: str, value: Any, lake: str | None) -> ViewConfig | None:
         path = ("views", name)
         section = self._mapping(value, path)
-        self._refuse_unknown(section, path, ViewConfig, hide=("name", "sql_file"), also=("sql",))
-        if name == _RESERVED_VIEW:
-            self._document.add(path, "is taken by the views' cuts in the lake; give the view another name")
+        split = ("name", "sql_file", "views", "external")
+        self._refuse_unknown(section, path, ViewConfig, hide=split, also=("sql",))
+        if name in _RESERVED_VIEWS:
+            self._document.add(path, f"is taken by the views' {name} in the lake; give the view another name")
         sql_file = self._try((*path, "sql"), lambda: read_sql_file(section.get("sql"), self._file.parent))
-        reads = self._reads(section.get("reads"), (*path, "reads"))
+        bound = self._reads(section.get("reads"), (*path, "reads"), lake)
         values = {
-            **self._only(section, ViewConfig, but=("name", "sql_file", "reads")),
+            **self._only(section, ViewConfig, but=(*split, "reads")),
             "name": name,
             "sql_file": sql_file or Path(),
-            "reads": reads,
+            "reads": {alias: to for alias, to in bound.items() if isinstance(to, tuple)},
+            "views": {alias: to for alias, to in bound.items() if isinstance(to, str)},
+            "external": {alias: to for alias, to in bound.items() if isinstance(to, ExternalTable)},
         }
         return self._validate(ViewConfig, values, path)
 
-    def _reads(self, value: Any, path: KeyPath) -> dict[str, tuple[str, TableName]]:
+    def _reads(
+        self, value: Any, path: KeyPath, lake: str | None
+    ) -> dict[str, tuple[str, TableName] | str | ExternalTable]:
         entries = self._mapping(value, path)
         if not entries:
             self._document.add(path, "must bind at least one name: {orders: shop/shop.orders}")
-        bindings: dict[str, tuple[str, TableName]] = {}
-        for alias, text in entries.items():
+        bindings: dict[str, tuple[str, TableName] | str | ExternalTable] = {}
+        for alias, entry in entries.items():
             here = (*path, alias)
-            bound = self._try(here, lambda a=alias, t=text: read_reads(a, t))  # type: ignore[misc]  # a default binds the loop's value
+            bound = self._try(here, lambda a=alias, e=entry: read_reads(a, e, self._file.parent))  # type: ignore[misc]  # a default binds the loop's value
             if bound is None:
                 continue
             if alias.lower() in {other.lower() for other in bindings}:
                 self._document.add(here, "differs from an earlier name in case only, which Spark can't tell apart")
-            if bound[0] not in self._selections:
-                self._document.add(
-                    here, f"reads from {bound[0]}, which is no source; {_nearest(bound[0], self._selections)}"
-                )
-            else:
-                self._listed(bound[0], bound[1], here)
+            if isinstance(bound, tuple):
+                self._listed(*bound, here)
+            elif isinstance(bound, ExternalTable) and bound.kind == "delta" and lake and is_inside(bound.place, lake):
+                self._document.add(here, "is in the lake; name the source's table, or {view: name}")
             bindings[alias] = bound
         return bindings
 
     def _listed(self, source: str, table: TableName, path: KeyPath) -> None:
+        if source not in self._selections:
+            self._document.add(path, f"reads from {source}, which is no source; {_nearest(source, self._selections)}")
         selection = self._selections.get(source)
         if selection is not None and not selection.selected(table):
             self._document.add(path, f"{write_table(table)} is not among sources.{source}.tables")

@@ -59,7 +59,9 @@ class StorageConfig(Model):
     """The way to an object store; without effect for a lake in a folder."""
 
     endpoint: Annotated[Text, AfterValidator(_endpoint)] | None = Field(
-        None, description="The URL of an S3-compatible server, or of an Azure account; none for the cloud's own."
+        None,
+        description="The URL of an S3-compatible server, of an Azure account, or of a server that speaks like Google's"
+        " store; none: the cloud's own.",
     )
     region: Annotated[Text, AfterValidator(_word)] | None = Field(
         None, description="The bucket's region (S3); none: as `AWS_REGION` says."

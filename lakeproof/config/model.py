@@ -22,8 +22,11 @@ from pydantic import (
 from lakeproof.config.alerts import AlertsConfig
 from lakeproof.config.compute import ComputeConfig
 from lakeproof.config.dagster import DagsterConfig, FreshnessConfig
+from lakeproof.config.expectations import DataDocsConfig, valid_expectation
+from lakeproof.config.external_table import ExternalTable
 from lakeproof.config.location import LakeLocation, StorageConfig
 from lakeproof.config.metrics import Address, MetricsConfig
+from lakeproof.config.publication import SourcePublication, TablePublication
 from lakeproof.config.section import Model
 from lakeproof.config.selection import Selection
 from lakeproof.config.spark import SparkConfig
@@ -41,7 +44,6 @@ from lakeproof.config.values import (
     Whole,
     different,
     read_secret,
-    valid_expectation,
     valid_messages,
     valid_publication,
     valid_slot,
@@ -178,7 +180,7 @@ class HealthConfig(Model):
     unread_error_s: Seconds = Field(21_600.0, gt=0, description="The same: an error.")
 
 
-class TableConfig(Model):
+class TableConfig(TablePublication):
     """A person's choices about one table."""
 
     key: ColumnNames = Field((), description="Columns that identify a row under `REPLICA IDENTITY FULL`.")
@@ -194,8 +196,14 @@ class TableConfig(Model):
         " rewriting files.",
     )
     expectations: tuple[Annotated[dict[str, Any], BeforeValidator(valid_expectation)], ...] = Field(
-        (), description="Great Expectations: `{type, kwargs, severity}`; `severity` is `error` (default) or `warn`."
+        (),
+        description="Great Expectations: a list of `{type, kwargs, severity, name}`, `severity` is `error` (default) or"
+        " `warn`, `name` the check's in Dagster; or the path of a suite's JSON file, relative to this one.",
     )
+    show_values: bool = Field(
+        False, description="Results of expectations show up to ten unexpected values, and not their number alone."
+    )
+    secret: ColumnNames = Field((), description="Columns whose values no result shows, whatever `show_values` says.")
     owners: tuple[Owner, ...] = Field((), description="Owners in Dagster: `team:data` or an e-mail address.")
     description: Text = Field("", description="Shown in the UI.")
     freshness: FreshnessConfig = FreshnessConfig()
@@ -208,12 +216,12 @@ class TableConfig(Model):
         return self
 
 
-class SourceConfig(Model):
+class SourceConfig(SourcePublication):
     """One PostgreSQL database with one publication and one slot.
 
-    `name` is the section's key. `patterns` are the entries of `tables` in the file that are no names; the catalog decides
-    which tables they match. `dsn` is a libpq conninfo or URI; it never prints, and its password is read from the
-    environment or a file when it is used.
+    `name` is the section's key. `patterns` are the entries of `tables` in the file that are no names, and the `schemas`; the
+    catalog decides which tables they match. `dsn` is a libpq conninfo or URI; it never prints, and its password is read from
+    the environment or a file when it is used.
     """
 
     name: Name
@@ -231,6 +239,11 @@ class SourceConfig(Model):
     )
     exclude: Annotated[tuple[TableName | TablePattern, ...], AfterValidator(different)] = Field(
         (), description="Exceptions from the patterns in `tables`: `schema.table`, `schema.tmp_*`."
+    )
+    daily: Annotated[tuple[TableName | TablePattern, ...], AfterValidator(different)] = Field(
+        (),
+        description="Tables that are also kept as they were at the end of each day (UTC), each `schema.table` or a pattern,"
+        " `schema.*`; none: no table.",
     )
     table: dict[TableName, TableConfig] = Field(default_factory=dict, description="Options of single tables.")
     drain: DrainConfig = DrainConfig()
@@ -254,6 +267,10 @@ class SourceConfig(Model):
         """The configured selection of tables; false if there is none."""
         return Selection(self.tables, self.patterns, self.exclude)
 
+    def is_daily(self, table: TableName) -> bool:
+        """True if the table is kept as it was at the end of each day."""
+        return any(e.matches(table) if isinstance(e, TablePattern) else e == table for e in self.daily)
+
     @property
     def portable(self) -> frozenset[TableName]:
         """The tables whose readers have to know no feature of Delta's."""
@@ -265,14 +282,17 @@ class SourceConfig(Model):
 
 
 class ViewConfig(Model):
-    """One view: a SQL file, and the names in it bound to current tables.
+    """One view: a SQL file, and the names in it bound to current tables, other views and external tables.
 
-    `reads` maps a name in the SQL to (source, table).
+    `reads` maps a name in the SQL to (source, table), `views` one to another view, `external` one to a Delta table that is
+    not the lake's. In the file all three stand under `reads`.
     """
 
     name: Name
     sql_file: Path
     reads: dict[str, tuple[str, TableName]]
+    views: dict[str, str] = Field(default_factory=dict)
+    external: dict[str, ExternalTable] = Field(default_factory=dict)
     description: Text = Field("", description="Shown in the UI.")
     owners: tuple[Owner, ...] = Field((), description="Owners in Dagster: `team:data` or an e-mail address.")
     refresh: Literal["auto", "full"] = Field(
@@ -322,10 +342,17 @@ class Config(Model):
         None, description="Where the Spark work of Dagster's runs is done; none: in Dagster's own process."
     )
     metrics: MetricsConfig = MetricsConfig()
+    data_docs: DataDocsConfig = DataDocsConfig()
     dagster: DagsterConfig = DagsterConfig()
     alerts: AlertsConfig = AlertsConfig()
     proof_interval: Literal["hourly", "daily", "off"] = Field(
         "hourly", description="How often Dagster proves every source."
+    )
+    views_at_once: Whole = Field(
+        2,
+        ge=1,
+        le=16,
+        description="Views that one process computes at a time, each with its share of `spark.driver_memory`.",
     )
 
     @property

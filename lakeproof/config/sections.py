@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from lakeproof.config.external_table import ExternalTable, read_external
 from lakeproof.config.location import SUPPORTED, ObjectPlace
 from lakeproof.config.secret import Dsn, EnvSecret, FileSecret, Secret, check_conninfo
 from lakeproof.config.table_names import parse_table
@@ -97,12 +98,18 @@ def read_sql_file(value: Any, folder: Path) -> Path:
     return file
 
 
-def read_reads(alias: str, value: Any) -> tuple[str, TableName]:
-    """Return the source and the table of one entry of a view's `reads`."""
+def read_reads(alias: str, value: Any, folder: Path) -> tuple[str, TableName] | str | ExternalTable:
+    """Return what one entry of a view's `reads` names: a source's table, another view, or an external table."""
     if not _ALIAS.fullmatch(alias):
         raise ValueError("is not a name for SQL: a letter or _, then letters, digits and _")
+    if isinstance(value, dict) and value.keys() == {"view"}:
+        if not isinstance(value["view"], str):
+            raise ValueError("must be the name of a view: {view: name}")
+        return value["view"]
+    if isinstance(value, dict):
+        return read_external(value, folder)
     if not isinstance(value, str) or "/" not in value:
-        raise ValueError("must be source/schema.table")
+        raise ValueError("must be source/schema.table, {view: name}, {delta: path or URL} or {catalog: schema.table}")
     source, _, table = value.partition("/")
     return source, parse_table(table)
 

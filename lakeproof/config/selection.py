@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lakeproof.config.table_names import TablePattern
+from lakeproof.config.table_names import EVERY_SCHEMA, TablePattern
 from lakeproof.names import TableName
 
 
@@ -39,7 +39,7 @@ class Selection:
 
     def mistakes(self, entry: TableName | TablePattern) -> Iterator[str]:
         """Return what is wrong with an entry of `exclude`: it can't leave anything out, or contradicts a name."""
-        if not any(pattern.schema == entry.schema for pattern in self.patterns):
+        if not any(pattern.is_of(entry.schema) or entry.schema == EVERY_SCHEMA for pattern in self.patterns):
             yield f"leaves nothing out: `tables` has no pattern for schema {entry.schema}"
         for table in self.tables:
             if _is_meant(entry, table):

@@ -14,16 +14,20 @@ from lakeproof.names import TableName
 _QUOTED = r'"(?:[^"\x00]|"")+"'
 _PLAIN = r'[^\s."/,*\x00]+'
 _PART = f"{_QUOTED}|{_PLAIN}"
-_PATTERN = re.compile(rf"({_PART})\.([^\s.\"/,\x00]*\*[^\s.\"/,\x00]*)")
+_PATTERN = re.compile(rf"({_PART}|\*)\.([^\s.\"/,\x00]*\*[^\s.\"/,\x00]*)")
 _NAME = re.compile(rf"({_PART})\.({_PART})")
 _LIST = re.compile(rf"\s*(({_PART})\.({_PART}))\s*(?:,|$)")
 
+EVERY_SCHEMA = "*"
 FORM = 'the form is schema.table, with double quotes around odd parts: "my schema"."odd.name"'
 
 
 @dataclass(frozen=True, slots=True)
 class TablePattern:
-    """The tables of one schema whose names match; `*` in `name` stands for any characters, or none."""
+    """The tables of one schema whose names match; `*` in `name` stands for any characters, or none.
+
+    The schema `*` is every one but the system's.
+    """
 
     schema: str
     name: str
@@ -31,16 +35,24 @@ class TablePattern:
     def matches(self, table: TableName) -> bool:
         """True if the pattern matches the table."""
         parts = (re.escape(part) for part in self.name.split("*"))
-        return table.schema == self.schema and re.fullmatch(".*".join(parts), table.name, re.DOTALL) is not None
+        return self.is_of(table.schema) and re.fullmatch(".*".join(parts), table.name, re.DOTALL) is not None
+
+    def is_of(self, schema: str) -> bool:
+        """True if the pattern may match tables of this schema."""
+        return self.schema in {schema, EVERY_SCHEMA}
 
     def __str__(self) -> str:
-        return f"{_quote(self.schema)}.{self.name}"
+        return f"{self.schema if self.schema == EVERY_SCHEMA else _quote(self.schema)}.{self.name}"
 
 
 def parse_selected(text: str) -> TableName | TablePattern:
     """Read a name or a pattern; raises ValueError for anything else."""
     match = _PATTERN.fullmatch(text)
-    return parse_table(text) if match is None else TablePattern(_unquote(match[1]), match[2])
+    if match is None:
+        return parse_table(text)
+    if match[1] == f'"{EVERY_SCHEMA}"':
+        raise ValueError('a schema whose name is "*" can\'t be in a pattern; name its tables')
+    return TablePattern(_unquote(match[1]), match[2])
 
 
 def parse_table(text: str) -> TableName:

@@ -34,7 +34,7 @@ class CompactionConfig(Model):
     )
     worth_bytes: Whole = Field(16 << 20, ge=1, description="... or so many bytes of landed files, ...")
     worth_age_s: Seconds = Field(
-        1.0,
+        0.2,
         ge=0,
         le=86_400,
         description="... or if one row has waited for so many seconds: the larger, the fewer cycles.",

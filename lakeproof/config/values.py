@@ -1,4 +1,4 @@
-"""Checks single values of the configuration: names, amounts, expectations.
+"""Checks single values of the configuration: names and amounts.
 
 Each function takes a value and raises ValueError, as a phrase, if it is wrong; `model` has sections, keys and defaults.
 """
@@ -20,8 +20,6 @@ _OWNER = re.compile(r"team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+\.[^@\s]+")
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|spark://\S+|k8s://\S+")
 MASTERS = "local[*], spark://host:7077, k8s://https://host:6443 or yarn"
 CONNECT = "Spark Connect, whose client has no JVM of its own, and lakeproof makes Delta's commits in the driver's JVM"
-_EXPECTATION_KEYS = frozenset({"type", "kwargs", "severity"})
-_SEVERITIES = ("error", "warn")
 
 
 def read_secret(value: object) -> SecretStr:
@@ -57,19 +55,6 @@ def _owner(value: str) -> str:
     if not _OWNER.fullmatch(value):
         raise ValueError("is not an owner: the form is team:data or an e-mail address")
     return value
-
-
-def valid_expectation(value: object) -> object:
-    """Check the form of one of Great Expectations' entries."""
-    if not isinstance(value, dict) or not value.keys() <= _EXPECTATION_KEYS or "type" not in value:
-        raise ValueError("must be {type: expect_…, kwargs: {…}}, with severity: warn or error if wanted")
-    if not isinstance(value["type"], str) or not re.fullmatch(r"expect_[a-z0-9_]+", value["type"]):
-        raise ValueError("type must be the name of an expectation: expect_…")
-    if value.get("severity", "error") not in _SEVERITIES:
-        raise ValueError("severity must be warn or error")
-    if isinstance(value.get("kwargs", {}), dict):
-        return value
-    raise ValueError("kwargs must be a mapping")
 
 
 def _pinned(value: tuple[int, int]) -> tuple[int, int]:

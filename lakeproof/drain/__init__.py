@@ -3,13 +3,14 @@
 Decoding (`lakeproof.pgoutput`), connections (`lakeproof.postgres`) and formats (`lakeproof.landing`) do not belong here.
 
     main thread                                        worker thread               writer thread
-    stream.read → buffer (whole transactions) ─queue─► decode → segment ─bounded─► Parquet, synced
-                                                       manifest ◄──────────────────────────┘
-         ▲  ticks, answers pings                            │
-         └── acknowledge ◄──────── flushed ─────────────────┘
+    stream.read → buffer (whole transactions) ─queue─► decode → segment ─bounded─► Parquet
+         ▲  ticks, answers pings                            │ sealed                  │
+         │                                                  ▼                         ▼
+         └── acknowledge ◄──────── flushed ──────────── manifest ◄────────────── files, durable   (the ending thread)
 
     supervisor.py        connection after connection      loop.py              one connection's life
     flush.py             the worker thread                acknowledge.py       the one place that moves the slot
+    segment_ends.py      the ending thread
     transactions/        messages to whole transactions   large_transactions.py  progress of large ones
     catalog_watch.py     polls the source's catalog       catalog_readings.py  the readings around a position
     catalog_resolver.py  a Relation message's schema      created_tables.py       tables whose every row was streamed

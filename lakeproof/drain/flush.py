@@ -1,4 +1,4 @@
-"""The worker thread behind the stream: it decodes units, writes segments and appends manifests, in the order submitted.
+"""The worker thread behind the stream: it decodes units and writes segments, in the order submitted.
 
 The thread that owns the connection (`loop.py`) reads the stream and acknowledges. A slow disk stops the worker, never that
 thread: the server still gets its answers.
@@ -7,6 +7,9 @@ Memory: `drain.queue_bytes` of messages are with the worker or wait for it (or o
 larger; `drain.spill_bytes` limits what large transactions keep in memory), one unit is decoded at a time, and
 `lakeproof.landing.segment` limits a segment's rows, which a thread of its own writes meanwhile. A unit of large values is
 decoded only when that thread has nothing in hand.
+
+A segment's end is mostly waiting for the disk or the store: `segment_ends.py` does that in a third thread, while the worker
+goes on with the next segment. The next one's end waits for it, and so does a reading of the catalog.
 """
 
 from __future__ import annotations
@@ -21,12 +24,12 @@ import pyarrow as pa
 
 from lakeproof.config.model import DrainConfig
 from lakeproof.drain.catalog_watch import CatalogWatch
+from lakeproof.drain.segment_ends import Flushed, SegmentEnds
 from lakeproof.drain.transactions.units import UNIT_BYTES, DecodeUnit, LargeTransaction
 from lakeproof.errors import InvariantError, LakeproofError, SourceError
 from lakeproof.failpoints import failpoint
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.manifest import Manifest
-from lakeproof.landing.segment import SegmentLimits, SegmentWriter
+from lakeproof.landing.segment import SegmentLimits, SegmentStart, SegmentWriter
 from lakeproof.pgoutput.batch import BatchDecoder
 from lakeproof.pgoutput.decoder import ProtocolError
 from lakeproof.pgoutput.messages import Origin
@@ -44,14 +47,6 @@ _LARGE_BYTES = 2 * UNIT_BYTES
 @dataclass(frozen=True, slots=True)
 class EndSegment:
     """End the segment at the end of the last unit, and make it durable; does nothing if no unit has come since."""
-
-
-@dataclass(frozen=True, slots=True)
-class Flushed:
-    """A durable manifest, and the time that writing and syncing its segment took."""
-
-    manifest: Manifest
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +83,9 @@ class Flusher:
         self._decoder = decoder
         self._writer = writer
         self._segment: SegmentWriter | None = None
+        # Where the next segment begins while one is being ended; None is the chain's end.
+        self._next_start: SegmentStart | None = None
+        self._ends = SegmentEnds(self._published, self._fail)
         # The end of the last unit: the next one must start there.
         self._reached = chain.end
         self._changed = threading.Condition()
@@ -95,6 +93,7 @@ class Flusher:
         self._queued_bytes = 0
         # True until the first reading is over, so that a thread that has not begun does not look idle.
         self._busy = watch is not None
+        self._publishing = False
         self._closing = False
         self._flushed: deque[Flushed] = deque()
         self._ending = 0
@@ -124,7 +123,7 @@ class Flusher:
     def idle(self) -> bool:
         """True if all submitted work was done without an error, and its results are collected."""
         with self._changed:
-            return not (self._queue or self._busy or self._flushed or self._failure)
+            return not (self._works or self._flushed or self._failure)
 
     def submit(self, work: Work, timeout_s: float) -> bool:
         """Hand over; False if the queue stayed full for `timeout_s` seconds. Raises the worker's error."""
@@ -162,7 +161,7 @@ class Flusher:
     def wait(self) -> None:
         """Wait until all submitted work is done or has failed; results stay uncollected."""
         with self._changed:
-            self._changed.wait_for(lambda: self._failure is not None or not (self._queue or self._busy))
+            self._changed.wait_for(lambda: self._failure is not None or not self._works)
 
     def look(self) -> None:
         """Read the catalog once more and wait for that; nothing else may be submitted meanwhile. Raises as `first`."""
@@ -172,7 +171,7 @@ class Flusher:
             self.first(_LOOK_STEP_S)
 
     def close(self) -> BaseException | None:
-        """End the thread after its current work and drop the rest; returns the worker's error, None if it had none.
+        """End the threads after their current work and drop the rest; returns the worker's error, None if it had none.
 
         A manifest that the last work appended is in the chain, acknowledged or not.
         """
@@ -184,9 +183,14 @@ class Flusher:
             if isinstance(work, LargeTransaction):
                 work.close()
         self._queue.clear()
+        self._ends.close()
         if self._segment is not None:
             self._segment.abandon()
         return self._failure
+
+    @property
+    def _works(self) -> bool:
+        return bool(self._queue) or self._busy or self._publishing
 
     def _has_room(self, size: int) -> bool:
         return self._failure is not None or not self._queued_bytes or self._queued_bytes + size <= self._queue_bytes_max
@@ -200,7 +204,7 @@ class Flusher:
 
         The caller holds the lock.
         """
-        while not self._closing:
+        while not self._closing and self._failure is None:
             look_in_s = self._look_in_s()
             if look_in_s == 0:
                 work: tuple[Work, int] = (Look(), 0)
@@ -240,39 +244,41 @@ class Flusher:
                     return
                 work, size = following
             failure: BaseException | None = None
-            flushed: Flushed | None = None
             try:
-                flushed = self._do(work)
+                self._do(work)
             except BaseException as error:  # noqa: BLE001  raised again in the thread that owns the connection
-                failure = _translate(error, self._chain)
+                failure = error
             with self._changed:
                 self._busy = False
                 self._queued_bytes -= size
-                self._failure = failure
-                if flushed is not None:
-                    self._flushed.append(flushed)
-                elif isinstance(work, EndSegment):
-                    self._ending -= 1
                 self._changed.notify_all()
             if failure is not None:
+                self._fail(failure)
                 return
 
-    def _do(self, work: Work) -> Flushed | None:
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self._failure = self._failure or _translate(error, self._chain)
+            self._changed.notify_all()
+
+    def _do(self, work: Work) -> None:
         if isinstance(work, EndSegment):
-            return self._end()
+            self._end()
+            return
         if isinstance(work, Look):
             if self._watch is not None and self._segment is None:
+                self._ends.wait()
+                self._next_start = None
                 self._watch.look(last=work.last)
-            return None
+            return
         self._check_continues(work)
         if self._segment is None:
-            self._segment = SegmentWriter(self._chain, self._writer, self._segment_limits)
+            self._segment = SegmentWriter(self._chain, self._writer, self._segment_limits, self._next_start)
         if isinstance(work, DecodeUnit):
             self._decode(work, self._segment)
         else:
             self._decode_large(work, self._segment)
         self._reached = work.end_lsn
-        return None
 
     def _check_continues(self, unit: DecodeUnit | LargeTransaction) -> None:
         """Check the invariant no-gap, inside a segment too."""
@@ -334,14 +340,26 @@ class Flusher:
             self._large = None
             work.close()
 
-    def _end(self) -> Flushed | None:
+    def _end(self) -> None:
+        """Seal the segment, wait until the one before it is in the chain, and let this one follow."""
         if self._segment is None:
-            return None
+            with self._changed:
+                self._ending -= 1
+            return
         begun = time.monotonic()
-        manifest = self._segment.finish(self._reached, None if self._watch is None else self._watch.catalog_lsn)
+        self._next_start = self._segment.seal(self._reached)
+        self._ends.wait()
+        with self._changed:
+            self._publishing = True
+        self._ends.begin(self._segment, None if self._watch is None else self._watch.catalog_lsn, begun)
         self._segment = None
-        failpoint("drain.after_manifest")
-        return Flushed(manifest, time.monotonic() - begun)
+
+    def _published(self, flushed: Flushed) -> None:
+        """In the ending thread: a result can be collected."""
+        with self._changed:
+            self._publishing = False
+            self._flushed.append(flushed)
+            self._changed.notify_all()
 
 
 def _translate(error: BaseException, chain: Chain) -> BaseException:

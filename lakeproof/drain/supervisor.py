@@ -17,13 +17,14 @@ from lakeproof.drain.acknowledge import acknowledge
 from lakeproof.drain.catalog_resolver import CatalogResolver
 from lakeproof.drain.catalog_watch import CatalogWatch
 from lakeproof.drain.counts import DrainReport, Flush, Totals
-from lakeproof.drain.flush import Flushed, Flusher
+from lakeproof.drain.flush import Flusher
 from lakeproof.drain.large_transactions import LargeProgress
 from lakeproof.drain.loop import Goal, Listeners, Session, SessionEnd
 from lakeproof.drain.open_landing import open_landing
 from lakeproof.drain.publications import Publications, PublicationsChangedError, recorded_names
 from lakeproof.drain.pulse import Pulse
 from lakeproof.drain.rates import Rates
+from lakeproof.drain.segment_ends import Flushed
 from lakeproof.drain.transactions.spill import SpillLimitError
 from lakeproof.drain.until import Mode, Until
 from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError

@@ -82,7 +82,8 @@ class _KeptManifests:
 class Chain:
     """One incarnation's chain up to the manifest that it was opened at, `refresh`ed to or `append`ed.
 
-    `start` is None until manifests are removed. Not for several threads at a time.
+    `start` is None until manifests are removed. Not for several threads at a time, but for one thing: while one thread
+    `append`s, another may read manifests, and sees the chain with the new one or without it.
     """
 
     def __init__(self, lake: SourceLake, incarnation: Incarnation, head: Manifest) -> None:

@@ -9,7 +9,10 @@ Memory: at most `drain.segment_bytes` of Arrow data wait for a row group or are 
 tables, and at most `drain.segment_files` Parquet files are open, however many tables a segment has: the one used least
 recently is finished, and a table that comes again gets another file. At the end several are finished at a time
 (`file_ends.py`). Nothing is visible before the manifest is: a crash leaves files that no manifest names. An error of the
-writer thread is raised by the next call that hands over or waits, and by `finish` at the latest.
+writer thread is raised by the next call that hands over or waits, and by `seal` at the latest.
+
+A segment ends in two steps. `seal` writes what waits, so that no rows are left in memory; `publish` waits for the disk or
+the store and appends the manifest. Between them the next segment may begin where this one says that it ends.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from lakeproof.landing.file_ends import FileEnds
 from lakeproof.landing.logical_messages import LogicalMessageWriter
 from lakeproof.landing.manifest import Kind, LandedCommit, Manifest, SchemaEntry, SegmentFile
 from lakeproof.landing.row_file import RowFile
+from lakeproof.landing.row_order import ordinal_behind
 from lakeproof.landing.writer_thread import WriterThread
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
@@ -61,6 +65,20 @@ class SegmentLimits:
     open_files: int = 64
 
 
+@dataclass(frozen=True, slots=True)
+class SegmentStart:
+    """The place at which a segment begins: its manifest's number, its first ordinal, and the end of what came before."""
+
+    number: int
+    ordinal: int
+    lsn: Lsn
+
+    @classmethod
+    def of(cls, chain: Chain) -> SegmentStart:
+        """Return the chain's end."""
+        return cls(chain.next_number, chain.next_ordinal, chain.end)
+
+
 @dataclass(slots=True)
 class _Part:
     """One unfinished file: the rows that wait for its next row group, and its counts. Only the writer thread uses `file`."""
@@ -74,19 +92,21 @@ class _Part:
 
 
 class SegmentWriter:
-    """Writes one segment of `chain`, from the chain's end on. Only the thread that created it uses it.
+    """Writes one segment of `chain`, from `start` (by default the chain's end) on. One thread at a time uses it.
 
     `writer` (32 hexadecimal digits) is in the names of the files, so that two writers never share one.
     """
 
-    def __init__(self, chain: Chain, writer: str, limits: SegmentLimits | None = None) -> None:
+    def __init__(
+        self, chain: Chain, writer: str, limits: SegmentLimits | None = None, start: SegmentStart | None = None
+    ) -> None:
         if not _WRITER.fullmatch(writer):
             raise ValueError("a writer id has 32 hexadecimal digits")
         self._chain = chain
         self._writer = writer
         self._limits = limits or SegmentLimits()
-        self._number = chain.next_number
-        self._first_ordinal = chain.next_ordinal
+        self._start = start or SegmentStart.of(chain)
+        self._end: Lsn | None = None
         self._parts: dict[str, _Part] = {}
         self._hand_over_bytes = min(HAND_OVER_BYTES, self._limits.buffered_bytes // 2)
         self._thread = WriterThread(self._hand_over_bytes)
@@ -112,7 +132,7 @@ class SegmentWriter:
 
         Rows may be written out at once; nothing is visible before `finish`.
         """
-        base = self._first_ordinal + self.rows
+        base = self._start.ordinal + self.rows
         for changes in batch.changes:
             self._add_changes(changes, base)
             self.rows += changes.rows.num_rows
@@ -135,14 +155,18 @@ class SegmentWriter:
         self._thread.wait()
 
     def finish(self, end: Lsn, catalog_lsn: Lsn | None = None) -> Manifest:
-        """Make the files durable, then append the manifest of (chain's end, `end`]: a progress range if it has no rows.
+        """Seal the segment at `end` and publish it."""
+        self.seal(end)
+        return self.publish(catalog_lsn)
 
-        `catalog_lsn` is the manifest's; by default its predecessor's. Raises FencedError if another writer has the number.
-        The writer can't be used afterwards.
+    def seal(self, end: Lsn) -> SegmentStart:
+        """Write what waits and begin to make the files durable; returns where the next segment begins.
+
+        Nothing can be added afterwards, and no rows are in memory.
         """
         if self._last is not None and self._last.end_lsn > end:
             raise InvariantError(
-                f"segment {self._number}", f"it is to end at {end}, before the last of its changes", "report this"
+                f"segment {self._start.number}", f"it is to end at {end}, before the last of its changes", "report this"
             )
         # There is nothing left to decode meanwhile.
         self._thread.end()
@@ -150,6 +174,20 @@ class SegmentWriter:
         while self._parts:
             # Room for one may be made by closing another.
             self._close(next(iter(self._parts)))
+        self._end = end
+        ordinal = ordinal_behind(self._start.ordinal, self.rows) if self.rows else self._start.ordinal
+        return SegmentStart(self._start.number + 1, ordinal, end)
+
+    def publish(self, catalog_lsn: Lsn | None = None) -> Manifest:
+        """Make the files durable, then append the manifest of the sealed range: a progress range if it has no rows.
+
+        `catalog_lsn` is the manifest's; by default its predecessor's. Raises FencedError if another writer has the number.
+        The writer can't be used afterwards.
+        """
+        if self._end is None:
+            raise InvariantError(
+                f"segment {self._start.number}", "it is to become visible but not sealed", "report this"
+            )
         message_file = self._messages.finish(self._chain.lake.paths.landing(self._chain.incarnation))
         done = self._ends.results()
         files = [entry for _, entry in done]
@@ -158,11 +196,11 @@ class SegmentWriter:
         failpoint("drain.after_data_files")
         manifest = Manifest(
             kind=Kind.SEGMENT if written else Kind.PROGRESS,
-            number=self._number,
+            number=self._start.number,
             incarnation=self._chain.incarnation,
-            first_ordinal=self._first_ordinal,
-            start_lsn=self._chain.end,
-            end_lsn=end,
+            first_ordinal=self._start.ordinal,
+            start_lsn=self._start.lsn,
+            end_lsn=self._end,
             previous_sha256="",
             writer=self._writer,
             created_at=now_text(),
@@ -195,9 +233,9 @@ class SegmentWriter:
         rows = changes.rows
         if rows.num_rows == 0:
             return
-        if rows.column(LSN)[0].as_py() <= self._chain.end.value:
+        if rows.column(LSN)[0].as_py() <= self._start.lsn.value:
             raise InvariantError(
-                f"segment {self._number}", "a change came again that the chain has already", "report this"
+                f"segment {self._start.number}", "a change came again that the chain has already", "report this"
             )
         schema_id = changes.version.id
         part = self._parts.get(schema_id)
@@ -260,7 +298,7 @@ class SegmentWriter:
 
     def _name(self) -> str:
         self._made += 1
-        return f"{self._number:020d}-{self._writer}-{self._made - 1:04d}.parquet"
+        return f"{self._start.number:020d}-{self._writer}-{self._made - 1:04d}.parquet"
 
     def _create(self, name: str) -> NewFile:
         return self._chain.lake.store.create(f"{self._chain.lake.paths.data(self._chain.incarnation)}/{name}")

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 
 class WriterThread:
-    """Does tasks one after the other, in the order of their submission. All methods are for the thread that created it.
+    """Does tasks one after the other, in the order of their submission. One thread at a time calls its methods.
 
     At most `bytes_max` are handed over and not yet written, or one task that has more. After a task's error no other task
     is done.

@@ -3,7 +3,7 @@
 Reading documents does not belong here; nothing of Spark does: a drain's host has none.
 
 A reading costs a look-up for each new manifest and cut, and one each for the next; the record of the proofs is read anew
-after a minute.
+after a minute, the catalog's newest record with each new cut or record if a table is out of the publication.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from lakeproof.config.location import LakeLocation
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.lake.planning.set_aside import set_aside
 from lakeproof.lake.planning.waiting_changes import LandingTail, WaitingChanges
 from lakeproof.lake.records.cut_tail import CutTail
 from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.held import HeldCause
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.lsn import Lsn
 from lakeproof.metrics import definitions as m
 from lakeproof.metrics.readings import Reading
 from lakeproof.metrics.samples import Sample
-from lakeproof.names import TableName
+from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.proof.record import Proved, read_proved
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
@@ -37,6 +39,7 @@ class LakeSeen:
     durable: Lsn | None
     cut: Cut | None
     held: int
+    paused: int
     waiting: WaitingChanges | None
     proved: Mapping[TableName, Proved]
 
@@ -46,10 +49,13 @@ class _LakeReader:
     """Reads one lake again and again; in one thread at a time."""
 
     lake: SourceLake
+    source: SourceConfig
     _cuts: CutTail = field(init=False)
     _tail: LandingTail | None = None
     _proved: Mapping[TableName, Proved] = field(default_factory=dict)
     _proved_s: float | None = None
+    _counts: tuple[int, int] = (0, 0)
+    _held_of: tuple[CycleNumber, Incarnation | None, int | None] | None = None
 
     def __post_init__(self) -> None:
         self._cuts = CutTail(self.lake)
@@ -72,7 +78,20 @@ class _LakeReader:
         if self._proved_s is None or now_s - self._proved_s >= _PROOFS_S:
             self._proved, self._proved_s = _of_cut(read_proved(self.lake), cut), now_s
         durable = None if self._tail is None else self._tail.chain.end
-        return LakeSeen(durable, cut, 0 if cut is None else len(cut.held), waiting, self._proved)
+        held, paused = self._held(cut)
+        return LakeSeen(durable, cut, held, paused, waiting, self._proved)
+
+    def _held(self, cut: Cut | None) -> tuple[int, int]:
+        """Return how many tables stand still that somebody waits for, and how many are paused."""
+        if cut is None or not cut.held:
+            return 0, 0
+        chain, record = (None, None) if self._tail is None else (self._tail.chain, self._tail.newest_record)
+        of = (cut.number, None if chain is None else chain.incarnation, record)
+        if self._held_of != of:
+            aside = set_aside(self.source, cut.held, chain)
+            paused = sum(cut.held[table].cause is HeldCause.PAUSED for table in aside)
+            self._counts, self._held_of = (len(cut.held) - len(aside), paused), of
+        return self._counts
 
 
 def _of_cut(proved: Mapping[TableName, Proved], cut: Cut | None) -> dict[TableName, Proved]:
@@ -84,9 +103,10 @@ def _of_cut(proved: Mapping[TableName, Proved], cut: Cut | None) -> dict[TableNa
 class LakeSamples:
     """The samples of one source's lake."""
 
-    def __init__(self, location: LakeLocation, source: str) -> None:
+    def __init__(self, config: Config, source: str) -> None:
         self._source = source
-        self._reading = Reading(f"lake {source}", _LakeReader(SourceLake.open(location, source)).read)
+        lake = SourceLake.open(config.location, source)
+        self._reading = Reading(f"lake {source}", _LakeReader(lake, config.source(source)).read)
 
     def __call__(self) -> Iterator[Sample]:
         newest, labels = self._reading.value(), {"source": self._source}
@@ -111,6 +131,7 @@ def _positions(seen: LakeSeen) -> dict[m.Metric, float | None]:
             m.CUT_NUMBER: int(seen.cut.number),
             m.CUT_AGE: _age_s(seen.cut.created_at),
             m.HELD_TABLES: seen.held,
+            m.PAUSED_TABLES: seen.paused,
         }
         if seen.durable is not None and seen.waiting is not None:
             values[m.APPLIED_LAG_BYTES] = max(0, seen.durable - seen.cut.position)

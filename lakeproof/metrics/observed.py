@@ -6,7 +6,7 @@ The figures do not belong here (`drain_state.py`, `follow_state.py`, `lake_state
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lakeproof.commands.refresh import ViewReport
     from lakeproof.lake.cycle.runner import CutReport
     from lakeproof.metrics.samples import State
+    from lakeproof.metrics.server import Served
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +41,14 @@ def observed_drain(
     """Serve the metrics of a drain that goes on while the block runs, if the configuration has an address for them."""
     pulse = Pulse()
     with applied_is_known(config.location, source.name, pulse):
-        if source.drain.metrics is None:
+        if source.drain.metrics is None and config.metrics.otlp is None:
             yield ObservedDrain(report, on_flush, pulse)
             return
         # A process without metrics does not load them.
         from lakeproof.metrics.drain_state import DrainCounters, DrainReadiness, PulseSamples
         from lakeproof.metrics.lake_state import LakeSamples
         from lakeproof.metrics.samples import Registry
-        from lakeproof.metrics.server import MetricsServer, Served
+        from lakeproof.metrics.server import Served
         from lakeproof.metrics.slot_state import SlotSamples
         from lakeproof.metrics.table_labels import TableLabels
 
@@ -56,7 +57,7 @@ def observed_drain(
             _process("drain", readiness.why_not_ready),
             PulseSamples(source.name, pulse),
             SlotSamples(config, source),
-            LakeSamples(config.location, source.name),
+            LakeSamples(config, source.name),
         )
         registry.add_process()
         counters = DrainCounters(registry, source.name, TableLabels(config.metrics.tables_max))
@@ -68,7 +69,7 @@ def observed_drain(
 
         observed = _observed(report, counters.observe, readiness.observe)
         served = Served(registry, readiness.why_not_ready, readiness.why_not_alive)
-        with MetricsServer(source.drain.metrics, served, report):
+        with _shown(config, f"drain/{source.name}", source.drain.metrics, served, report):
             yield ObservedDrain(observed, flushed, pulse)
 
 
@@ -88,17 +89,17 @@ def observed_follow(
     """Serve the metrics of a follower while the block runs, at the address that the first of its sources has for them."""
     addresses = [config.source(source).compaction.metrics for source in sources]
     address = next((a for a in addresses if a is not None), None)
-    if address is None:
+    if address is None and config.metrics.otlp is None:
         yield follow
         return
     from lakeproof.metrics.follow_state import FollowCounters, FollowReadiness
     from lakeproof.metrics.lake_state import LakeSamples
     from lakeproof.metrics.samples import Registry
-    from lakeproof.metrics.server import MetricsServer, Served
+    from lakeproof.metrics.server import Served
     from lakeproof.metrics.table_labels import TableLabels
 
     readiness = FollowReadiness(name)
-    lakes = [LakeSamples(config.location, source) for source in sources]
+    lakes = [LakeSamples(config, source) for source in sources]
     registry = Registry(_process("compact", readiness.why_not_ready), readiness, *lakes)
     registry.add_process()
     counters = FollowCounters(registry, name, sources, TableLabels(config.metrics.tables_max))
@@ -112,8 +113,24 @@ def observed_follow(
         follow.on_views(views)
 
     report = _observed(follow.report, counters.observe, readiness.observe)
-    with MetricsServer(address, Served(registry, readiness.why_not_ready), follow.report):
+    served = Served(registry, readiness.why_not_ready)
+    with _shown(config, f"compact/{name}", address, served, follow.report):
         yield ObservedFollow(report, on_cuts, on_views)
+
+
+@contextmanager
+def _shown(config: Config, process: str, address: str | None, served: Served, report: Report) -> Iterator[None]:
+    """Serve the metrics at `address`, if there is one, and send them to OpenTelemetry, if the configuration says where."""
+    with ExitStack() as ways:
+        if config.metrics.otlp is not None:
+            from lakeproof.metrics.otlp import OtlpSender
+
+            ways.enter_context(OtlpSender(config.metrics, process, served.registry, report))
+        if address is not None:
+            from lakeproof.metrics.server import MetricsServer
+
+            ways.enter_context(MetricsServer(address, served, report))
+        yield
 
 
 def _observed(report: Report, *observers: Callable[[Event], None]) -> Report:

@@ -55,7 +55,7 @@ def write_text_files(config: Config, run: CommandRun) -> None:
     _write(folder / f"lakeproof_command_{run.command}_{run.source}.prom", Registry(run).text())
     for source in config.groups.get(run.source, (run.source,)):
         if source in config.sources:
-            _write(folder / f"lakeproof_lake_{source}.prom", Registry(LakeSamples(config.location, source)).text())
+            _write(folder / f"lakeproof_lake_{source}.prom", Registry(LakeSamples(config, source)).text())
 
 
 def _write(file: Path, text: bytes) -> None:

@@ -65,31 +65,46 @@ def read_tables(
     return _published_tables({oid: entries[oid] for oid in oids}, facts, source, refused)
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A table as it would be published: `columns` and `rows` (None: all), and the columns that the condition `reads`.
+
+    Without `generated`, no generated column would be sent.
+    """
+
+    actions: Collection[str]
+    columns: tuple[str, ...] | None = None
+    rows: str | None = None
+    reads: tuple[str, ...] = ()
+    generated: bool = True
+
+
 def as_if_published(
     conn: Connection,
     source: SourceConfig,
-    actions: Mapping[int, Collection[str]],
+    candidates: Mapping[int, Candidate],
     refused: dict[TableName, DefiniteError],
-    without_generated: Collection[int] = (),
 ) -> dict[TableName, PublishedTable]:
-    """Return unpublished tables (by OID) as they would be published, with these actions, all columns and all rows.
-
-    For the tables `without_generated`, no generated column would be sent. Raises as `source_errors`; `refused` as in
-    `read_tables`.
-    """
+    """Return tables (by OID) as they would be published. Raises as `source_errors`; `refused` as in `read_tables`."""
     with source_errors("tables"), one_snapshot(conn):
-        facts = _read_facts(conn, sorted(actions))
-    whole: dict[str, Any] = {
-        "pubname": source.publication,
-        "attnames": None,
-        "rowfilter": None,
-        "column_list": False,
-        "filtered_by": (),
-    }
-    entries = {o: [whole | {f"pub{a}": a in actions[o] for a in ACTIONS}] for o in sorted(actions)}
-    for oid in without_generated:
-        entries[oid][0]["attnames"] = [c["attname"] for c in facts.columns[oid] if not c["attgenerated"]]
+        facts = _read_facts(conn, sorted(candidates))
+    entries = {oid: [_entry(source, candidates[oid], facts.columns[oid])] for oid in sorted(candidates)}
     return _published_tables(entries, facts, source, refused)
+
+
+def _entry(source: SourceConfig, candidate: Candidate, columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the line of a publication that would have the table."""
+    listed = None if candidate.columns is None else list(candidate.columns)
+    if listed is None and not candidate.generated:
+        listed = [c["attname"] for c in columns if not c["attgenerated"]]
+    return {
+        "pubname": source.publication,
+        "attnames": listed,
+        "rowfilter": candidate.rows,
+        "column_list": candidate.columns is not None,
+        "filtered_by": candidate.reads,
+        **{f"pub{action}": action in candidate.actions for action in ACTIONS},
+    }
 
 
 def with_sizes(conn: Connection, tables: Iterable[PublishedTable]) -> list[PublishedTable]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakeproof.config.model import SourceConfig
-from lakeproof.config.table_names import TablePattern
+from lakeproof.config.table_names import EVERY_SCHEMA, TablePattern
 from lakeproof.errors import SourceError
 from lakeproof.names import TableName
 from lakeproof.postgres import catalog_queries as queries
@@ -66,7 +66,7 @@ def select(conn: Connection, source: SourceConfig) -> Selected:
     schemas = {table.schema for table in selection.tables} | {pattern.schema for pattern in selection.patterns}
     matched, unsupported, others = dict[TableName, TablePattern](), dict[TableName, str](), list[TableName]()
     used = {pattern for pattern in selection.patterns if any(map(pattern.matches, selection.tables))}
-    for relation in user_relations(conn, schemas):
+    for relation in user_relations(conn, None if EVERY_SCHEMA in schemas else schemas):
         table, pattern = relation.table, selection.matching(relation.table)
         if table in selection.tables or any(map(selection.selected, relation.ancestors)):
             continue

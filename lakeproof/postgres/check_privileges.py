@@ -17,7 +17,8 @@ _NAMED_MAX = 5
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 
 _ROLE = SQL("""
-SELECT current_user::text AS role, pg_catalog.current_database()::text AS database,
+SELECT current_user::text AS role, pg_catalog.current_setting('is_superuser')::bool AS is_superuser,
+       pg_catalog.current_database()::text AS database,
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE') AS may_create
 """)
 # A role with the owner's privileges counts as the owner, and a superuser as everybody.
@@ -58,6 +59,12 @@ def lacks_for_publishing(
         more = f" and {len(others) - _NAMED_MAX} more" if len(others) > _NAMED_MAX else ""
         lacking.append(f"the ownership of {listed}{more}")
     return lacking
+
+
+def lacks_superuser(conn: Connection) -> list[str]:
+    """Return that the role is no superuser, as publishing a whole schema takes one. Raises as `source_errors`."""
+    with source_errors("the role's privileges"):
+        return [] if rows(conn, _ROLE)[0]["is_superuser"] else ["the attribute SUPERUSER, which a whole schema takes"]
 
 
 def not_owned(conn: Connection, publications: Sequence[str]) -> list[str]:

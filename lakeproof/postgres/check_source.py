@@ -6,13 +6,14 @@ Single tables do not belong here (`check_tables.py`), nor does the question if s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from psycopg.sql import SQL
 
 from lakeproof.config.model import SourceConfig
+from lakeproof.config.table_names import write_table
 from lakeproof.errors import DefiniteError, SourceError, manual
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import publications_of, read_tables
@@ -27,6 +28,8 @@ from lakeproof.postgres.server import identify
 __all__ = ["Finding", "examine", "examine_server", "refuse"]
 
 _OUR_NAME = "lakeproof"
+# Row filters, column lists and publications of whole schemas.
+PARTS_SINCE = 150_000
 
 _SETTINGS = SQL("""
 SELECT name, setting, unit FROM pg_catalog.pg_settings
@@ -54,24 +57,32 @@ FROM pg_catalog.pg_publication WHERE pubname = ANY ({names}::name[])
 _HOLDER = SQL("SELECT application_name FROM pg_catalog.pg_stat_replication WHERE pid = {pid}")
 
 
-def examine(conn: Connection, source: SourceConfig, only: Iterable[TableName] | None = None) -> list[Finding]:
+def examine(
+    conn: Connection,
+    source: SourceConfig,
+    only: Iterable[TableName] | None = None,
+    *,
+    paused: Collection[TableName] = (),
+) -> list[Finding]:
     """Return all findings about the source: server, role, slot, publication and published tables (of `only`, if given).
 
+    The tables `paused` are not published, as a person wants it.
     Raises TransientError if the connection is lost meanwhile.
     """
     chosen = None if only is None else frozenset(only)
     return [
         *examine_server(conn, source),
         *_gather(lambda: _publication(conn, source)),
-        *_gather(lambda: table_findings(conn, source, chosen)),
-        *_gather(lambda: _may_publish(conn, source, chosen)),
+        *_gather(lambda: table_findings(conn, source, chosen, paused=paused)),
+        *_gather(lambda: _may_publish(conn, source, chosen, paused)),
     ]
 
 
-def examine_server(conn: Connection, source: SourceConfig) -> list[Finding]:
-    """Return the findings that do not depend on the publication: server, role and slot."""
+def examine_server(conn: Connection, source: SourceConfig, *, role: bool = True) -> list[Finding]:
+    """Return the findings that do not depend on the publication: server, slot and, with `role`, the role's attributes."""
     about_slot = [replace(finding, about_slot=True) for finding in _gather(lambda: _slot(conn, source))]
-    return [*_gather(lambda: _server(conn, source)), *about_slot]
+    about_role = _gather(lambda: _role(conn)) if role else []
+    return [*_gather(lambda: _server(conn, source)), *about_role, *about_slot]
 
 
 def _gather(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
@@ -97,15 +108,34 @@ def _server(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
         yield warning(
             "server", reason, f"add sslmode=verify-full to the DSN ({manual('Running it', 'Over a network')})"
         )
-    if not role["may_replicate"]:
-        remedy = f"ALTER ROLE {role['name']} REPLICATION (on RDS: GRANT rds_replication TO {role['name']})"
-        yield error(f"role {role['name']}", "it does not have the attribute REPLICATION", remedy)
+    yield from _too_old(conn.info.server_version, source)
     needed = 1 if _exists(conn, source) else 2
     yield from _room(
         "replication slot", "max_replication_slots", int(settings["max_replication_slots"]) - role["slots"], needed
     )
     yield from _room("walsender", "max_wal_senders", int(settings["max_wal_senders"]) - role["senders"], 2)
     yield from _limits(settings, source)
+
+
+def _role(conn: Connection) -> Iterator[Finding]:
+    with source_errors("the role"):
+        role = rows(conn, _ROLE)[0]
+    if not role["may_replicate"]:
+        remedy = f"ALTER ROLE {role['name']} REPLICATION (on RDS: GRANT rds_replication TO {role['name']})"
+        yield error(f"role {role['name']}", "it does not have the attribute REPLICATION", remedy)
+
+
+def _too_old(server_version: int, source: SourceConfig) -> Iterator[Finding]:
+    """Yield the finding that PostgreSQL 14 publishes neither parts of tables nor whole schemas."""
+    parts = [write_table(table) for table, part in sorted(source.table.items()) if part.is_part]
+    if server_version >= PARTS_SINCE or not (parts or source.schemas):
+        return
+    asked = [f"rows or columns of {', '.join(parts)}"] if parts else []
+    asked += [f"the whole of schema {', '.join(source.schemas)}"] if source.schemas else []
+    reason = f"it is PostgreSQL {server_version // 10_000}, which can't publish {' nor '.join(asked)}: 15 and later can"
+    yield error(
+        "server", reason, "upgrade it, or take `rows`, `columns`, `without` and `schemas` out of the configuration"
+    )
 
 
 def _exists(conn: Connection, source: SourceConfig) -> bool:
@@ -171,11 +201,14 @@ def _holder(conn: Connection, state: SlotState) -> Finding:
     return error(f"slot {state.name}", reason, "end that process, or name another slot in the configuration")
 
 
-def _may_publish(conn: Connection, source: SourceConfig, only: frozenset[TableName] | None) -> Iterator[Finding]:
+def _may_publish(
+    conn: Connection, source: SourceConfig, only: frozenset[TableName] | None, paused: Collection[TableName]
+) -> Iterator[Finding]:
     """Yield a note if something is still to be published and the role may not do it."""
     existing = publications_of(conn, source)
     published = read_tables(conn, source, refused={}) if existing else {}
-    new = [t for t in source.tables if t not in published and (only is None or t in only)]
+    chosen = [t for t in source.tables if t not in paused and (only is None or t in only)]
+    new = [t for t in chosen if t not in published]
     if existing and not new:
         return
     lacking = lacks_for_publishing(conn, new, existing, creates=source.publication not in existing)

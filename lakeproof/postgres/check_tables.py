@@ -45,16 +45,24 @@ _KINDS = {
 
 
 def table_findings(
-    conn: Connection, source: SourceConfig, only: Collection[TableName] | None = None
+    conn: Connection,
+    source: SourceConfig,
+    only: Collection[TableName] | None = None,
+    *,
+    readable: bool = True,
+    paused: Collection[TableName] = (),
 ) -> Iterator[Finding]:
-    """Yield the findings about the published tables and those that the configuration names. Raises as `read_tables`."""
+    """Yield the findings about the published tables and those that the configuration names. Raises as `read_tables`.
+
+    With `readable`, also if the role may read them. The tables `paused` are not published, as a person wants it.
+    """
     refused: dict[TableName, DefiniteError] = {}
     published = read_tables(conn, source, refused=refused) if publications_of(conn, source) else {}
     for name, refusal in refused.items():
         if only is None or name in only:
             yield replace(from_error(refusal), table=name)
     named = set(source.tables) | set(source.table) if only is None else set(only)
-    named -= published.keys() | refused.keys()
+    named -= published.keys() | refused.keys() | set(paused)
     facts = named_facts(conn, named)
     near = suggestions(conn, named - facts.keys())
     for name in sorted(named):
@@ -65,12 +73,12 @@ def table_findings(
             reason = f"it is not in publication {source.publication}"
             yield error(f"table {name}", reason, "run `lakeproof apply`, or take it out of the configuration", name)
     if only is None and source.selection:
-        yield from _selection(conn, source, published.keys() | refused.keys() | named)
+        yield from _selection(conn, source, published.keys() | refused.keys() | named | set(paused))
     if publications_of(conn, source) and not published and not refused:
         remedy = "name tables in the configuration and run `lakeproof apply`"
         yield error(f"publication {source.publication}", "it has no table", remedy)
     chosen = [table for name, table in published.items() if only is None or name in only]
-    access = _access(conn, chosen)
+    access = _access(conn, chosen) if readable else {}
     types = _text_types(conn, chosen)
     expressions = generated_expressions(conn, {t.version.oid for t in chosen if any(c.generated for c in t.left_out)})
     for table in chosen:

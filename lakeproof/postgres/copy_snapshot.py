@@ -331,7 +331,7 @@ def _blocked(dsn: SecretStr, slot: str, timeout_ms: int) -> TransientError:
     blockers = [
         f"prepared {row['gid']!r} (xid {row['xid']})"
         if row["pid"] is None
-        else f"process {row['pid']} (xid {row['xid']}, open for {row['age_s']} s)"
+        else f"process {row['pid']} (xid {row['xid']}{_open_for(row['age_s'])})"
         for row in writers[:_BLOCKERS_SHOWN]
     ]
     listed = f": {', '.join(blockers)}" if blockers else ""
@@ -339,3 +339,8 @@ def _blocked(dsn: SecretStr, slot: str, timeout_ms: int) -> TransientError:
     return TransientError(
         thing, reason + listed + more, "let them end, or raise snapshot.lock_timeout_s, then try again"
     )
+
+
+def _open_for(age_s: int | None) -> str:
+    """Return the age of a transaction; nothing if the role may not see it."""
+    return "" if age_s is None else f", open for {age_s} s"

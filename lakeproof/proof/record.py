@@ -9,7 +9,8 @@ of the large ones those that were proved longest ago, as many as fit, at least o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -102,8 +103,15 @@ def _read(lake: SourceLake) -> ProofRecord:
         return ProofRecord()
 
 
+@contextmanager
+def one_proof(lake: SourceLake) -> Iterator[None]:
+    """Keep other proofs of the source, and its maintenance, out; raises TransientError if one is running."""
+    with lake.store.lock(lake.paths.proof_lock, lake.source, "another process proves or maintains it"):
+        yield
+
+
 def record(lake: SourceLake, incarnation: Incarnation, report: ProofReport) -> None:
-    """Add a proof to the record. Call it under the source's lease: the record is read and replaced."""
+    """Add a proof to the record. Call it in `one_proof`: the record is read and replaced."""
     now = now_text()
     tables, views = read_proved(lake), read_views(lake)
     for table, proof in report.tables.items():

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from lakeproof.events import Event
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import LeftOutColumn
@@ -81,3 +82,21 @@ class ProofReport:
         histories = {f"history of {t}": p.reason or "" for t, p in self.lake.histories.items() if p.status != "equal"}
         views = {f"view {v}": p.reason or "" for v, p in self.lake.views.items() if p.status == "differs"}
         return histories | views
+
+
+def compared(table: TableName, proof: TableProof, position: Lsn, number: str) -> Event:
+    """Return the event of a table's comparison at `position`; `number` is its place among the others, in words."""
+    reason = f": {proof.reason}" if proof.reason else ""
+    return Event(
+        "prove.table",
+        f"{number} compared: {table} {proof.status}{reason}",
+        {
+            "table": table.key,
+            "status": proof.status,
+            "source_rows": proof.source_rows,
+            "lake_rows": proof.lake_rows,
+            "differing_buckets": proof.differing_buckets,
+            "position": str(position),
+            "left_out": [column.name for column in proof.left_out],
+        },
+    )

@@ -6,14 +6,16 @@ attempts under several snapshots do not belong here (`attempts.py`), nor do the 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from lakeproof.config.mistakes import nearest
 from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.table_names import write_table
 from lakeproof.continuity.gap import check_no_gap
-from lakeproof.errors import RECOVER, DefiniteError, LakeError, SourceError, TableError, TransientError
+from lakeproof.errors import RECOVER, ConfigError, DefiniteError, LakeError, SourceError, TableError, TransientError
 from lakeproof.events import Report, Stop, counted
 from lakeproof.landing.catalog_history import newest_catalog
 from lakeproof.landing.chain import Chain, newest_incarnation
@@ -49,6 +51,7 @@ from lakeproof.snapshot.incarnation import (
     drop_orphan_slot,
 )
 from lakeproof.snapshot.lock import snapshot_lock
+from lakeproof.snapshot.paused import read_paused
 from lakeproof.storage.source_lake import SourceLake
 
 
@@ -188,11 +191,14 @@ class SnapshotRun:
 
     def _choose_copyable(self, conn: Connection, requested: Sequence[TableName] | None) -> list[TableName]:
         """Choose the tables that can be copied; the refused ones are reported at the end, beside the others."""
-        findings = examine(conn, self._source, only=requested)
+        paused = read_paused(self._lake)
+        out = {table for table, entry in paused.items() if not entry.resuming}
+        _refuse_paused(self._source.name, out.intersection(requested or ()))
+        findings = examine(conn, self._source, only=requested, paused=paused)
         refused = refusals(findings)
         unread: dict[TableName, DefiniteError] = {}
         published = read_tables(conn, self._source, refused=unread)
-        chosen = self.choose_tables([*published, *unread], requested)
+        chosen = self.choose_tables([t for t in (*published, *unread) if t not in out], requested)
         self._refused = {name: refused[name] for name in sorted(refused)}
         names = [name for name in chosen if name not in refused]
         if not names:
@@ -322,6 +328,13 @@ class SnapshotRun:
         if errors:
             raise SnapshotIncompleteError(next(iter(errors.values())), result)
         return result
+
+
+def _refuse_paused(source: str, paused: Collection[TableName]) -> None:
+    """Raise ConfigError for a table that is paused: the next `apply` would take it out of its publication again."""
+    for table in sorted(paused):
+        remedy = f"publish and copy it with `lakeproof resume {source} --tables {shlex.quote(write_table(table))}`"
+        raise ConfigError(f"table {table}", "it is paused", remedy)
 
 
 def _check_slot_is_free(slot: SlotState | None, server: ServerIdentity) -> None:

@@ -36,7 +36,7 @@ def make_client(place: ObjectPlace, storage: StorageConfig, *, repeats: bool = F
         },
     }
     if place.scheme == "gs":
-        return GCSStore(place.bucket, **common)
+        return GCSStore(place.bucket, config=_given({"base_url": storage.endpoint}), **common)
     if place.scheme == "az":
         account = storage.account or place.account
         config = _given({"account_name": account, "endpoint": storage.endpoint})

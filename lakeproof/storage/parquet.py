@@ -66,9 +66,12 @@ def open_parquet(
 
 
 @contextmanager
-def parquet_file(store: Store, key: str) -> Iterator[pq.ParquetFile]:
-    """Open a file of the store for reading; raises NotFoundError, and Arrow's errors if it is damaged."""
-    with store.open(key) as opened, pq.ParquetFile(opened) as file:
+def parquet_file(store: Store, key: str, int96: str | None = None) -> Iterator[pq.ParquetFile]:
+    """Open a file of the store for reading; raises NotFoundError, and Arrow's errors if it is damaged.
+
+    `int96` is the unit for times in that form, which Arrow takes for nanoseconds.
+    """
+    with store.open(key) as opened, pq.ParquetFile(opened, coerce_int96_timestamp_unit=int96) as file:
         yield file
 
 

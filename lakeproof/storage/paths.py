@@ -15,8 +15,11 @@ from lakeproof.names import CycleNumber, Incarnation, TableName
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 VIEWS = "views"
-# A folder beside the views' tables, so no view has this name.
+# Folders beside the views' tables, so no view has these names.
 CUTS = "cuts"
+DEFINITIONS = "definitions"
+PREVIEWS = "previews"
+BESIDE_VIEWS = (CUTS, DEFINITIONS, PREVIEWS)
 GROUPS = "groups"
 # Folders of a lake that are no source's.
 RESERVED = frozenset({VIEWS, GROUPS})
@@ -162,6 +165,11 @@ class LakePaths:
         return f"{self.leases}/{epoch:012d}.json"
 
     @property
+    def proof_lock(self) -> str:
+        """The lock that a process keeps while it proves or maintains the source."""
+        return f"{self.source}/cycles/proof.lock"
+
+    @property
     def lease_lock(self) -> str:
         """The file that a local lease's holder keeps locked."""
         return f"{self.source}/cycles/lease.lock"
@@ -182,6 +190,16 @@ class LakePaths:
         return f"{self.source}/proved.json"
 
     @property
+    def paused(self) -> str:
+        """The tables that a person has paused."""
+        return f"{self.source}/paused.json"
+
+    @property
+    def paused_lock(self) -> str:
+        """The file that a process keeps locked while it changes the record of paused tables."""
+        return f"{self.source}/paused.lock"
+
+    @property
     def descriptions(self) -> str:
         """Comments and types of the source's tables: for people only, nothing relies on it."""
         return f"{self.source}/described.json"
@@ -199,6 +217,24 @@ class LakePaths:
     def current(self, table: TableName) -> str:
         """The Delta table of a table's rows."""
         return f"{self.source}/current/{table.key}"
+
+    @property
+    def all_daily(self) -> str:
+        """The folder of the tables of days."""
+        return f"{self.source}/daily"
+
+    def daily(self, table: TableName) -> str:
+        """The Delta table of a table's rows at the end of each day."""
+        return f"{self.all_daily}/{table.key}"
+
+    def days(self, table: TableName) -> str:
+        """The days that it has."""
+        return f"{self.source}/days/{table.key}.json"
+
+    @property
+    def daily_lock(self) -> str:
+        """The lock that a process keeps while it makes days, or removes files of theirs."""
+        return f"{self.source}/days/run.lock"
 
     @staticmethod
     def layer_of(path: str) -> str:
@@ -220,11 +256,10 @@ class LakePaths:
 
     @staticmethod
     def view(name: str) -> str:
-        """A view's Delta table; raises ConfigError for a name that could not be a folder beside `cuts`."""
-        if not _NAME.fullmatch(name) or name == CUTS:
-            raise ConfigError(
-                f"view {name[:80]!r}", "its name becomes a folder", "use letters, digits, - and _, not `cuts`"
-            )
+        """A view's Delta table; raises ConfigError for a name that could not be a folder beside the views' documents."""
+        if not _NAME.fullmatch(name) or name in BESIDE_VIEWS:
+            remedy = f"use letters, digits, - and _, and none of {', '.join(BESIDE_VIEWS)}"
+            raise ConfigError(f"view {name[:80]!r}", "its name becomes a folder", remedy)
         return f"{VIEWS}/{name}"
 
     @staticmethod
@@ -236,6 +271,36 @@ class LakePaths:
     def view_cut(number: CycleNumber) -> str:
         """One view's cut."""
         return f"{VIEWS}/{CUTS}/{number:012d}.json"
+
+    @staticmethod
+    def view_definitions(view: str) -> str:
+        """The folder of the definitions that a view has had."""
+        return f"{VIEWS}/{DEFINITIONS}/{view}"
+
+    @staticmethod
+    def view_definition(view: str, sha256: str) -> str:
+        """One definition of a view, by its hash."""
+        return f"{LakePaths.view_definitions(view)}/{sha256}.json"
+
+    @staticmethod
+    def all_view_previews() -> str:
+        """The folder of the previews of all views."""
+        return f"{VIEWS}/{PREVIEWS}"
+
+    @staticmethod
+    def view_previews(view: str) -> str:
+        """The folder of a view's previews."""
+        return f"{VIEWS}/{PREVIEWS}/{view}"
+
+    @staticmethod
+    def view_preview(view: str, name: str) -> str:
+        """The folder of one preview."""
+        return f"{LakePaths.view_previews(view)}/{name}"
+
+    @staticmethod
+    def view_preview_document(view: str, name: str) -> str:
+        """What a preview says; it is there when the staged rows are."""
+        return f"{LakePaths.view_preview(view, name)}/preview.json"
 
     @staticmethod
     def refresh_lock() -> str:

@@ -6,6 +6,12 @@ Choosing and ordering views belongs to `lakeproof.commands.refresh`.
     refresh.py     one view brought up to its cuts   audit.py        a view against its query
     cycle.py       from a view's log to its cut      optimize.py     a view's files and cuts
     open.py        several views at one point        maintain.py     the views of a source, maintained
-    since_cut.py   what changed since a view's cut     strategies.py   corrections computed from that
-    carried_keys.py  what a plan can be restricted by   plan_trees.py   walks Spark's plans
+    read_at.py     the point that a view is read at  external.py     tables outside of the lake
+    drift.py       what calls for a whole computation   replace.py        another definition, staged
+    since_cut.py   what changed since a view's cut     table_changes.py  ... read once
+    strategies.py  corrections computed from that      cost.py            ... if it is worth it
+    linear_terms.py  the query over the changes        added_sums.py      counts and sums, added
+    touched_keys.py  the query over touched keys       held_rows.py       rows that this process holds
+    carried_keys.py  what a plan can be restricted by  sum_plans.py       the groups of a plan
+    used_columns.py  the columns that it looks at      plan_trees.py      walks Spark's plans
 """

@@ -17,13 +17,15 @@ from lakeproof.errors import ConfigError, LakeError, NoRoomError, TransientError
 from lakeproof.events import counted
 from lakeproof.lake.records.store import read_cut
 from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut, one_refresh, view_path
+from lakeproof.lake.records.view_definitions import applied_view
+from lakeproof.lake.rows.memory import fit
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
-from lakeproof.views.definition import definition_sha256
-from lakeproof.views.optimize import is_settled
-from lakeproof.views.refresh import compare_view, view_tables
+from lakeproof.views.drift import is_settled
+from lakeproof.views.read_at import ReadAt
+from lakeproof.views.refresh import compare_view
 
 ViewStatus: TypeAlias = Literal["equal", "differs", "blocked"]
 
@@ -44,11 +46,11 @@ def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewPro
             settled = cut is not None and is_settled(store, cut)
         if cut is None:
             return ViewProof("blocked", "it was never refreshed")
-        if cut.definition_sha256 != definition_sha256(view):
-            return ViewProof("blocked", "its definition has changed since its newest cut")
+        view = applied_view(store, view, cut)
         if not settled:
             return ViewProof("differs", "its table was written or moved since its newest cut; refresh it")
-        gone = [f"cut {n} of {s}" for s, n in cut.sources.items() if not store.exists(LakePaths(s).cut(n))]
+        own = {source: cut.sources[source] for source, _ in view.reads.values()}
+        gone = [f"cut {n} of {s}" for s, n in own.items() if not store.exists(LakePaths(s).cut(n))]
         if gone:
             return ViewProof("blocked", f"{gone[0]}, from which it was computed, is not kept any more; refresh it")
         with reading(session) as attempt:
@@ -69,5 +71,8 @@ def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewPro
 
 
 def _compare(session: SparkSession, store: Store, view: ViewConfig, cut: ViewCut) -> tuple[int, int]:
-    cuts = {source: read_cut(SourceLake(store, LakePaths(source)), number) for source, number in cut.sources.items()}
-    return compare_view(session, store, view, view_tables(session, store.location, view, cuts), cut.delta_version)
+    sources = {source for source, _ in view.reads.values()}
+    cuts = {source: read_cut(SourceLake(store, LakePaths(source)), cut.sources[source]) for source in sources}
+    point = ReadAt(cuts, cut.views, cut.external)
+    fit(session, cut.row_bytes)
+    return compare_view(session, store, view, point.frames(session, store.location, view), cut.delta_version)

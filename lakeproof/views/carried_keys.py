@@ -27,6 +27,7 @@ from typing import Any, TypeAlias, cast
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.views.plan_trees import Trees, is_bound, kind_of
+from lakeproof.views.used_columns import used_columns
 
 # A column's alternatives; more of them would only be other ways to the same.
 _ALTERNATIVES_MAX = 6
@@ -35,7 +36,6 @@ Places: TypeAlias = frozenset[tuple[int, int]]
 _Carried: TypeAlias = dict[int, frozenset[Places]]
 _Components: TypeAlias = tuple[frozenset[int], ...]
 
-_PASSED = frozenset({"GlobalLimit", "LocalLimit", "Offset", "Tail"})
 _SAME_ROWS = frozenset({"ResolvedHint", "Sort", "SubqueryAlias"})
 
 
@@ -52,12 +52,13 @@ class Analysis:
     """The result for a plan: `occurrences` are the tables' names by number, in lower case; `keys` the carried keys.
 
     `components`: the sets of occurrences that are joined with each other, whose answers are added up; None if it is not
-    linear.
+    linear. `used`: for each table the positions of the columns that the query looks at.
     """
 
     occurrences: tuple[str, ...]
     keys: tuple[CarriedKey, ...]
     components: _Components | None
+    used: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +73,25 @@ def analyse(session: SparkSession, rows: DataFrame, names: Collection[str]) -> A
     """Return what the plan of `rows` says, which reads the temporary views `names` of `session`."""
     plan = cast("Any", rows)._jdf.queryExecution().analyzed()  # noqa: SLF001  no public name for the plan
     reader = _Reader(Trees(session), frozenset(name.lower() for name in names))
-    seen = reader.node(plan)
+    seen, used = reader.node(plan), used_columns(session, plan, names)
+    if used.keys() != set(reader.occurrences):
+        return Analysis(tuple(used), (), None, used)
     keys = [
         CarriedKey(name, dict(places))
         for name, number in zip(rows.columns, reader.outputs(plan), strict=True)
         for places in seen.carried.get(number, ())
         if places
     ]
-    return Analysis(tuple(reader.occurrences), tuple(keys), seen.components)
+    return Analysis(tuple(reader.occurrences), tuple(keys), seen.components, used)
+
+
+def analyse_node(session: SparkSession, node: Any, names: Collection[str]) -> Analysis:
+    """Return the same for a node within a plan, without the columns that it carries."""
+    reader = _Reader(Trees(session), frozenset(name.lower() for name in names))
+    components, used = reader.node(node).components, used_columns(session, node, names)
+    if used.keys() != set(reader.occurrences):
+        return Analysis(tuple(used), (), None, used)
+    return Analysis(tuple(reader.occurrences), (), components, used)
 
 
 class _Reader:
@@ -96,33 +108,32 @@ class _Reader:
 
     def node(self, node: Any) -> _Seen:
         """Return what a node carries."""
-        kind = kind_of(node)
         if is_bound(node, self._bound):
             number = len(self.occurrences)
             self.occurrences.append(str(node.desc().identifier().table()).lower())
             carried = {a: frozenset([frozenset([(number, i)])]) for i, a in enumerate(self.outputs(node))}
             return _Seen(carried, (frozenset([number]),))
+        kind, subqueries = kind_of(node), list(self._trees.subqueries(node))
+        # A condition's subqueries are known; a value that any other node computes with one is anybody's.
+        if subqueries and kind != "Filter":
+            return self._unknown(node, subqueries)
         if kind in _SAME_ROWS or (kind == "View" and not node.isTempView()):
             return self.node(self._child(node))
         method = getattr(self, f"_of_{kind.lower()}", None)
         if method is not None:
             return cast("_Seen", method(node))
-        # Nothing is carried, but its tables are in the query.
-        for child in self._children(node):
-            self.node(child)
-        for subquery in self._subqueries(node):
-            self.node(subquery)
+        return self._unknown(node, subqueries)
+
+    def _unknown(self, node: Any, subqueries: Iterable[Any]) -> _Seen:
+        """Carry nothing; the node's tables are in the query."""
+        for plan in (*self._children(node), *subqueries):
+            self.node(plan)
         return _Seen()
 
     # Nodes, by the names of their classes -------------------------------------------------------
 
     def _of_project(self, node: Any) -> _Seen:
         below = self.node(self._child(node))
-        subqueries = self._subqueries(node)
-        for subquery in subqueries:
-            self.node(subquery)
-        if subqueries:
-            return _Seen()
         return _Seen(self._renamed(self._trees.items(node.projectList()), below.carried), below.components)
 
     def _of_filter(self, node: Any) -> _Seen:
@@ -140,8 +151,6 @@ class _Reader:
         left, right = self.node(node.left()), self.node(node.right())
         condition = node.condition()
         conjuncts = list(self._conjuncts(condition.get())) if condition.isDefined() else []
-        if any(self._has_subquery(conjunct) for conjunct in conjuncts):
-            return _Seen()
         equalities = list(self._equalities(conjuncts))
         match kind_of(node.joinType()):
             case "Inner" | "Cross":
@@ -157,10 +166,6 @@ class _Reader:
         below = self.node(self._child(node))
         grouping = {_id(e) for e in self._trees.items(node.groupingExpressions()) if kind_of(e) == "AttributeReference"}
         kept = {a: alternatives for a, alternatives in below.carried.items() if a in grouping}
-        if self._subqueries(node):
-            for subquery in self._subqueries(node):
-                self.node(subquery)
-            return _Seen()
         return _Seen(self._renamed(self._trees.items(node.aggregateExpressions()), kept))
 
     def _of_window(self, node: Any) -> _Seen:
@@ -251,16 +256,6 @@ class _Reader:
             self._has_subquery(child) for child in self._trees.items(expression.children())
         )
 
-    def _subqueries(self, node: Any) -> list[Any]:
-        waiting, plans = self._trees.items(node.expressions()), []
-        while waiting:
-            expression = waiting.pop()
-            plan = self._trees.plan_of(expression)
-            if plan is not None:
-                plans.append(plan)
-            waiting += self._trees.items(expression.children())
-        return plans
-
     def _with_subquery(self, conjunct: Any, carried: _Carried) -> _Carried:
         """Return what rows that a condition with a subquery leaves carry: what they did, with the subquery's places."""
         is_negated = kind_of(conjunct) == "Not"
@@ -269,7 +264,7 @@ class _Reader:
             case "Exists":
                 below, equalities = self._correlated(inner.plan())
                 return _preserved(carried, below, equalities)
-            case "InSubquery":
+            case "InSubquery" if not any(map(self._has_subquery, self._trees.items(inner.values()))):
                 plan = inner.query().plan()
                 below = self.node(plan).carried
                 values = self._trees.items(inner.values())

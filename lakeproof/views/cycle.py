@@ -6,10 +6,11 @@ and cut, are those of any cycle (`lakeproof.lake.cycle.steps.publish`). What a v
     intent    A killed cycle of tables is finished from the same inputs, since history must have each change once. A view has
               no history, and a refresh corrects whatever rows the table has: a killed one is removed and made again, at
               newer cuts. So nothing needs to be durable before the commit.
-    lease     One lock serves all views of a lake (`one_refresh`, which the caller holds), and views have no epochs.
+    lease     One lock serves all views of a lake (`one_refresh`, which the caller holds), and views have no epochs. A commit
+              stands on the version that was read; the lock is looked at again before the cut.
     several   A cycle has one view, so its one commit is all or nothing: there is no held table and no attempt to count, and
     tables    an error ends the cycle without a cut.
-    consumed  A view consumes no segment. Its number is not the newest cut's plus 1 either: see `_next_number`.
+    consumed  A view consumes no segment. Its number is not the newest cut's plus 1 either: see `ViewsLock`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lakeproof.lake.cycle.steps import publish
 from lakeproof.lake.delta.cleaned_log import clean_log
 from lakeproof.lake.delta.commit import number_of
 from lakeproof.lake.delta.log import NO_VERSION, newest_version, read_commit
-from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut_number, put_cut, view_path
+from lakeproof.lake.records.view_cuts import ViewCut, ViewsLock, put_cut, view_path
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
 
@@ -32,10 +33,11 @@ from lakeproof.storage.store import Store
 class ViewCycle:
     """A view's cycle that has begun, under `number`, on the table at `path`, whose version is `before`.
 
-    `durable` is the version that the view's newest cut names, and that is durable already.
+    `durable` is the version that the view's newest cut names, and that is durable already; `lock` that of `one_refresh`.
     """
 
     store: Store
+    lock: ViewsLock
     path: str
     number: CycleNumber
     before: int
@@ -47,7 +49,9 @@ def app_id(view: str) -> str:
     return f"lakeproof/views/{view}"
 
 
-def begin_view_cycle(session: SparkSession, store: Store, view: str, newest: ViewCut | None) -> ViewCycle:
+def begin_view_cycle(
+    session: SparkSession, store: Store, view: str, newest: ViewCut | None, lock: ViewsLock
+) -> ViewCycle:
     """Remove what a killed cycle left, and take a number; `newest` is the view's newest cut. Writes nothing else.
 
     Commits that no cut names are removed from the log, unless somebody has built on them. A log that ends before `newest`'s
@@ -57,7 +61,8 @@ def begin_view_cycle(session: SparkSession, store: Store, view: str, newest: Vie
     durable = NO_VERSION if newest is None or newest_version(path) < newest.delta_version else newest.delta_version
     clean_log(session, path, durable, lambda commit: number_of(commit, app_id(view), "number") is not None)
     before = newest_version(path)
-    return ViewCycle(store, path, _next_number(store, path, view, newest, before), before, durable)
+    number = lock.next_number(_newest_in_log(path, view, newest, before))
+    return ViewCycle(store, lock, path, number, before, durable)
 
 
 def end_view_cycle(cycle: ViewCycle, cut_at: Callable[[str], ViewCut]) -> ViewCut:
@@ -67,6 +72,7 @@ def end_view_cycle(cycle: ViewCycle, cut_at: Callable[[str], ViewCut]) -> ViewCu
     """
 
     def put(created_at: str) -> ViewCut:
+        cycle.lock.check()
         cut = cut_at(created_at)
         put_cut(cycle.store, cut)
         return cut
@@ -74,12 +80,12 @@ def end_view_cycle(cycle: ViewCycle, cut_at: Callable[[str], ViewCut]) -> ViewCu
     return publish({cycle.path: cycle.durable}, cycle.store, put)
 
 
-def _next_number(store: Store, path: str, view: str, cut: ViewCut | None, newest: int) -> CycleNumber:
-    """Return a number greater than the newest cut's of any view, and than all in this view's log after its newest `cut`."""
-    number = int(newest_view_cut_number(store))
+def _newest_in_log(path: str, view: str, cut: ViewCut | None, newest: int) -> int:
+    """Return the greatest number in this view's log after its newest `cut`; 0 if there is none."""
+    number = 0
     named = NO_VERSION if cut is None else cut.delta_version
     for version in range(newest, named, -1):  # of ours, only those that others have built on
         commit = read_commit(path, version)
         if commit is not None:
             number = max(number, commit.txns.get(app_id(view), 0))
-    return CycleNumber(number + 1)
+    return number

@@ -5,9 +5,6 @@ Writing the result belongs to `lakeproof.views.refresh`.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,32 +15,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import HIDDEN_PREFIX, SCRATCH_PREFIX
+from lakeproof.lake.records.view_definitions import AppliedView, read_sql
+from lakeproof.lake.rows.columns import pick
 from lakeproof.lake.rows.exact import exact_form_of_type, row_digest
 from lakeproof.lake.spark.failures import reading
 from lakeproof.views.query_rules import QueryRefusedError, check_analysed, check_text
 
 _REMEDY = "correct the view's SQL file"
-# And the whole lines of comment behind it.
-_LAST_SEMICOLON = re.compile(r";\s*(\n[ \t]*(--[^\n]*)?)*\Z")
-
-
-def definition_sha256(view: ViewConfig) -> str:
-    """64 hexadecimal digits over the SQL and over what its names are bound to; raises ConfigError as `read_sql`."""
-    reads = {name: [source, table.key] for name, (source, table) in view.reads.items()}
-    text = json.dumps({"sql": read_sql(view), "reads": reads}, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def read_sql(view: ViewConfig) -> str:
-    """Return the SQL file's text; raises ConfigError if it can't be read or is empty."""
-    try:
-        text = _LAST_SEMICOLON.sub("", view.sql()).strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise ConfigError(f"view {view.name}: {view.sql_file}", reason, "correct the view's sql_file") from None
-    if not text:
-        raise ConfigError(f"view {view.name}: {view.sql_file}", "the file has no SQL", _REMEDY)
-    return text
 
 
 def bind(session: SparkSession, view: ViewConfig, tables: Mapping[str, DataFrame]) -> DataFrame:
@@ -52,25 +30,36 @@ def bind(session: SparkSession, view: ViewConfig, tables: Mapping[str, DataFrame
     `session` must be the caller's own: the names become its temporary views. Raises ConfigError if the SQL is not one query
     that Spark understands and `query_rules` allow, or its columns can't be distinguished or kept.
     """
-    for name, frame in tables.items():
-        frame.createOrReplaceTempView(name)
     text = read_sql(view)
     try:
         with query_errors(session, view):
             check_text(session, text)
-            # Only a query can be in brackets.
-            rows = session.sql(f"SELECT * FROM (\n{text}\n)")  # noqa: S608  (the view's SQL is the configuration)
+            rows = bind_again(session, text, tables)
             check_analysed(session, rows, tables)
     except QueryRefusedError as error:
-        raise ConfigError(f"view {view.name}: {view.sql_file}", str(error), _REMEDY) from None
+        raise _refused(view, str(error)) from None
     _check_columns(view, rows)
     return rows
+
+
+def bind_again(session: SparkSession, text: str, tables: Mapping[str, DataFrame]) -> DataFrame:
+    """The rows of a query that `bind` has checked, over other frames under the same names."""
+    for name, frame in tables.items():
+        frame.createOrReplaceTempView(name)
+    # Only a query can be in brackets.
+    return session.sql(f"SELECT * FROM (\n{text}\n)")  # noqa: S608  (the view's SQL is the configuration)
 
 
 def digest_of(rows: DataFrame, columns: list[str]) -> Column:
     """The digest of each row over `columns`, by exact forms of their Spark types; raises ConfigError as it does."""
     types = {field.name: field.dataType for field in rows.schema.fields}
     return row_digest([exact_form_of_type(types[name], name) for name in columns])
+
+
+def in_order_of(stored: DataFrame | None, rows: DataFrame) -> DataFrame:
+    """A query's rows with the columns in the table's order, if they are the same: a digest is of columns in an order."""
+    order = rows.columns if stored is None else [c for c in stored.columns if not c.startswith(HIDDEN_PREFIX)]
+    return rows if order == rows.columns or set(order) != set(rows.columns) else pick(rows, order)
 
 
 @contextmanager
@@ -87,7 +76,14 @@ def query_errors(session: SparkSession, view: ViewConfig) -> Iterator[None]:
     condition = error.getCondition() if isinstance(error, PySparkException) else None
     if condition is None or condition.startswith(("DELTA_", "INTERNAL_ERROR")):
         raise error
-    raise ConfigError(f"view {view.name}: {view.sql_file}", _short(error, condition), _REMEDY) from None
+    raise _refused(view, _short(error, condition)) from None
+
+
+def _refused(view: ViewConfig, reason: str) -> ConfigError:
+    if isinstance(view, AppliedView):
+        remedy = f"correct {view.sql_file.name}, then run `lakeproof replace {view.name}`"
+        return ConfigError(f"view {view.name}: its applied query", reason, remedy)
+    return ConfigError(f"view {view.name}: {view.sql_file}", reason, "correct the view's SQL file")
 
 
 def _short(error: BaseException, condition: str) -> str:
@@ -108,7 +104,7 @@ def _check_columns(view: ViewConfig, rows: DataFrame) -> None:
             raise _bad_column(view, field.name, "another column of the query has the same name")
         seen.add(folded)
     if not seen:
-        raise ConfigError(f"view {view.name}: {view.sql_file}", "the query has no columns", _REMEDY)
+        raise _refused(view, "the query has no columns")
     with _named(view):
         digest_of(rows, rows.columns)
 

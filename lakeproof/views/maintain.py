@@ -19,19 +19,17 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.config.upkeep import RetentionConfig
+from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Event, Report, Stop
 from lakeproof.lake.delta.files import Unread, remove_file
-from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.records.view_cuts import one_refresh
+from lakeproof.lake.records.view_cuts import ViewsLock, one_refresh
+from lakeproof.lake.records.view_previews import old_previews
 from lakeproof.lake.rows.memory import fit
 from lakeproof.landing.retention import SpaceReclaimed, summed
 from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
 from lakeproof.views.optimize import KeptCuts, is_view_fragmented, kept_cuts, optimize_view, unneeded_files
-from lakeproof.views.refresh import view_row_bytes
 
 # A refresh of views takes as long as their queries; what was not waited for is done by the next run.
 WAIT_S = 300.0
@@ -52,8 +50,8 @@ class ViewsMaintained:
 
 
 def views_of(config: Config, source: str) -> list[ViewConfig]:
-    """Return the views that read the source."""
-    return [view for view in config.views.values() if any(name == source for name, _ in view.reads.values())]
+    """Return the views that read the source, directly or through others."""
+    return [view for view in config.views.values() if source in sources_of(config.views, view.name)]
 
 
 def maintain_views(
@@ -68,13 +66,13 @@ def maintain_views(
         return ViewsMaintained()
     small, freed, busy, damaged = list[str](), SpaceReclaimed(), None, dict[str, Unread]()
     try:
-        with _in_turn(store, stop):
+        with _in_turn(store, stop) as lock:
             for name, cut in sorted(_kept(config, views, now).newest.items()):
                 stop_here(source, stop)
                 session = spark.newSession()
-                fit(session, _row_bytes(config, store, name))
+                fit(session, cut.row_bytes)
                 try:
-                    cut_made = optimize_view(session, store, cut, _small_files(config, name))
+                    cut_made = optimize_view(session, store, cut, _small_files(config, name), lock)
                 except LakeError as error:
                     damaged[name] = Unread(error.reason, error.remedy)
                     continue
@@ -91,6 +89,9 @@ def maintain_views(
             for place, size in unneeded_files(store, kept, damaged):
                 remove_file(place)
                 freed = freed.plus(SpaceReclaimed(1, size))
+            for folder, files, size in old_previews(store, now):
+                store.delete_all(folder)
+                freed = freed.plus(SpaceReclaimed(files, size))
     except TransientError as error:
         # If asked to stop, the run ends as at any other step; a refresh in progress is no reason to fail.
         stop_here(source, stop)
@@ -117,7 +118,10 @@ def views_plan(config: Config, source: str, now: datetime) -> ViewsMaintained:
         except LakeError as error:
             damaged[name] = Unread(error.reason, error.remedy)
     sizes = chain(map(store.size, kept.old), (size for _, size in unneeded_files(store, kept, damaged)))
-    return ViewsMaintained(tuple(small), summed(SpaceReclaimed(1, size) for size in sizes), damaged=damaged)
+    previews = (SpaceReclaimed(files, size) for _, files, size in old_previews(store, now))
+    return ViewsMaintained(
+        tuple(small), summed(chain((SpaceReclaimed(1, size) for size in sizes), previews)), damaged=damaged
+    )
 
 
 def _kept(config: Config, views: list[ViewConfig], now: datetime) -> KeptCuts:
@@ -130,27 +134,21 @@ def _small_files(config: Config, view: str) -> int:
     return min(policy.small_files for policy in _policies(config, view))
 
 
-def _row_bytes(config: Config, store: Store, view: str) -> int:
-    sources = {source for source, _ in config.views[view].reads.values()}
-    cuts = {source: newest_cut(SourceLake(store, LakePaths(source))) for source in sources}
-    return view_row_bytes(config.views[view], {source: cut for source, cut in cuts.items() if cut is not None})
-
-
 def _policies(config: Config, view: str) -> list[RetentionConfig]:
-    return [config.sources[source].retention for source, _ in config.views[view].reads.values()]
+    return [config.sources[source].retention for source in sources_of(config.views, view)]
 
 
 @contextmanager
-def _in_turn(store: Store, stop: Stop) -> Iterator[None]:
+def _in_turn(store: Store, stop: Stop) -> Iterator[ViewsLock]:
     """Lock the views for the block; raises TransientError if a refresh lasts too long, or the run should stop."""
     with ExitStack() as stack:
         waited = 0.0
         while True:
             try:
-                stack.enter_context(one_refresh(store))
+                lock = stack.enter_context(one_refresh(store))
                 break
             except TransientError:
                 if waited >= WAIT_S or stop.wait(_LOOK_S):
                     raise
                 waited += _LOOK_S
-        yield
+        yield lock

@@ -19,13 +19,14 @@ from pyspark.sql import SparkSession
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.files import Unread, table_files, unneeded
-from lakeproof.lake.delta.log import newest_version, read_commit
+from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.optimize import is_fragmented, optimize
-from lakeproof.lake.records.view_cuts import ViewCut, cuts_in_order, view_path
+from lakeproof.lake.records.view_cuts import ViewCut, ViewsLock, cuts_in_order, view_path
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
 from lakeproof.storage.times import time_of
 from lakeproof.views.cycle import begin_view_cycle, end_view_cycle
+from lakeproof.views.drift import is_settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +60,19 @@ def kept_cuts(store: Store, cuts_s: Mapping[str, float], now: datetime) -> KeptC
     return kept
 
 
-def is_settled(store: Store, cut: ViewCut) -> bool:
-    """True if the table has the rows that its newest cut names: it was not moved away, and no data was changed since."""
-    path = view_path(store, cut.view)
-    newest = newest_version(path)
-    commits = (read_commit(path, version) for version in range(cut.delta_version + 1, newest + 1))
-    return newest >= cut.delta_version and all(commit is not None and not commit.changes_data for commit in commits)
-
-
 def is_view_fragmented(store: Store, cut: ViewCut, small_files: int) -> bool:
     """True if the view has so many small files, and may be compacted."""
     return is_settled(store, cut) and is_fragmented(view_path(store, cut.view), cut.delta_version, small_files)
 
 
-def optimize_view(session: SparkSession, store: Store, cut: ViewCut, small_files: int) -> ViewCut | None:
+def optimize_view(
+    session: SparkSession, store: Store, cut: ViewCut, small_files: int, lock: ViewsLock
+) -> ViewCut | None:
     """Compact a view's small files and return its new cut, None if there was nothing to do; `cut` is its newest.
 
-    `session` is the caller's own.
+    `session` is the caller's own, `lock` that of `one_refresh`.
     """
-    cycle = begin_view_cycle(session, store, cut.view, cut)
+    cycle = begin_view_cycle(session, store, cut.view, cut, lock)
     if not is_settled(store, cut):
         return None
     path, number = cycle.path, cycle.number

@@ -32,6 +32,7 @@ class Trees:
         load = self._jvm.java.java.lang.Class.forName
         self._command = load("org.apache.spark.sql.catalyst.plans.logical.Command", True, loader)
         self._plan_expression = load("org.apache.spark.sql.catalyst.expressions.PlanExpression", True, loader)
+        self._has_plan = self._jvm.java.org.apache.spark.sql.catalyst.trees.TreePattern.PLAN_EXPRESSION()
 
     def items(self, sequence: Any) -> list[Any]:
         """Return a Scala sequence as a list."""
@@ -47,8 +48,6 @@ class Trees:
 
     def plans(self, plan: Any, is_leaf: Any = lambda _: False) -> Iterator[Any]:
         """Give every node of a plan; nothing below an `is_leaf` node is visited."""
-        pattern = self._jvm.java.org.apache.spark.sql.catalyst.trees.TreePattern.PLAN_EXPRESSION()
-        has_subqueries = bool(plan.containsPattern(pattern))
         waiting = [plan]
         while waiting:
             node = waiting.pop()
@@ -58,11 +57,11 @@ class Trees:
             waiting += self.items(node.children())
             if kind_of(node) == "UnresolvedWith":
                 waiting += [pair._2() for pair in self.items(node.cteRelations())]  # noqa: SLF001  a Scala tuple
-            if has_subqueries:
-                waiting += self._subqueries(node)
+            waiting += self.subqueries(node)
 
-    def _subqueries(self, node: Any) -> Iterator[Any]:
-        expressions = self.items(node.expressions())
+    def subqueries(self, node: Any) -> Iterator[Any]:
+        """Give the plans of the subqueries in a node's own expressions."""
+        expressions = self.items(node.expressions()) if node.containsPattern(self._has_plan) else []
         while expressions:
             expression = expressions.pop()
             inner = self.plan_of(expression)

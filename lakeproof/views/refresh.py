@@ -20,36 +20,43 @@ log. If nothing differs there is no Delta commit, and the cut names the existing
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, scratch
-from lakeproof.lake.delta.apply import apply
-from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, TableSpec
+from lakeproof.lake.columns import needs_mapping
+from lakeproof.lake.delta.apply import Prepared, apply
+from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
 from lakeproof.lake.delta.log import NO_VERSION
-from lakeproof.lake.read.open import OpenedLake
-from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut, view_path
+from lakeproof.lake.delta.reader_features import table_state
+from lakeproof.lake.delta.vectors import FoundRows
+from lakeproof.lake.delta.versions import read_at
+from lakeproof.lake.records.engine_versions import engine_versions
+from lakeproof.lake.records.view_cuts import ViewCut, ViewsLock, newest_view_cut, view_path
+from lakeproof.lake.records.view_definitions import ViewDefinition, put_definition, read_sql
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import Correction, correct
-from lakeproof.lake.rows.memory import fit, keep
+from lakeproof.lake.rows.memory import keep
+from lakeproof.lake.spark.scanned_rows import counting, note
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
 from lakeproof.views.carried_keys import analyse
 from lakeproof.views.cycle import app_id, begin_view_cycle, end_view_cycle
-from lakeproof.views.definition import bind, definition_sha256, digest_of, query_errors
-from lakeproof.views.since_cut import check_can_go_on
-from lakeproof.views.strategies import Changed, NotIncrementalError, Partial, TableChange, partial_correction
+from lakeproof.views.definition import bind, bind_again, digest_of, in_order_of, query_errors
+from lakeproof.views.held_rows import DUP_BITS, OWN_FAULTS, NotIncrementalError, StoredView
+from lakeproof.views.read_at import ReadAt
+from lakeproof.views.since_cut import check_can_go_on, earlier_files
+from lakeproof.views.strategies import Partial, Plan, ViewTables, partial_correction
+from lakeproof.views.sum_plans import sums_of
+from lakeproof.views.table_changes import ChangeSource
 
-# As in `_lp_ord`: the bits for the rows that one refresh may insert under one digest.
-_DUP_BITS = 36
 _STORED = scratch("stored")
 
 
@@ -66,31 +73,54 @@ class ViewCorrection:
     inserted: int
     truncate: bool = False
     correction: Correction | None = None
+    new_columns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """A view's correction that was computed before, for its table at `version`; `insertions` are without `_lp_dup`."""
+
+    version: int
+    correction: ViewCorrection
+    computed_at: str
 
 
 @dataclass(frozen=True, slots=True)
 class ViewInputs:
     """`tables`: a frame for each name in the view's SQL, without hidden columns, at the cuts `cuts` of the sources.
 
-    `refresh`: the number that the cuts of one refresh share. `changes_since` returns the tables' changes since a view's cut;
-    None: they are unknown.
+    `cuts` has the sources of the views among them, too, `point` the versions of these and of external tables. `refresh`: the
+    number that the cuts of one refresh share. `changes_since` returns the tables' changes since a view's cut; None: they are
+    unknown. `table_rows` returns how many rows each has, None for those that nobody counted. `replaces`: the definition is
+    another one, and the view may get other columns; `takes_back`: it is the one before; `staged` is the view's correction,
+    if it was computed before.
     """
 
     tables: Mapping[str, DataFrame]
     cuts: Mapping[str, CycleNumber]
     refresh: int
-    changes_since: Callable[[ViewCut], Mapping[str, TableChange]] | None = None
+    changes_since: Callable[[ViewCut], Mapping[str, ChangeSource]] | None = None
+    table_rows: Callable[[], Mapping[str, int | None]] = dict
+    point: ReadAt = field(default_factory=ReadAt)
+    replaces: bool = False
+    takes_back: bool = False
+    staged: StagedRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The view's table at `path`, its version before, and the number of this refresh; `session` is the caller's own."""
+    """The view's table at `path`, its version before, and the number of this refresh; `session` is the caller's own.
+
+    `named` is the version that its newest cut names. `replaces`: it may get other columns.
+    """
 
     session: SparkSession
     view: ViewConfig
     path: str
     before: int
     number: CycleNumber
+    named: int = NO_VERSION
+    replaces: bool = False
 
 
 def refresh_view(
@@ -98,19 +128,27 @@ def refresh_view(
     store: Store,
     view: ViewConfig,
     inputs: ViewInputs,
+    lock: ViewsLock,
 ) -> ViewCut:
     """Commit the view's correction and write its cut.
 
-    `session` is the caller's own (`spark.newSession()`), and the inputs' frames belong to it. The caller holds
+    `session` is the caller's own (`spark.newSession()`), and the inputs' frames belong to it. `lock` is that of
     `one_refresh`. Raises ConfigError for a definition that can't be computed or kept, TransientError if another process
     refreshes, too.
     """
-    sha256 = definition_sha256(view)
-    newest = newest_view_cut(store, view.name)
-    cycle = begin_view_cycle(session, store, view.name, newest)
-    target = _Target(session, view, cycle.path, cycle.before, cycle.number)
-    partial, reason = _partial(target, inputs, newest, sha256)
-    done = _as_a_whole(target, inputs) if partial is None else _from_changes(target, inputs, partial)
+    definition, newest = ViewDefinition.of(view), newest_view_cut(store, view.name)
+    sha256 = definition.sha256
+    cycle = begin_view_cycle(session, store, view.name, newest, lock)
+    target = _Target(session, view, cycle.path, cycle.before, cycle.number, cycle.durable, inputs.replaces)
+    staged = inputs.staged if inputs.staged is not None and inputs.staged.version == cycle.before else None
+    with counting() as scanned:
+        partial, reason = _partial(target, inputs, newest, sha256) if staged is None else (None, None)
+        if staged is not None:
+            done = _from_staged(target, inputs, staged.correction)
+        else:
+            done = _as_a_whole(target, inputs) if partial is None else _from_changes(target, inputs, partial)
+    put_definition(store, definition)
+    whole = newest if partial is not None else None
     return end_view_cycle(
         cycle,
         lambda created_at: ViewCut(
@@ -118,17 +156,36 @@ def refresh_view(
             view=view.name,
             delta_version=done.version,
             definition_sha256=sha256,
+            replaced_sha256=None if inputs.takes_back else _replaced(newest, sha256),
             sources=inputs.cuts,
             inserted=done.inserted,
             retracted=done.retracted,
             created_at=created_at,
             refresh=inputs.refresh,
-            strategy="full" if partial is None else partial.strategy,
+            strategy=_strategy(partial, staged),
             reason=reason,
             changed_rows=None if partial is None else partial.changed_rows,
-            whole_at=created_at if partial is None or newest is None else newest.whole_at,
+            rows_read=scanned.rows,
+            whole_at=whole.whole_at if whole is not None else created_at if staged is None else staged.computed_at,
+            engine=engine_versions() if whole is None else whole.engine,
+            views=inputs.point.views,
+            external=inputs.point.external,
+            row_bytes=inputs.point.row_bytes(view),
         ),
     )
+
+
+def _replaced(newest: ViewCut | None, sha256: str) -> str | None:
+    """Return the definition that was applied before this one."""
+    if newest is None or newest.definition_sha256 != sha256:
+        return None if newest is None else newest.definition_sha256
+    return newest.replaced_sha256
+
+
+def _strategy(partial: Partial | None, staged: StagedRows | None) -> str:
+    if staged is not None:
+        return "staged"
+    return "full" if partial is None else partial.strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,23 +202,32 @@ def _partial(
 ) -> tuple[Partial | None, str | None]:
     """Return the correction from what has changed; if it can't be had, the reason."""
     view, session = target.view, target.session
+    if inputs.replaces:
+        return None, "it was taken back" if inputs.takes_back else "it was replaced"
     if inputs.changes_since is None:
         return None, "the changes of its tables are unknown"
     try:
         cut = check_can_go_on(view, newest, target.before, sha256)
         changes = inputs.changes_since(cut)
-        stored = session.read.format("delta").option("versionAsOf", target.before).load(target.path)
+        stored = read_at(session, target.path, target.before)
+        text = read_sql(view)
 
         def query(tables: Mapping[str, DataFrame]) -> DataFrame:
-            return _desired(bind(session, view, tables))
+            return _desired(in_order_of(stored, bind_again(session, text, tables)))
 
-        rows = query(inputs.tables)
-        _check_same_columns(target, rows, stored)
+        rows = in_order_of(stored, bind(session, view, inputs.tables))
+        _check_same_columns(target, _desired(rows), stored)
         with query_errors(session, view):
-            analysis = analyse(session, rows, list(inputs.tables))
-            return partial_correction(analysis, query, Changed(inputs.tables, changes), stored), None
+            names = list(inputs.tables)
+            plan = Plan(analyse(session, rows, names), sums_of(session, rows, names))
+            tables = ViewTables(inputs.tables, changes, inputs.table_rows)
+            view_rows = StoredView(session, target.path, target.before, stored, target.number)
+            with earlier_files(session):
+                return partial_correction(plan, query, tables, view_rows), None
     except NotIncrementalError as error:
         return None, str(error)
+    except OWN_FAULTS as error:
+        return None, f"what has changed can't be computed with ({type(error).__name__})"
 
 
 def _from_changes(target: _Target, inputs: ViewInputs, partial: Partial) -> _Done:
@@ -169,23 +235,25 @@ def _from_changes(target: _Target, inputs: ViewInputs, partial: Partial) -> _Don
     correction = ViewCorrection(partial.retractions, insertions, partial.retracted, partial.inserted)
     try:
         with query_errors(target.session, target.view):
-            applied = _commit(target, correction, inputs.cuts)
+            applied = _commit(target, correction, inputs.cuts, partial.placed)
     finally:
         partial.close()
     return _Done(applied.version, partial.inserted, partial.retracted)
 
 
+def _from_staged(target: _Target, inputs: ViewInputs, staged: ViewCorrection) -> _Done:
+    insertions = None if staged.insertions is None else _with_dup(staged.insertions, target.number)
+    applied = _commit(target, replace(staged, insertions=insertions), inputs.cuts)
+    return _Done(applied.version, staged.inserted, staged.retracted)
+
+
 def _as_a_whole(target: _Target, inputs: ViewInputs) -> _Done:
-    session, view = target.session, target.view
-    desired = keep(_desired(bind(session, view, inputs.tables)))
-    try:
-        with query_errors(session, view):
-            difference = _difference(target, desired)
+    with _differing(target, inputs.tables) as (desired, difference):
+        with query_errors(target.session, target.view):
             applied = _commit(target, difference, inputs.cuts)
         if difference.correction is not None:
-            difference.correction.release()
-    finally:
-        desired.unpersist()
+            note(difference.correction.net)
+        note(desired)
     return _Done(applied.version, difference.inserted, difference.retracted)
 
 
@@ -193,28 +261,56 @@ def compare_view(
     session: SparkSession, store: Store, view: ViewConfig, tables: Mapping[str, DataFrame], version: int
 ) -> tuple[int, int]:
     """Return how many rows the view's table at `version` has too many, and how many of its query's rows it lacks."""
-    target = _Target(session, view, view_path(store, view.name), version, CycleNumber(0))
-    desired = keep(_desired(bind(session, view, tables)))
-    try:
-        with query_errors(session, view):
-            difference = _difference(target, desired)
-        if difference.correction is not None:
-            difference.correction.release()
+    target = _Target(session, view, view_path(store, view.name), version, CycleNumber(0), version)
+    with _differing(target, tables) as (_, difference):
         return difference.retracted, difference.inserted
+
+
+@contextmanager
+def difference_by_query(
+    session: SparkSession, store: Store, view: ViewConfig, tables: Mapping[str, DataFrame], version: int
+) -> Iterator[tuple[DataFrame, ViewCorrection]]:
+    """Give the rows of the view's query, with `_lp_key`, and what its table at `version` lacks of them, for the block.
+
+    The columns may be others than the table's. Nothing is committed.
+    """
+    path = view_path(store, view.name)
+    target = _Target(session, view, path, version, CycleNumber(0), version, replaces=True)
+    with _differing(target, tables) as computed:
+        yield computed
+
+
+@contextmanager
+def _differing(target: _Target, tables: Mapping[str, DataFrame]) -> Iterator[tuple[DataFrame, ViewCorrection]]:
+    stored = _stored(target)
+    desired = keep(_desired(in_order_of(stored, bind(target.session, target.view, tables))))
+    try:
+        with query_errors(target.session, target.view):
+            difference = _difference(target, desired, stored)
+        try:
+            yield desired, difference
+        finally:
+            if difference.correction is not None:
+                difference.correction.release()
     finally:
         desired.unpersist()
+
+
+def _stored(target: _Target) -> DataFrame | None:
+    return None if target.before == NO_VERSION else read_at(target.session, target.path, target.before)
 
 
 def _desired(rows: DataFrame) -> DataFrame:
     return rows.withColumn(KEY, digest_of(rows, rows.columns))
 
 
-def _difference(target: _Target, desired: DataFrame) -> ViewCorrection:
+def _difference(target: _Target, desired: DataFrame, stored: DataFrame | None) -> ViewCorrection:
     number = target.number
-    if target.before == NO_VERSION:
+    if stored is None:
         return ViewCorrection(None, _with_dup(desired, number), 0, desired.count())
-    stored = target.session.read.format("delta").option("versionAsOf", target.before).load(target.path)
-    _check_same_columns(target, desired, stored)
+    if _may_take_columns(target, desired, stored):
+        rows = _with_dup(desired, number)
+        return ViewCorrection(None, rows, stored.count(), desired.count(), truncate=True, new_columns=True)
     persisted = stored.withColumnRenamed(KEY, _STORED).withColumn(KEY, _stored_digest(stored))
     if _is_damaged(persisted):
         return ViewCorrection(None, _with_dup(desired, number), persisted.count(), desired.count(), truncate=True)
@@ -229,22 +325,30 @@ def _difference(target: _Target, desired: DataFrame) -> ViewCorrection:
     )
 
 
-def _commit(target: _Target, correction: ViewCorrection, sources: Mapping[str, CycleNumber]) -> Applied:
+def _commit(
+    target: _Target,
+    correction: ViewCorrection,
+    sources: Mapping[str, CycleNumber],
+    placed: FoundRows | None = None,
+) -> Applied:
     nothing = correction.retractions is None and correction.insertions is None and not correction.truncate
-    if nothing and target.before != NO_VERSION:
+    if nothing and placed is None and target.before != NO_VERSION:
         return Applied(target.before, 0, 0)
     name = target.view.name
     metadata = json.dumps({"view": name, "number": target.number, "sources": dict(sources)}, sort_keys=True)
     change = NetChange((KEY, DUP), correction.retractions, correction.insertions, truncate=correction.truncate)
     info = CommitInfo(app_id(name), int(target.number), metadata)
-    request = CommitRequest(target.path, change, info, create=TableSpec(), expected_version=target.before)
-    return apply(target.session, request)
+    hints = Hints(max_keys=correction.retracted)
+    request = CommitRequest(target.path, change, info, hints, create=TableSpec(), expected_version=target.before)
+    if placed is not None:
+        return Prepared(target.session, request, target.before, WriteStrategy.DELETION_VECTORS, rows=placed).commit()
+    return apply(target.session, replace(request, new_columns=correction.new_columns))
 
 
 def _with_dup(rows: DataFrame, number: CycleNumber) -> DataFrame:
     """Add numbers that grow from refresh to refresh, so that a new row never gets an old row's."""
     order = Window.partitionBy(KEY).orderBy(F.lit(0))
-    return rows.withColumn(DUP, F.lit(int(number) << _DUP_BITS) + F.row_number().over(order))
+    return rows.withColumn(DUP, F.lit(int(number) << DUP_BITS) + F.row_number().over(order))
 
 
 def _stored_digest(stored: DataFrame) -> Column:
@@ -258,28 +362,38 @@ def _is_damaged(persisted: DataFrame) -> bool:
     return not by_key.where("wrong > 0 OR n <> d").isEmpty()
 
 
+def _may_take_columns(target: _Target, desired: DataFrame, stored: DataFrame) -> bool:
+    """Return True if the query's columns are to take the place of the table's, False if they are the same.
+
+    They may if the view is replaced, or if somebody else has changed those of its newest cut. Raises ConfigError otherwise.
+    """
+    if _columns(desired) == _columns(stored):
+        return False
+    if not target.replaces and target.named not in {target.before, NO_VERSION}:
+        named = read_at(target.session, target.path, target.named)
+        if _columns(desired) == _columns(named):
+            return True
+    if not target.replaces:
+        _check_same_columns(target, desired, stored)
+    configuration = table_state(target.path, target.before)["metaData"].get("configuration", {})
+    if needs_mapping(desired.columns) and "delta.columnMapping.mode" not in configuration:
+        odd = next(name for name in desired.columns if needs_mapping([name]))
+        reason = "Parquet refuses a character in its name, and the view's table was made for other names"
+        raise ConfigError(f"view {target.view.name}: column {odd}", reason, "give it another name with AS")
+    return True
+
+
+def _columns(rows: DataFrame) -> dict[str, str]:
+    """Return the columns with their types, those of a view's table whether or not `rows` has its numbers."""
+    return {f.name: f.dataType.simpleString() for f in rows.schema.fields} | {DUP: "bigint"}
+
+
 def _check_same_columns(target: _Target, desired: DataFrame, stored: DataFrame) -> None:
-    now = {f.name: f.dataType.simpleString() for f in desired.schema.fields} | {DUP: "bigint"}
-    then = {f.name: f.dataType.simpleString() for f in stored.schema.fields}
+    now, then = _columns(desired), _columns(stored)
     if now != then:
         changed = sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
         raise ConfigError(
             f"view {target.view.name}",
             f"its query gives other columns than its table has: {', '.join(changed)}",
-            f"give the view another name, or move {target.path} away",
+            f"see what would change with `lakeproof replace {target.view.name}`, and apply it",
         )
-
-
-def view_tables(
-    session: SparkSession, lake: LakeLocation, view: ViewConfig, cuts: Mapping[str, Cut]
-) -> dict[str, DataFrame]:
-    """Return a frame for each name that the view's SQL reads, at these cuts; fits the caller's own `session` to them."""
-    fit(session, view_row_bytes(view, cuts))
-    opened = OpenedLake(session, lake, cuts)
-    return {name: opened.table(source, table) for name, (source, table) in view.reads.items()}
-
-
-def view_row_bytes(view: ViewConfig, cuts: Mapping[str, Cut]) -> int:
-    """Return the most bytes that a row of the view is taken to have: one row of each table that it reads."""
-    tables = (cuts[source].tables.get(table) for source, table in view.reads.values() if source in cuts)
-    return sum(table.row_bytes for table in tables if table is not None)

@@ -5,24 +5,33 @@ Computing with the changes does not belong here (`strategies`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import column_names, in_lake
+from lakeproof.lake.delta.changed_places import changed_places
 from lakeproof.lake.delta.row_changes import ChangesUnavailableError, row_changes
-from lakeproof.lake.read.open import OpenedLake
+from lakeproof.lake.delta.versions import read_at, read_view_at
+from lakeproof.lake.read.opened import OpenedLake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import read_cut
-from lakeproof.lake.records.view_cuts import ViewCut
+from lakeproof.lake.records.view_cuts import ExternalVersion, ViewCut, ViewVersion, view_path
+from lakeproof.lake.spark.failures import reading, unreadable_file
 from lakeproof.names import CycleNumber
+from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.times import time_of
-from lakeproof.views.strategies import NotIncrementalError, TableChange
+from lakeproof.views.drift import why_not_trusted
+from lakeproof.views.held_rows import NotIncrementalError
+from lakeproof.views.read_at import ReadAt
+from lakeproof.views.table_changes import ChangeSource
 
 
 def check_can_go_on(view: ViewConfig, newest: ViewCut | None, before: int, sha256: str) -> ViewCut:
@@ -38,25 +47,25 @@ def check_can_go_on(view: ViewConfig, newest: ViewCut | None, before: int, sha25
         raise NotIncrementalError("its definition has changed")
     if newest.delta_version != before:
         raise NotIncrementalError("its table was written by somebody else, or moved")
-    age = datetime.now(timezone.utc) - time_of(newest.whole_at)
-    if age >= timedelta(seconds=view.audit_s):
-        raise NotIncrementalError(f"it was computed as a whole {age.total_seconds():,.0f} s ago")
+    reason = why_not_trusted(view, newest)
+    if reason is not None:
+        raise NotIncrementalError(reason)
     return newest
 
 
 def changes_since(
-    session: SparkSession, location: LakeLocation, view: ViewConfig, cut: ViewCut, now: Mapping[str, Cut]
-) -> dict[str, TableChange]:
-    """Return the changes of the tables that have another version than at the view's cut, by their names in lower case.
+    session: SparkSession, location: LakeLocation, view: ViewConfig, cut: ViewCut, now: ReadAt
+) -> dict[str, ChangeSource]:
+    """Return the changes of what has another version than at the view's cut, by the names in its SQL in lower case.
 
-    Raises NotIncrementalError if a table's changes are no sequence of rows: a new shape, another incarnation, a cut or files
-    that are not kept.
+    Raises NotIncrementalError if the changes are no sequence of rows: a new shape, another table or incarnation, a cut or
+    files that are not kept.
     """
-    then = {source: _cut(location, source, number) for source, number in cut.sources.items()}
-    opened = OpenedLake(session, location, then), OpenedLake(session, location, now)
+    then = {source: _cut(location, source, cut.sources[source]) for source in now.cuts if source in cut.sources}
+    opened = OpenedLake(session, location, then), OpenedLake(session, location, now.cuts)
     changes = {}
     for name, (source, table) in view.reads.items():
-        old, new = (cuts.get(source) for cuts in (then, now))
+        old, new = (cuts.get(source) for cuts in (then, now.cuts))
         before, after = (None if c is None else c.tables.get(table) for c in (old, new))
         if before is None or after is None:
             raise NotIncrementalError(f"{source}: {table} was not in the lake then")
@@ -67,16 +76,105 @@ def changes_since(
         if before.current_version == after.current_version:
             continue
         place = SourceLake.open(location, source)
-        columns = column_names(in_lake(after.version))
+        read = _Read(f"{source}: {table}", place.url(place.paths.current(table)))
+        versions = before.current_version, after.current_version
+        then_rows, columns = partial(opened[0].table, source, table), column_names(in_lake(after.version))
+        changes[name.lower()] = read.change(session, versions, then_rows, opened[1].table(source, table), columns)
+    return changes | _of_others(session, location, view, cut, now)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A Delta table that a view reads: its name for people, its place, and whether it is the lake's."""
+
+    thing: str
+    path: str
+    is_ours: bool = True
+
+    def change(
+        self,
+        session: SparkSession,
+        versions: tuple[int, int],
+        before: Callable[[], DataFrame],
+        now: DataFrame,
+        columns: Sequence[str],
+    ) -> ChangeSource:
+        """Return where the change between two versions comes from."""
+        span = self.path, *versions
+        places = partial(changed_places, *span) if self.is_ours else _no_places
+        return ChangeSource(now, before, partial(self._rows, session, versions, columns), places)
+
+    def _rows(self, session: SparkSession, versions: tuple[int, int], columns: Sequence[str]) -> DataFrame:
         try:
-            rows = row_changes(
-                session, place.url(place.paths.current(table)), before.current_version, after.current_version, columns
-            )
+            return row_changes(session, self.path, *versions, columns)
         except ChangesUnavailableError as error:
-            raise NotIncrementalError(f"{source}: {table}: {error}") from error
-        frames = [lake.table(source, table) for lake in opened]
-        changes[name.lower()] = TableChange(frames[0], frames[1], rows)
+            raise NotIncrementalError(f"{self.thing}: {error}") from error
+
+
+def _no_places(_columns: Sequence[str], _rows_max: int) -> None:
+    """Leave an external table's changes to Spark, which has the credentials for it."""
+
+
+def _of_others(
+    session: SparkSession, location: LakeLocation, view: ViewConfig, cut: ViewCut, now: ReadAt
+) -> dict[str, ChangeSource]:
+    """Return the changes of the views and external tables that have another version than at the view's cut."""
+    store = open_store(location)
+    changes = {}
+    for name, other in view.views.items():
+        then, new = cut.views.get(other), now.views[other]
+        read = _Read(f"view {other}", view_path(store, other))
+        span = _changed(read.thing, then, new)
+        if span is not None:
+            changes[name.lower()] = _rows_of(session, read, span, partial(read_view_at, session, store, other))
+    for name, table in view.external.items():
+        before, after = cut.external.get(str(table)), now.external[str(table)]
+        read = _Read(f"external table {table}", after.path, is_ours=False)
+        span = _changed(read.thing, before, after)
+        if span is not None:
+            changes[name.lower()] = _rows_of(session, read, span, partial(read_at, session, after.path))
     return changes
+
+
+def _changed(
+    thing: str, before: ViewVersion | ExternalVersion | None, after: ViewVersion | ExternalVersion
+) -> tuple[int, int] | None:
+    """Return both versions, None if they are the same."""
+    if before is None:
+        raise NotIncrementalError(f"{thing} was not read then")
+    if before.table_id != after.table_id or before.delta_version > after.delta_version:
+        raise NotIncrementalError(f"{thing} is another table than then")
+    return None if before.delta_version == after.delta_version else (before.delta_version, after.delta_version)
+
+
+def _rows_of(
+    session: SparkSession, read: _Read, versions: tuple[int, int], at_version: Callable[[int], DataFrame]
+) -> ChangeSource:
+    now = at_version(versions[1])
+    try:
+        # Delta reads the log already here.
+        then = at_version(versions[0])
+        schemas = [[(f.name, f.dataType) for f in frame.schema.fields] for frame in (then, now)]
+    except PySparkException as error:
+        raise NotIncrementalError(f"{read.thing}: its version at the view's cut is not kept any more") from error
+    if schemas[0] != schemas[1]:
+        raise NotIncrementalError(f"{read.thing} has other columns than then")
+    return read.change(session, versions, lambda: then, now, now.columns)
+
+
+@contextmanager
+def earlier_files(session: SparkSession) -> Iterator[None]:
+    """Turn the error about a missing file in the block into NotIncrementalError: it may be of an earlier version alone.
+
+    If a file of the version that counts is missing, the whole query says so.
+    """
+    with reading(session) as attempt:
+        yield
+    if attempt.error is None:
+        return
+    if unreadable_file(attempt.error) is None:
+        raise attempt.error
+    raise NotIncrementalError("files of an earlier version of what it reads are not kept any more") from attempt.error
 
 
 def _cut(location: LakeLocation, source: str, number: CycleNumber) -> Cut:

@@ -68,7 +68,7 @@ class Memory:
 
     def to_cursor(self, **more: object) -> str:
         """Return the sensor's cursor, with the entries of `more` added."""
-        return json.dumps({"unread_since": self.unread_since, **more})
+        return json.dumps({**more, "unread_since": self.unread_since})
 
     @classmethod
     def from_cursor(cls, cursor: str | None) -> Memory:

@@ -24,14 +24,27 @@ _LINE_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a command: `how`, in words for people, and the last lines of its output."""
+    """The end of a command: `how`, in words for people, `why` in the platform's, and the last lines of its output.
+
+    `remedy` is empty if the command itself has failed: its output says more than its place does.
+    """
 
     how: str
     output: tuple[str, ...] = ()
+    why: str = ""
+    remedy: str = ""
 
 
 class Job(Protocol):
     """A command that was started."""
+
+    @property
+    def place(self) -> str:
+        """Return what people look it up by on its platform; nothing for a process of this machine."""
+
+    @property
+    def page(self) -> str:
+        """Return the URL of its page there; nothing if there is none that is known."""
 
     def ended(self, wait_s: float) -> Ending | None:
         """Wait so long for the end; None if the command still runs."""
@@ -80,6 +93,8 @@ def command_line(command: Sequence[str], words: Sequence[str]) -> list[str]:
 
 
 class _ChildProcess:
+    place = page = ""
+
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         self._output: deque[str] = deque(maxlen=_LINES_SHOWN)

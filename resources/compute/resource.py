@@ -22,6 +22,9 @@ from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.events import RunControl
 from resources.compute.launchers import CommandLauncher, Launcher
+from resources.compute.on_databricks import DatabricksLauncher
+from resources.compute.on_emr_serverless import EmrServerlessLauncher
+from resources.compute.on_kubernetes import KubernetesLauncher
 from resources.compute.session import run_elsewhere
 from resources.lake_spark import LakeSpark
 
@@ -40,7 +43,9 @@ class _HereContext(Context):
 class Compute(LakeSpark):
     """Runs commands that need Spark where `compute` of the configuration says; without it, with this run's session."""
 
-    def run(self, context: dg.AssetExecutionContext, words: Sequence[str], control: RunControl) -> Any:
+    def run(
+        self, context: dg.AssetExecutionContext | dg.OpExecutionContext, words: Sequence[str], control: RunControl
+    ) -> Any:
         """Return the result of a command as JSON has it; raises the command's error."""
         config = load(Path(self.config_path))
         launcher = launcher_of(config)
@@ -55,6 +60,13 @@ class Compute(LakeSpark):
 
 def launcher_of(config: Config) -> Launcher | None:
     """Return the place that the configuration names, None for this process."""
-    if config.compute is None or not config.compute.command:
+    compute = config.compute
+    if compute is None:
         return None
-    return CommandLauncher(config.compute.command)
+    if compute.kubernetes is not None:
+        return KubernetesLauncher(compute.kubernetes)
+    if compute.emr_serverless is not None:
+        return EmrServerlessLauncher(compute.emr_serverless)
+    if compute.databricks is not None:
+        return DatabricksLauncher(compute.databricks)
+    return CommandLauncher(compute.command)

@@ -52,7 +52,7 @@ class _Messages:
 
 
 def run_elsewhere(
-    context: dg.AssetExecutionContext,
+    context: dg.AssetExecutionContext | dg.OpExecutionContext,
     config: Config,
     launcher: Launcher,
     words: Sequence[str],
@@ -74,6 +74,7 @@ def run_elsewhere(
             command = [*arguments, "--config", file, *words]
             _check_length(command)
             job = launcher.start(command)
+            _show(context, control, words[0], job)
             ending = None
             try:
                 stopping = _Stopping(store, folder, job, 60.0 if config.compute is None else config.compute.stop_s)
@@ -88,7 +89,22 @@ def run_elsewhere(
         messages.take(session.get_custom_messages())
     finally:
         store.delete_all(folder)
-    return _result(messages.last, ending)
+    return _result(messages.last, ending, job.place or _PLACE)
+
+
+def _show(
+    context: dg.AssetExecutionContext | dg.OpExecutionContext, control: RunControl, command: str, job: Job
+) -> None:
+    """Name a platform's job in the run's log, and in the metadata of each asset that the step may report."""
+    if not job.place:
+        return
+    control.report(Event("compute.started", f"{command} runs as {job.place}", {"place": job.place, "page": job.page}))
+    metadata: dict[str, dg.MetadataValue[Any]] = {"ran_as": dg.MetadataValue.text(job.place)}
+    if job.page:
+        metadata["ran_as_page"] = dg.MetadataValue.url(job.page)
+    if isinstance(context, dg.AssetExecutionContext) and context.has_assets_def:
+        for key in context.selected_asset_keys:
+            context.add_asset_metadata(metadata, asset_key=key)
 
 
 @dataclass(slots=True)
@@ -119,18 +135,18 @@ def _check_length(command: Sequence[str]) -> None:
         raise ConfigError(_PLACE, reason, "select fewer tables in one run")
 
 
-def _result(message: Mapping[str, Any], ending: Ending) -> Any:
+def _result(message: Mapping[str, Any], ending: Ending, place: str) -> Any:
     if RESULT in message:
         return message[RESULT]["document"]
     if ERROR in message:
         raise _error(message[ERROR])
     shown = f"; its last output: {' | '.join(ending.output)}" if ending.output else ""
-    reason = f"it {ending.how} without a result{shown}"
-    remedy = (
+    reason = f"it {ending.how} without a result{': ' if ending.why else ''}{ending.why}{shown}"
+    remedy = ending.remedy or (
         "run it by hand with `check` in place of the words after it: it needs lakeproof with the extras spark and pipes, and"
         " a configuration with the same lake"
     )
-    raise DefiniteError(_PLACE, reason, remedy)
+    raise DefiniteError(place, reason, remedy)
 
 
 def _error(sent: Mapping[str, Any]) -> LakeproofError:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from lakeproof.lake.records.cut_documents import Contents, CutBase, CutDoc, base_bytes, table_schema_bytes
 from lakeproof.lake.records.cut_ordinals import CutOrdinals
+from lakeproof.lake.records.days import DayEntry, Days
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, SegmentOrdinal, TableIntent
 from lakeproof.lake.records.group_cuts import GroupCut, GroupMember
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.history_sum import HistorySum
-from lakeproof.lake.records.view_cuts import ViewCut
+from lakeproof.lake.records.view_cuts import ExternalVersion, ViewCut, ViewVersion
+from lakeproof.lake.records.view_definitions import ReadExternal, ReadTable, ViewDefinition
+from lakeproof.lake.records.view_previews import ViewPreview
 from lakeproof.landing.decoded_size import Decoded
 from lakeproof.landing.ownership import SourceDoc
 from lakeproof.lsn import Lsn
@@ -19,6 +22,7 @@ from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.proof.record import Compared, LakeProved, ProofRecord, Proved
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
+from lakeproof.snapshot.paused import Paused, PausedEntry, PausedTable
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotFile, SnapshotTable
 
 TABLE = TableName("public", "order lines")
@@ -97,7 +101,39 @@ VIEW_CUT = ViewCut(
     strategy="keys",
     reason=None,
     changed_rows=9,
+    rows_read=20,
     whole_at="2025-12-31T00:00:00Z",
+    engine={"spark": "4.2.0"},
+    replaced_sha256="1" * 64,
+    views={"totals": ViewVersion(4, "0c1d", 16)},
+    external={"/data/rates": ExternalVersion("/data/rates", "1e2f", 9)},
+    row_bytes=24,
+)
+VIEW_DEFINITION = ViewDefinition(
+    "revenue",
+    "SELECT 1",
+    {"orders": ReadTable("shop", TABLE)},
+    {"totals": "order_totals"},
+    {"rates": ReadExternal("delta", "/data/rates")},
+)
+VIEW_PREVIEW = ViewPreview(
+    id="20260101T000000000000-3f2a9c",
+    view="revenue",
+    definition_sha256="1" * 64,
+    cut=CycleNumber(3),
+    delta_version=2,
+    sources={"shop": CycleNumber(7)},
+    inserted=4,
+    retracted=1,
+    rewritten=9,
+    added={"currency": "string"},
+    dropped={"note": "string"},
+    retyped={"sum": "int → bigint"},
+    staged=(9, 0),
+    engine={"spark": "4.2.0"},
+    views={"totals": ViewVersion(4, "0c1d", 16)},
+    external={"/data/rates": ExternalVersion("/data/rates", "1e2f", 9)},
+    created_at="2026-01-01T00:00:00Z",
 )
 GROUP_CUT = GroupCut(
     number=3,
@@ -127,6 +163,8 @@ PROVED = ProofRecord(
     },
     {"v": LakeProved("equal", "t")},
 )
+DAYS = Days({"2026-01-01": DayEntry(Lsn(4096), 3, "0" * 64, True, "2026-01-02T00:00:00Z")})
+PAUSED = Paused({TABLE: PausedTable("t", (PausedEntry("pub", "(id > 5)", ("id", "v")),), resuming=True)})
 DOCUMENTS = {
     "source": SOURCE.to_bytes(),
     "snapshot": SNAPSHOT.to_bytes(),
@@ -137,6 +175,10 @@ DOCUMENTS = {
     "cutbase": base_bytes(CUT_DOC.number, CUT_DOC.changed),
     "schema": table_schema_bytes(VERSION),
     "viewcut": VIEW_CUT.to_bytes(),
+    "viewdefinition": VIEW_DEFINITION.to_bytes(),
+    "viewpreview": VIEW_PREVIEW.to_bytes(),
     "groupcut": GROUP_CUT.to_bytes(),
     "proved": PROVED.to_bytes(),
+    "days": DAYS.to_bytes(),
+    "paused": PAUSED.to_bytes(),
 }

@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 from lakeproof.config.model import DrainConfig
 from lakeproof.drain.acknowledge import acknowledge
 from lakeproof.drain.catalog_watch import CatalogWatch
-from lakeproof.drain.flush import Flushed, Flusher
+from lakeproof.drain.flush import Flusher
 from lakeproof.drain.large_transactions import LargeProgress
 from lakeproof.drain.loop import Goal, Listeners, Session
+from lakeproof.drain.segment_ends import Flushed
 from lakeproof.errors import InvariantError, LakeError, TransientError
 from lakeproof.events import Stop, silent
 from lakeproof.landing.chain import Chain, NewHead, verify_chain

@@ -21,19 +21,29 @@ def test_every_command_of_the_design_is_there_and_no_other() -> None:
         "apply",
         "bootstrap",
         "drain",
+        "pause",
+        "resume",
         "recover",
         "compact",
         "maintain",
         "refresh",
+        "replace",
         "prove",
         "expect",
+        "daily",
         "status",
         "inspect",
         "fetch-jars",
         "teardown",
     }
     assert set(COMMANDS) == words
-    needed = {"init": ["--dsn", "dbname=x"], "inspect": ["x"], "fetch-jars": ["x"]}
+    needed = {
+        "init": ["--dsn", "dbname=x"],
+        "inspect": ["x"],
+        "fetch-jars": ["x"],
+        "daily": ["--days", "2026-01-01"],
+        "replace": ["v"],
+    }
     for command in words:
         assert parser().parse_args([command, *needed.get(command, [])]).command == command
 
@@ -100,3 +110,12 @@ def test_help_and_version_are_exit_status_0(capsys: pytest.CaptureFixture[str], 
     """Help and version are printed to stdout."""
     assert main(line) == 0
     assert "lakeproof" in capsys.readouterr().out
+
+
+def test_days_are_one_or_from_one_to_another() -> None:
+    """Both ends are included; a range that goes backwards is no range."""
+    args = parser().parse_args(["daily", "--days", "2026-02-27..2026-03-01"])
+    assert [day.isoformat() for day in args.days] == ["2026-02-27", "2026-02-28", "2026-03-01"]
+    assert len(parser().parse_args(["daily", "--days", "2026-02-27"]).days) == 1
+    with pytest.raises(SystemExit):
+        parser().parse_args(["daily", "--days", "2026-03-01..2026-02-27"])

@@ -9,7 +9,8 @@ import pytest
 
 from lakeproof.cli.read_results import from_json
 from lakeproof.cli.results import to_json
-from lakeproof.commands.expect import Expected, ExpectReport
+from lakeproof.commands.expect import ExpectReport
+from lakeproof.commands.expect_gx import Expected
 from lakeproof.commands.maintain import Maintained
 from lakeproof.commands.refresh import ViewReport
 from lakeproof.lake.cycle.runner import CutReport, TableCut

@@ -203,7 +203,7 @@ def test_a_view_says_how_far_it_is_behind(file: Path, capsys: pytest.CaptureFixt
     cut(file, number=5)
     store = places(file).store
     sources, then = {"shop": CycleNumber(3)}, "2026-11-21T12:00:02Z"
-    document = ViewCut(CycleNumber(1), "v", 8, "0" * 64, sources, 2, 1, then, 1, "full", None, None, then)
+    document = ViewCut(CycleNumber(1), "v", 8, "0" * 64, sources, 2, 1, then, 1, "full", None, None, 0, then, {}, None)
     store.put_if_absent(LakePaths.view_cut(CycleNumber(1)), document.to_bytes())
     view = run(file, capsys)[1]["views"]["v"]
     assert (view["behind"], view["cut"]["delta_version"]) == ({"shop": 2}, 8)
@@ -284,6 +284,11 @@ def test_the_page_for_people_names_every_part(file: Path, capsys: pytest.Capture
     assert "  landing    ends at 0/3000 (manifest 1 of incarnation 1)" in lines
     assert "  lake       cut 3 at 0/2000, 1 table, 4.1 kB of WAL behind the landing" in lines
     assert any(line.startswith("  problem    source u@127.0.0.1:") for line in lines)
+    assert run(file, capsys)[1]["cluster"] is None
+    file.write_text(file.read_text(encoding="utf-8") + "\nspark: {master: 'spark://a:7077'}\n", encoding="utf-8")
+    assert run(file, capsys)[1]["cluster"] == "spark://a:7077"
+    main(["-c", str(file), "status"])
+    assert "Spark's tasks go to the cluster spark://a:7077" in capsys.readouterr().out
 
 
 def _table(folder: Path, sizes: tuple[int, ...]) -> None:

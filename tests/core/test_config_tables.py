@@ -105,11 +105,25 @@ def test_a_star_stands_for_any_characters(text: str, name: str, matches: bool | 
     assert parse_selected(str(pattern)) == pattern
 
 
-@pytest.mark.parametrize("text", ["*", "*.*", "*.a", "er*.a", "a.b*.c", 'a."b"*', "a. *", "a.*,b"])
+@pytest.mark.parametrize("text", ["*", "*.a", "er*.a", "a.b*.c", 'a."b"*', "a. *", "a.*,b"])
 def test_a_star_elsewhere_is_refused(text: str) -> None:
-    """A schema is named, and one pattern is one entry."""
+    """A schema is named, or is every one, and one pattern is one entry."""
     with pytest.raises(ValueError, match="not a table"):
         parse_selected(text)
+
+
+def test_a_star_for_the_schema_is_every_schema() -> None:
+    """It is written without quotes; a schema of that name can't be in a pattern."""
+    pattern = parse_selected("*.log_*")
+    assert isinstance(pattern, TablePattern)
+    assert str(pattern) == "*.log_*"
+    assert [pattern.matches(TableName(*name)) for name in (("a", "log_1"), ("B c", "log_"), ("a", "blog_1"))] == [
+        True,
+        True,
+        False,
+    ]
+    with pytest.raises(ValueError, match="can't be in a pattern"):
+        parse_selected('"*".log_*')
 
 
 def test_a_table_with_a_star_in_its_name_is_quoted() -> None:

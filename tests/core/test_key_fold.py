@@ -15,8 +15,8 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import ORD
 from lakeproof.lake.fold import key_fold
 from lakeproof.lake.fold.key_fold import KeyFold, NotFolded, fold_keys
-from lakeproof.lake.rows.landing_rows import LandedRange
-from lakeproof.lake.rows.preconditions import FIRST
+from lakeproof.lake.planning.landed_range import LandedRange
+from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import slices
 from lakeproof.landing.segment import SegmentLimits, SegmentWriter

@@ -26,6 +26,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.record import ProofRecord
 from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
+from lakeproof.snapshot.paused import Paused
 from lakeproof.snapshot.state import SnapshotDoc
 from lakeproof.storage.document import canonical
 from tests.core.lake_document_samples import (
@@ -34,6 +35,7 @@ from tests.core.lake_document_samples import (
     END,
     GROUP_CUT,
     INTENT,
+    PAUSED,
     PROVED,
     REQUEST,
     SNAPSHOT,
@@ -135,6 +137,7 @@ STRICT: list[tuple[Any, Callable[[Any], Any]]] = [
     *((json.loads(d.to_bytes()), partial(_read, read)) for d, read in DOCUMENTS[:-1]),
     (json.loads(SCHEMA_CHANGE.to_bytes()), partial(_read, Intent.from_bytes)),
     (json.loads(PROVED.to_bytes()), partial(_read, ProofRecord.from_bytes)),
+    (json.loads(PAUSED.to_bytes()), partial(_read, Paused.from_bytes)),
     *((json.loads(LANDING_DOCUMENTS[name]), partial(_read, read)) for name, read in LANDING.items()),
     (CUT_ENTRY.to_json(), lambda entry: CutEntry.from_json(entry, "the file", "tables[a/b]")),
     (HELD_ENTRY.to_json(), lambda entry: Held.from_json(entry, "the file", "held[a/b]")),

@@ -26,6 +26,8 @@ from lakeproof.lake.records.cut_documents import BaseDoc, CutDoc, TableSchemaDoc
 from lakeproof.lake.records.documents import Intent
 from lakeproof.lake.records.group_cuts import GroupCut
 from lakeproof.lake.records.view_cuts import ViewCut
+from lakeproof.lake.records.view_definitions import ViewDefinition
+from lakeproof.lake.records.view_previews import ViewPreview
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.landing.incarnation_record import IncarnationRecord
 from lakeproof.landing.manifest import parse as parse_manifest
@@ -67,6 +69,8 @@ READERS: dict[str, Callable[[bytes, str], object]] = {
     "intent": Intent.from_bytes,
     "cut": CutDoc.from_bytes,
     "viewcut": ViewCut.from_bytes,
+    "viewdefinition": ViewDefinition.from_bytes,
+    "viewpreview": ViewPreview.from_bytes,
     "groupcut": GroupCut.from_bytes,
 }
 KINDS = ["bool", "int2", "int4", "int8", "float4", "float8", "numeric", "bytea", "date", "timestamp", "timestamptz"]

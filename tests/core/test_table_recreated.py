@@ -15,7 +15,8 @@ from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
-from lakeproof.views.optimize import is_settled, is_view_fragmented, kept_cuts, unneeded_files
+from lakeproof.views.drift import is_settled
+from lakeproof.views.optimize import is_view_fragmented, kept_cuts, unneeded_files
 
 NOW = datetime(2026, 11, 22, tzinfo=timezone.utc)
 VIEW, HOUR_S = "revenue", 3600.0
@@ -45,7 +46,10 @@ def _cut(store: Store, number: int, version: int, ago_s: float) -> ViewCut:
         "full",
         None,
         None,
+        0,
         made_at,
+        {},
+        None,
     )
     put_cut(store, cut)
     return cut

@@ -137,7 +137,8 @@ def _nothing_to_do_is_reported_without_java(file: Path, database: Database) -> N
     sql = file.parent / "revenue.sql"
     sql.write_text(sql.read_text().replace("sum(i.price)", "sum(i.price) + 1"))
     database.execute("INSERT INTO items VALUES (77, 1)")
-    refreshed, (drained, _, _), compacted = run(file, "refresh", "drain --once", "compact", JAVA_HOME="/nowhere")
-    assert drained == 0
-    for what, (status, _, err) in {"another definition": refreshed, "a row": compacted}.items():
+    words = ("refresh", "replace revenue", "drain --once", "compact")
+    refreshed, replaced, (drained, _, _), compacted = run(file, *words, JAVA_HOME="/nowhere")
+    assert (refreshed[0], drained) == (0, 0), "an edit is no work of a refresh"
+    for what, (status, _, err) in {"another definition": replaced, "a row": compacted}.items():
         assert (status, "Java /nowhere" in err) == (2, True), f"{what} is work"

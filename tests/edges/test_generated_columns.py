@@ -97,7 +97,7 @@ def test_a_new_publication_sends_stored_ones_and_check_names_virtual_ones(databa
     database.execute(*_TABLES, "ALTER TABLE line ADD half int GENERATED ALWAYS AS (qty / 2) VIRTUAL")
     config = _config(database, tmp_path, LINE, BAG, PLAIN)
     planned = plan(config, "shop")
-    assert [s.count("publish_generated_columns = stored") for s in planned.statements] == [1, 1]
+    assert [s.count("publish_generated_columns = stored") for s in planned.statements if "CREATE" in s] == [1, 1]
     assert [note for note in planned.notes if "not published" in note] == [
         "public.line: not published, so not in the lake: half (generated)"
     ]

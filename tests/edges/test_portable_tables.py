@@ -167,6 +167,7 @@ def test_a_reader_without_features_reads_after_each_change(
     assert_equal(config, spark)
 
 
+@pytest.mark.full
 def test_a_configured_table_is_written_anew_and_older_cuts_stay(
     database: Database, tmp_path: Path, spark: SparkSession
 ) -> None:

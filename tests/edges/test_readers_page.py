@@ -46,6 +46,7 @@ PORTABLE = {TableName("public", name): TableConfig(readers="portable") for name 
 # The page's rows, by the reader's name in `reader_process`.
 READERS = {
     "spark": "Spark with Delta 4.4",
+    "lakeproof": "`lakeproof.read`, [without Spark](#without-spark)",
     "queries": "delta-rs 1.6, `QueryBuilder`",
     "arrow": "delta-rs 1.6, `to_pyarrow_table`",
     "polars": "Polars 2.1, `scan_delta`",

@@ -50,15 +50,18 @@ def test_a_plan_changes_nothing_and_apply_does_what_it_says(
     planned = plan(config, "shop")
     assert database.rows("SELECT pubname FROM pg_publication") == []
     stored = ", publish_generated_columns = stored" if server_version >= 18 else ""
+    follows = "'lakeproof: what is in it follows the configuration of source shop'"
     assert planned.statements == (
         (
             'CREATE PUBLICATION "pub" FOR TABLE "public"."keyed", "public"."o""dd {x}", "public"."root" '
             f"WITH (publish_via_partition_root = true{stored})"
         ),
+        f'COMMENT ON PUBLICATION "pub" IS {follows}',
         (
             'CREATE PUBLICATION "pub_inserts" FOR TABLE "public"."history" '
             f"WITH (publish = 'insert, truncate', publish_via_partition_root = true{stored})"
         ),
+        f'COMMENT ON PUBLICATION "pub_inserts" IS {follows}',
     )
     assert any("history has no replica identity" in note for note in planned.notes)
     assert any("made by `lakeproof bootstrap`" in note for note in planned.notes)

@@ -29,10 +29,19 @@ def folder(tmp_path: Path) -> Store:
     return LocalStore(tmp_path / "new" / "lake")
 
 
-@pytest.fixture(params=["folder", "s3", pytest.param("versitygw", marks=pytest.mark.full)])
+_FIXTURES = {"folder": "folder", "azurite": "azure_store"}
+
+
+@pytest.fixture(
+    params=[
+        "folder",
+        "s3",
+        *(pytest.param(kind, marks=pytest.mark.full) for kind in ("versitygw", "azurite")),
+    ]
+)
 def store(request: pytest.FixtureRequest) -> Store:
     """An empty store of each kind."""
-    chosen: Store = request.getfixturevalue("folder" if request.param == "folder" else "s3_store")
+    chosen: Store = request.getfixturevalue(_FIXTURES.get(request.param, "s3_store"))
     return chosen
 
 

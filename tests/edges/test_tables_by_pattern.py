@@ -73,12 +73,15 @@ def test_a_pattern_is_published_as_the_tables_that_it_matches(
     parameters = "publish_via_partition_root = true"
     if server_version >= 18:
         parameters += ", publish_generated_columns = stored"
+    follows = f"'lakeproof: what is in it follows the configuration of source {SOURCE}'"
     assert planned.statements == (
         f'CREATE PUBLICATION "shop" FOR TABLE "erp"."days", "erp"."orders" WITH ({parameters})',
+        f'COMMENT ON PUBLICATION "shop" IS {follows}',
         (
             'CREATE PUBLICATION "shop_inserts" FOR TABLE "erp"."journal" '
             f"WITH (publish = 'insert, truncate', {parameters})"
         ),
+        f'COMMENT ON PUBLICATION "shop_inserts" IS {follows}',
     )
     apply(config, SOURCE, planned)
     assert plan(config, SOURCE).empty

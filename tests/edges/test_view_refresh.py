@@ -51,12 +51,15 @@ class Shop:
         self.cuts += 1
         frame = rows if isinstance(rows, DataFrame) else self.spark.createDataFrame(rows, _SCHEMA)
         sources: Mapping[str, CycleNumber] = {"shop": CycleNumber(self.cuts)}
-        return refresh_view(
-            self.spark,
-            open_store(self.lake),
-            self.view,
-            ViewInputs({"sales": frame}, sources, self.cuts),
-        )
+        store = open_store(self.lake)
+        with one_refresh(store) as lock:
+            return refresh_view(self.spark, store, self.view, ViewInputs({"sales": frame}, sources, self.cuts), lock)
+
+    def optimize(self, cut: ViewCut, small_files: int) -> ViewCut | None:
+        """Compact the view's small files; `cut` is its newest."""
+        store = open_store(self.lake)
+        with one_refresh(store) as lock:
+            return optimize_view(self.spark, store, cut, small_files, lock)
 
     def stored(self) -> DataFrame:
         """The view's Delta table as it is."""
@@ -319,12 +322,12 @@ def test_a_view_whose_files_were_put_together_is_the_same_answer(shop: Shop) -> 
     """The cuts that are kept stay readable, what only older ones needed goes, and the next refresh goes on from there."""
     last, before = _fragments(shop), shop.rows()
     store = open_store(shop.lake)
-    result = optimize_view(shop.spark, store, last, 2)
+    result = shop.optimize(last, 2)
     assert result is not None
     assert (result.delta_version, result.sources, result.inserted, result.retracted) == (3, last.sources, 0, 0)
     assert newest_view_cut(store, "revenue") == result
     assert shop.rows() == before
-    assert optimize_view(shop.spark, store, result, 2) is None
+    assert shop.optimize(result, 2) is None
     now = datetime.now(timezone.utc)
     kept = kept_cuts(store, {"revenue": 3600.0}, now)
     assert (kept.old, kept.oldest["revenue"].number, list(unneeded_files(store, kept, {}))) == ([], 1, [])
@@ -352,11 +355,11 @@ def test_putting_together_that_was_killed_is_made_good(shop: Shop) -> None:
             raise KeyboardInterrupt(name)
 
     with watched(killed), pytest.raises(KeyboardInterrupt, match=r"cycle.after_tables"):
-        optimize_view(shop.spark, store, last, 2)
+        shop.optimize(last, 2)
     assert (newest_version(shop.path), newest_view_cut(store, "revenue")) == (3, last)
-    result = optimize_view(shop.spark, store, last, 2)
+    result = shop.optimize(last, 2)
     assert result is not None
     assert (result.delta_version, result.number) == (3, last.number + 1)
     shop.spark.sql(f"DELETE FROM delta.`{shop.path}` WHERE product = 'a'")  # noqa: S608  a folder of our own
-    assert optimize_view(shop.spark, store, result, 1) is None
+    assert shop.optimize(result, 1) is None
     assert newest_version(shop.path) == 4

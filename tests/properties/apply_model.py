@@ -21,7 +21,7 @@ from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, Hint
 from lakeproof.lake.delta.vectors import Unsupported
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col
-from lakeproof.lake.rows.preconditions import FIRST
+from lakeproof.lake.rows.keys_in_memory import FIRST
 from tests.properties.linked_batches import LandedBatch, commit_by_links, land_batch
 
 ODD = [

@@ -1,22 +1,22 @@
 """Whole cycles over a simulated source: at every cut the lake is what the source was, in each kind of table.
 
-PostgreSQL itself is the source in `test_pipeline.py`. `make test` takes the table of a composite key and another one by
-chance through all steps but one, since cycles that end inside a segment are in `test_readers.py` too; `make test-all` takes
-all five through all.
+PostgreSQL itself is the source in `test_pipeline.py`. `make test` takes the table of a composite key on S3 through all steps
+but one, since cycles that end inside a segment are in `test_readers.py` too; `make test-all` takes all five through all.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
-from lakeproof.lake.read.open import OpenedLake, open_lake
+from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.opened import OpenedLake
 from lakeproof.lsn import Lsn
 from tests.lake_steps import check, make_config, run_compact
 from tests.lake_workload import SEED, make_tables, random_row, run_transactions, with_key
@@ -26,16 +26,25 @@ from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize(("count", "inside"), [(2, False), pytest.param(5, True, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("count", "inside", "lake_place"),
+    [
+        pytest.param(2, False, "folder", marks=pytest.mark.full),
+        pytest.param(5, True, "folder", marks=pytest.mark.full),
+        (1, False, "s3"),
+        pytest.param(2, True, "versitygw", marks=pytest.mark.full),
+    ],
+    indirect=["lake_place"],
+)
 def test_at_every_cut_each_table_is_what_the_source_was(
-    spark: SparkSession, tmp_path: Path, count: int, *, inside: bool
+    spark: SparkSession, lake_place: LakeLocation, count: int, *, inside: bool
 ) -> None:
     """Snapshots, a late one, re-snapshots that heal, an end inside a segment: all equal, and history has every image."""
     rng = random.Random(SEED)
     first, *others = make_tables()
     tables = [first, *rng.sample(others, count - 1)]
-    source = SimulatedSource(tmp_path, tables)
-    config = make_config(tmp_path)
+    source = SimulatedSource(lake_place, tables)
+    config = make_config(lake_place)
     names = [table.version.table.name for table in tables]
     early = [name for name in names if name != "log"]
     for name in early:

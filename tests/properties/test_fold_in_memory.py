@@ -14,11 +14,11 @@ from lakeproof.hidden_columns import TEXT
 from lakeproof.lake.columns import history_columns, in_lake
 from lakeproof.lake.fold import in_memory
 from lakeproof.lake.fold.history import change_rows
-from lakeproof.lake.fold.in_memory import fold_in_memory
-from lakeproof.lake.fold.in_memory_toast import within
+from lakeproof.lake.fold.in_memory import fold_in_memory, within
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
+from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.planning.range_counts import count_changes
-from lakeproof.lake.rows.landing_rows import Changes, LandedRange, read_changes
+from lakeproof.lake.rows.landing_rows import Changes, read_changes
 from lakeproof.landing.reader import slices
 from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.commands.compact import compact
 from lakeproof.commands.compact_group import compact_group
+from lakeproof.config.location import LakeLocation
 from lakeproof.errors import TransientError
 from lakeproof.events import Stop, silent
 from lakeproof.lake.read.open import open_lake
@@ -40,20 +41,32 @@ def _land(slots: TwoSlots, rng: random.Random) -> None:
                 pass
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(25, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("rounds", "lake_place"),
+    [
+        (4, "folder"),
+        pytest.param(25, "folder", marks=pytest.mark.full),
+        pytest.param(6, "s3", marks=pytest.mark.full),
+        pytest.param(4, "versitygw", marks=pytest.mark.full),
+    ],
+    indirect=["lake_place"],
+)
 def test_every_cut_of_a_group_has_transactions_whole(
-    database: Database, spark: SparkSession, tmp_path: Path, rounds: int
+    database: Database, spark: SparkSession, tmp_path: Path, lake_place: LakeLocation, rounds: int
 ) -> None:
     """Random transactions, drains and cuts: each cut of the group is what PostgreSQL had at its position, also later."""
     print(f"LAKEPROOF_SEED={SEED}")  # noqa: T201  a failure that raises names the seed, too
     rng = random.Random(SEED)
-    slots = TwoSlots.make(database, tmp_path, SEED)
+    slots = TwoSlots.make(database, tmp_path, SEED, lake_place)
     for name in SOURCES:
         slots.drain(name)
     for _ in range(rounds):
         compact_group(slots.config, GROUP, spark, silent, Stop())
         slots.transactions(rng.randrange(5, 40))
         _land(slots, rng)
+        fresh = open_lake(spark, slots.config, "landing", group=GROUP)
+        (position,) = {fresh.position(name) for name in SOURCES}
+        assert lake_state(fresh) in slots.allowed(position), f"landed up to {position}, LAKEPROOF_SEED={SEED}"
     for name in SOURCES:
         slots.drain(name)
     last = compact_group(slots.config, GROUP, spark, silent, Stop()).cut
@@ -62,7 +75,7 @@ def test_every_cut_of_a_group_has_transactions_whole(
     assert last is not None
     assert numbers == list(range(1, last.number + 1))
     for number in numbers:
-        lake = open_lake(spark, slots.config.lake, number, group=GROUP)
+        lake = open_lake(spark, slots.config, number, group=GROUP)
         (position,) = {cut.position for cut in lake.cuts.values()}
         state = lake_state(lake)
         assert state.whole, f"cut {number} at {position}, LAKEPROOF_SEED={SEED}"
@@ -71,6 +84,7 @@ def test_every_cut_of_a_group_has_transactions_whole(
     assert state == slots.state()
 
 
+@pytest.mark.full
 def test_without_a_group_the_newest_cuts_tear_a_transaction(
     database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -98,18 +112,20 @@ def test_without_a_group_the_newest_cuts_tear_a_transaction(
 
 
 @pytest.mark.parametrize(
-    "failpoint",
+    ("failpoint", "lake_place"),
     [
-        pytest.param("group.before_cut", marks=pytest.mark.full),
-        pytest.param("group.after_source", marks=pytest.mark.full),
-        pytest.param("cycle.after_sync:2", marks=pytest.mark.full),
+        pytest.param("group.before_cut", "folder", marks=pytest.mark.full),
+        pytest.param("group.after_source", "folder", marks=pytest.mark.full),
+        pytest.param("cycle.after_sync:2", "folder", marks=pytest.mark.full),
+        pytest.param("group.after_source", "s3", marks=pytest.mark.full),
     ],
+    indirect=["lake_place"],
 )
 def test_a_group_compaction_that_is_killed_is_finished_by_the_next_one(
-    database: Database, spark: SparkSession, tmp_path: Path, failpoint: str
+    database: Database, spark: SparkSession, tmp_path: Path, lake_place: LakeLocation, failpoint: str
 ) -> None:
     """Killed between the sources' cuts, before the group's, or in the second source's cycle: readers keep the cut before."""
-    slots = TwoSlots.make(database, tmp_path, SEED)
+    slots = TwoSlots.make(database, tmp_path, SEED, lake_place)
     slots.transactions(10)
     for name in SOURCES:
         slots.drain(name)
@@ -122,6 +138,7 @@ def test_a_group_compaction_that_is_killed_is_finished_by_the_next_one(
     assert lake_state(open_lake(spark, slots.config, group=GROUP)) == before
     slots.transactions(3)
     slots.drain("two")
+    slots.half_a_minute_later()
     report = compact_group(slots.config, GROUP, spark, silent, Stop())
     assert report.cut is not None
     assert report.cut.number == 2

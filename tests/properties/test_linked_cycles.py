@@ -224,7 +224,8 @@ def _compact_with_a_crash(rng: random.Random, spark: SparkSession, config: Confi
 
 
 @pytest.mark.usefixtures("small_files_linked")
-@pytest.mark.parametrize("rounds", [3, pytest.param(30, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("rounds", [3, 30])
 def test_a_crash_between_link_and_cut_changes_nothing(spark: SparkSession, tmp_path: Path, rounds: int) -> None:
     """After each crash the next compaction finishes the cycle: rows, history, and its sum are those of the source."""
     rng = random.Random(SEED)

@@ -41,6 +41,7 @@ def _tables() -> list[SimulatedTable]:
     ]
 
 
+@pytest.mark.full
 def test_a_cut_has_the_rows_that_its_ordinals_say(spark: SparkSession, tmp_path: Path) -> None:
     """Corrections inside segments, a table that enters late: rows stand in the order in which they became true."""
     rng = random.Random(SEED)

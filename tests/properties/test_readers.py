@@ -27,7 +27,8 @@ from lakeproof.errors import ConfigError, LakeError
 from lakeproof.events import Stop, silent
 from lakeproof.lake.read.as_of import LakeAsOf
 from lakeproof.lake.read.changes import CutChanges
-from lakeproof.lake.read.open import OpenedLake
+from lakeproof.lake.read.opened import OpenedLake
+from lakeproof.lake.records.cut_choice import At
 from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
@@ -126,7 +127,7 @@ def test_open_says_which_cut_it_gives(spark: SparkSession, past: Past) -> None:
     cuts = [read_cut(lake, n) for n in cut_numbers(lake)]
     assert [int(c.number) for c in cuts] == [1, 2, 3, 4]
 
-    def given(position: lakeproof.lake.read.open.At) -> int:
+    def given(position: At) -> int:
         return int(lakeproof.open(spark, past.lake, position).cut(SOURCE).number)
 
     assert given("newest") == 4

@@ -105,7 +105,8 @@ def _killed_at(place: str) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(25, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("rounds", [1, 25])
 def test_a_lake_that_is_drained_now_and_then_costs_no_copy(
     database: Database, spark: SparkSession, tmp_path: Path, rounds: int
 ) -> None:

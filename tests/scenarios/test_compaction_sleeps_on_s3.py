@@ -7,15 +7,9 @@ been sent before the sleep is kept on its way by the proxy, and arrives when the
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
-import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,19 +19,19 @@ from pyspark.sql import SparkSession
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
 from lakeproof.errors import TransientError
-from lakeproof.failpoints import VARIABLE
 from lakeproof.lake.delta.log import commit_name, log_files
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
 from lakeproof.storage.folder import Folder
-from tests.fix_object_store import S3Server, storage
+from tests.fix_object_store import S3Server
 from tests.lake_steps import check, make_config, run_compact
 from tests.lake_workload import SEED, make_tables, run_transactions
 from tests.object_proxy import Fault, Hold, Request, object_proxy
 from tests.simulated_source import SimulatedSource
+from tests.sleeper import continued, sleeper, stop, wait_until_there
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.full]
-ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = "tests.compact_process"
 TABLES = ("order lines", "bag")
 _COMMIT, _CHECKSUM = r"/_delta_log/0{19}\d\.json", r"/_delta_log/0{19}\d\.crc"
 # Where the sleeper's request is kept: what it asks for arrives after its follower's.
@@ -95,38 +89,9 @@ def lake(s3_lake: LakeLocation, spark: SparkSession) -> Lake:
     return begun
 
 
-@contextmanager
-def sleeper(lake: Lake, endpoint: str, failpoint: str = "") -> Iterator[subprocess.Popen[str]]:
-    """A compaction in processes of its own."""
-    access = storage(endpoint).model_dump_json()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.compact_process", lake.place.url, access],
-        cwd=ROOT,
-        env={**os.environ, VARIABLE: failpoint},
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def wait(process: subprocess.Popen[str], reached: Callable[[], bool]) -> None:
-    """Wait until the sleeper is where it is to sleep."""
-    deadline = time.monotonic() + 240
-    while not reached():
-        assert process.poll() is None, "it ended before"
-        assert time.monotonic() < deadline, "it did not come there"
-        time.sleep(0.05)
-
-
 def follow(lake: Lake, spark: SparkSession, process: subprocess.Popen[str]) -> dict[str, bytes]:
     """Stop the sleeper, compact in its place, twice; return what is named then."""
-    os.killpg(process.pid, signal.SIGSTOP)
+    stop(process)
     with pytest.raises(TransientError, match="another process is writing"):
         run_compact(spark, lake.config)
     # As if half a minute had passed.
@@ -141,8 +106,7 @@ def follow(lake: Lake, spark: SparkSession, process: subprocess.Popen[str]) -> d
 
 def woken(lake: Lake, spark: SparkSession, process: subprocess.Popen[str], named: dict[str, bytes]) -> None:
     """The sleeper ends by itself, what was named is as it was, and the lake goes on."""
-    os.killpg(process.pid, signal.SIGCONT)
-    output, _ = process.communicate(timeout=240)
+    output = continued(process)
     assert process.returncode == TransientError.exit_status, output
     assert re.search("followed by epoch|another process|someone else", output), output
     assert {name: data for name, data in lake.named().items() if name in named} == named
@@ -171,8 +135,8 @@ def test_a_request_that_slept_on_its_way_changes_nothing(
 
     with object_proxy(s3_server.port) as proxy:
         proxy.faults.append(Fault(is_kept, hold=hold))
-        with sleeper(lake, proxy.endpoint) as process:
-            wait(process, hold.reached.is_set)
+        with sleeper(PROGRAM, lake.place, proxy.endpoint) as process:
+            wait_until_there(process, hold.reached.is_set)
             named = follow(lake, spark, process)
             hold.released.set()
             woken(lake, spark, process, named)
@@ -184,8 +148,8 @@ def test_a_compaction_that_slept_between_two_commits_ends_by_the_fence(
 ) -> None:
     """It looks at the lease before each commit."""
     here = tmp_path / "here"
-    with sleeper(lake, s3_server.endpoint, f"{step}@hold:{here}") as process:
-        wait(process, here.exists)
+    with sleeper(PROGRAM, lake.place, s3_server.endpoint, failpoint=f"{step}@hold:{here}") as process:
+        wait_until_there(process, here.exists)
         named = follow(lake, spark, process)
         here.unlink()
         woken(lake, spark, process, named)

@@ -171,7 +171,8 @@ def _backdate(path: str) -> None:
     Path(path).write_bytes(canonical({**document, "created_at": LONG_AGO.isoformat().replace("+00:00", "Z")}))
 
 
-@pytest.mark.parametrize("steps", [ONE_STEP, pytest.param(STEPS, marks=pytest.mark.full)], ids=["one", "all"])
+@pytest.mark.parametrize("steps", [ONE_STEP, STEPS], ids=["one", "all"])
+@pytest.mark.full
 def test_maintenance_killed_between_its_steps_ends_equal(
     spark: SparkSession, tmp_path: Path, steps: tuple[str, ...]
 ) -> None:

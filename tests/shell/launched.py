@@ -6,6 +6,8 @@ and nowhere else.
 
 from __future__ import annotations
 
+import logging
+import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,15 +20,28 @@ import pytest
 from dagster._core.test_utils import create_test_daemon_workspace_context
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import WorkspaceFileTarget
+from dagster._daemon.backfill import execute_backfill_iteration
 from dagster_graphql.test.utils import execute_dagster_graphql
 
 _ROOT = Path(__file__).parents[2]
+# A proof beside other tests has taken a quarter of an hour.
+_TIMEOUT_S = 2400.0
+_SERVER_S = 240.0
 _ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 _LAUNCH = """\
 mutation($params: ExecutionParams!) {
   launchRun(executionParams: $params) {
     __typename
     ... on LaunchRunSuccess { run { runId } }
+    ... on PythonError { message }
+  }
+}
+"""
+_BACKFILL = """\
+mutation($params: LaunchBackfillParams!) {
+  launchPartitionBackfill(backfillParams: $params) {
+    __typename
+    ... on LaunchBackfillSuccess { backfillId }
     ... on PythonError { message }
   }
 }
@@ -60,12 +75,20 @@ class Dagster:
         assert not answer.errors, answer.errors
         return answer.data
 
-    def launch(self, job: str, assets: Sequence[str] | None = None, timeout_s: float = 900) -> dg.DagsterRun:
+    def launch(
+        self,
+        job: str,
+        assets: Sequence[str] | None = None,
+        timeout_s: float = _TIMEOUT_S,
+        ops: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> dg.DagsterRun:
         """Launch a run of the job, or of some of its assets, and wait for its end."""
-        return self.ended(self.start(job, assets), timeout_s)
+        return self.ended(self.start(job, assets, ops), timeout_s)
 
-    def start(self, job: str, assets: Sequence[str] | None = None) -> str:
-        """Launch a run of the job, or of some of its assets, and return its id."""
+    def start(
+        self, job: str, assets: Sequence[str] | None = None, ops: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> str:
+        """Launch a run of the job, or of some of its assets, and return its id; `ops` is the launchpad's configuration."""
         (repository,) = self.ask(_REPOSITORIES)["repositoriesOrError"]["nodes"]
         selector = {
             "repositoryName": repository["name"],
@@ -73,11 +96,14 @@ class Dagster:
             "jobName": job,
             "assetSelection": None if assets is None else [{"path": key.split("/")} for key in assets],
         }
-        launched = self.ask(_LAUNCH, {"params": {"selector": selector, "mode": "default"}})["launchRun"]
+        params: dict[str, Any] = {"selector": selector, "mode": "default"}
+        if ops is not None:
+            params["runConfigData"] = {"ops": {op: {"config": dict(config)} for op, config in ops.items()}}
+        launched = self.ask(_LAUNCH, {"params": params})["launchRun"]
         assert launched["__typename"] == "LaunchRunSuccess", launched
         return str(launched["run"]["runId"])
 
-    def ended(self, run_id: str, timeout_s: float = 900) -> dg.DagsterRun:
+    def ended(self, run_id: str, timeout_s: float = _TIMEOUT_S) -> dg.DagsterRun:
         """Wait for the end of a run."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -86,6 +112,20 @@ class Dagster:
                 return run
             time.sleep(0.5)
         raise AssertionError(f"run {run_id} has not ended")
+
+    def backfill(self, assets: Sequence[str], days: Sequence[str], timeout_s: float = 900) -> list[dg.DagsterRun]:
+        """Launch a backfill as the UI does, do the daemon's part of it, and return its runs when they have ended."""
+        params = {"assetSelection": [{"path": key.split("/")} for key in assets], "partitionNames": list(days)}
+        launched = self.ask(_BACKFILL, {"params": params})["launchPartitionBackfill"]
+        assert launched["__typename"] == "LaunchBackfillSuccess", launched
+        backfill_id, deadline = launched["backfillId"], time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            list(execute_backfill_iteration(self.workspace, logging.getLogger("backfill")))
+            backfill = self.instance.get_backfill(backfill_id)
+            if backfill is not None and backfill.status.value.startswith(("COMPLETED", "FAILED")):
+                return list(self.instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill_id})))
+            time.sleep(1)
+        raise AssertionError(f"backfill {backfill_id} has not ended")
 
     def shown(self, asset: str) -> dict[str, str]:
         """The colours of the checks on the asset's page: green, red, yellow, grey if it was not evaluated, or words."""
@@ -106,6 +146,20 @@ def _colour(execution: Mapping[str, Any] | None) -> str:
     return status
 
 
+def _wait_for_servers(registry: Any) -> None:
+    """Wait for the code server's end: else its process is collected while it still runs, at some later test."""
+    deadline = time.monotonic() + _SERVER_S
+    while True:
+        try:
+            # It waits 30 s; a server whose run was ended has taken longer on a busy machine.
+            registry.wait_for_processes()
+        except subprocess.TimeoutExpired:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
+
+
 @contextmanager
 def dagster(folder: Path, config: Path) -> Iterator[Dagster]:
     """Dagster on a configuration file, without daemon: nothing runs that is not launched."""
@@ -123,5 +177,4 @@ def dagster(folder: Path, config: Path) -> Iterator[Dagster]:
         ):
             yield Dagster(instance, workspace)
             registry = workspace._grpc_server_registry
-        # Else its process is collected while it still runs, at some later test.
-        registry.wait_for_processes()
+        _wait_for_servers(registry)

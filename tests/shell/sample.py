@@ -15,6 +15,7 @@ sources:
     dsn: {dsn}
     password: {{env: LP_SHELL_PASSWORD}}
     tables: [shop.orders, 'shop."order lines"']
+    daily: [shop.ord*rs]
     table:
       shop.orders:
         description: One row per order.

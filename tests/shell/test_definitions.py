@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime, timezone
 from pathlib import Path
 
 import dagster as dg
@@ -50,6 +51,7 @@ _LINEAGE = {
     "current/shop/shop/orders": ["changes/shop/shop/orders", "snapshot/shop/shop/orders"],
     "current/shop/shop/order-20lines": ["changes/shop/shop/order-20lines", "snapshot/shop/shop/order-20lines"],
     "current/crm/public/customers": ["changes/crm/public/customers", "snapshot/crm/public/customers"],
+    "daily/shop/shop/orders": ["history/shop/shop/orders"],
     "slots/shop": [],
     "postgres/unlisted": [],
     "maintenance/shop": [
@@ -115,6 +117,20 @@ _JOBS = {
             "proof/views/per_customer",
         ],
     ),
+    "shop_daily": (["daily_shop"], ["daily/shop/shop/orders"]),
+    "shop_repair": (
+        ["prove_shop"],
+        ["proof/current/shop/shop/order-20lines", "proof/current/shop/shop/orders"],
+    ),
+    "crm_repair": (["prove_crm"], ["proof/current/crm/public/customers"]),
+    # Without assets: a person launches them, with a configuration.
+    **{
+        f"{source}_{kind}": ([f"{kind}_{source}"], [])
+        for source in ("shop", "crm")
+        for kind in ("rebuild", "recover", "teardown")
+    },
+    "views_replace": (["replace_view"], []),
+    "views_take_back": (["take_view_back"], []),
     "views_refresh": (["views__copy", "views__per_customer"], ["views/copy", "views/per_customer"]),
 }
 
@@ -137,7 +153,8 @@ def test_each_layer_of_a_source_is_a_group(defs: dg.Definitions) -> None:
     assert groups["current/shop/shop/orders"] == "shop_current"
     assert groups["proof/history/crm/public/customers"] == "crm_proof"
     assert (groups["views/copy"], groups["proof/views/copy"]) == ("views", "views_proof")
-    assert len(set(groups.values())) == 18
+    assert groups["daily/shop/shop/orders"] == "shop_daily"
+    assert len(set(groups.values())) == 19
 
 
 def test_tags_select_a_source_a_layer_and_a_schema(defs: dg.Definitions) -> None:
@@ -194,6 +211,7 @@ def test_the_checks_are_exactly_these(defs: dg.Definitions) -> None:
     orders = "expectations/shop/shop/orders"
     assert {(k.asset_key.to_user_string(), k.name) for k in defs.resolve_asset_graph().asset_check_keys} == {
         ("slots/shop", "slot_health"),
+        ("daily/shop/shop/orders", "adds_up"),
         ("slots/crm", "slot_health"),
         ("proof/history/shop/shop/orders", "proved_intact"),
         ("proof/history/shop/shop/order-20lines", "proved_intact"),
@@ -220,11 +238,19 @@ def test_the_jobs_select_exactly_this_and_run_in_one_process(defs: dg.Definition
     assert actual == _JOBS
 
 
+def test_days_are_partitions_of_which_a_range_is_one_run(defs: dg.Definitions) -> None:
+    """Today is among them; a source without a landing has no other."""
+    node = defs.resolve_asset_graph().get(_key("daily/shop/shop/orders"))
+    assert node.partitions_def is not None
+    assert node.partitions_def.get_partition_keys() == [datetime.now(timezone.utc).date().isoformat()]
+    assert node.backfill_policy == dg.BackfillPolicy.single_run()
+
+
 def test_the_sensors_and_schedules_are_exactly_these_and_run_by_default(defs: dg.Definitions) -> None:
     """Each source drains, compacts and proves itself without anybody switching anything on."""
     sensors = {(s.name, s.minimum_interval_seconds, s.default_status.value) for s in defs.sensors or []}
     expected = ("shop_slot_drain_sensor", "crm_slot_drain_sensor", "crm_compaction_sensor")
-    assert sensors == {(name, 4, "RUNNING") for name in expected}
+    assert sensors == {*((name, 4, "RUNNING") for name in expected), ("old_runs_sensor", 600, "RUNNING")}
     schedules = {}
     for schedule in defs.schedules or []:
         assert isinstance(schedule, dg.ScheduleDefinition)

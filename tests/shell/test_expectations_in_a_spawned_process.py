@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakeproof.commands.expect import Expectation, validate
+from lakeproof.commands.expect_gx import Expectation, evaluate
 from lakeproof.lake.spark.session import build_session
 from tests.fix_lake import SPARK
 
@@ -22,7 +22,7 @@ def _in_a_worker(answers: Any) -> None:
     try:
         frame = session.createDataFrame([(1,), (2,), (2,)], "id int")
         unique = Expectation("unique", "expect_column_values_to_be_unique", {"column": "id"}, "error")
-        (result,) = validate(frame, "t", [unique])
+        (result,) = evaluate(frame, "t", [unique]).results
         answers.put((bare, result.passed, result.counts["unexpected_count"]))
     finally:
         session.stop()

@@ -110,7 +110,10 @@ SEEN = ViewCut(
     "full",
     None,
     None,
+    0,
     "2026-01-01T00:00:00Z",
+    {},
+    None,
 )
 
 

@@ -22,4 +22,5 @@ Deciding what a cycle does does not belong here but in `lakeproof.lake.planning`
     portable.py               a table that is written anew, without features that readers must know
     lost_history.py           a history of which a file can't be read
     table_files.py            small, unneeded and unreadable files
+    day_files.py              unneeded files of tables of days
 """

@@ -44,11 +44,12 @@ from lakeproof.lake.delta.link_commit import Link, LinkRequest, PreparedLinks, p
 from lakeproof.lake.delta.links import landed_file
 from lakeproof.lake.delta.vectors import Rows, Unsupported
 from lakeproof.lake.fold.key_fold import FoldedFile, KeyFold, Mask, NotFolded, fold_keys
+from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.change import HeldKeys, NetChange
-from lakeproof.lake.rows.landing_rows import LandedRange
-from lakeproof.lake.rows.preconditions import FIRST, DriftedError
+from lakeproof.lake.rows.keys_in_memory import FIRST
+from lakeproof.lake.rows.preconditions import DriftedError
 from lakeproof.landing.catalog_history import sends_everything
 from lakeproof.landing.file_columns import file_names
 from lakeproof.landing.reader import Slice

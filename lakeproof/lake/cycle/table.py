@@ -41,20 +41,16 @@ from lakeproof.lake.fold.history import (
     reset_row,
     state_rows,
 )
-from lakeproof.lake.fold.in_memory import fold_in_memory
-from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
+from lakeproof.lake.fold.net_change import ResolvedChanges
+from lakeproof.lake.fold.table_range import RangeSpan, TableRange
 from lakeproof.lake.fold.table_state import empty_rows, snapshot_rows, with_net_change
-from lakeproof.lake.planning.range_counts import count_changes
-from lakeproof.lake.planning.schema_change import compare_schemas
-from lakeproof.lake.planning.schema_changes import older_versions, proven_defaults
 from lakeproof.lake.records.documents import CutTable, HistoryLow
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col
-from lakeproof.lake.rows.conversion import convert_rows
 from lakeproof.lake.rows.correction import numbered
-from lakeproof.lake.rows.landing_rows import Changes, LandedRange, key_bounds, read_changes
+from lakeproof.lake.rows.landing_rows import key_bounds
 from lakeproof.lake.rows.refusal import refusals
 from lakeproof.landing.reader import Slice
 from lakeproof.lsn import Lsn
@@ -83,7 +79,7 @@ def _write_changes(session: SparkSession, context: CycleContext, task: TableTask
     before = task.before
     if before is None:
         raise InvariantError(str(task.table), "has changes but is not in the lake", "report this")
-    changes = _Range(context, task, task.files, context.intent.start_lsn)
+    changes = _range(context, task, task.files, context.intent.start_lsn)
     if changes.counts.rows == 0:
         history = before.history_version, before.history_sum
         return TableResult(_cut_table(context, task, history, before.current_version), changes.counts, touched=False)
@@ -91,15 +87,15 @@ def _write_changes(session: SparkSession, context: CycleContext, task: TableTask
         return _link_changes(session, context, task, changes)
     except Unsupported as error:
         not_linked: str | None = str(error)
-    base = _base(session, context, task, changes.counts)
+    base = _base(session, context, task, changes)
     resolved = changes.fold_in_memory(session, base)
     if resolved is None:
-        resolved = resolve_range(session, changes.read(session), base)
+        resolved = changes.resolve(session, base)
     else:
         # There is little to gain.
         not_linked = None
     try:
-        prepared = prepare_current(session, context, task, resolved.net, changes.hints(resolved.net))
+        prepared = prepare_current(session, context, task, resolved.net, _hints(changes, resolved.net))
         rows = HistoryRows(change_rows(changes.schema, resolved.events), changes.counts.rows)
         history = append_history(session, context, task, rows)
         current = commit_current(context, prepared)
@@ -108,7 +104,7 @@ def _write_changes(session: SparkSession, context: CycleContext, task: TableTask
     return replace(_written(context, task, history, current, changes.counts), not_linked=not_linked)
 
 
-def _link_changes(session: SparkSession, context: CycleContext, task: TableTask, changes: _Range) -> TableResult:
+def _link_changes(session: SparkSession, context: CycleContext, task: TableTask, changes: TableRange) -> TableResult:
     """Write a range from its key columns and its files; raises `Unsupported`, before any commit, if Spark is to write it."""
     if changes.older:
         raise Unsupported("the range has rows of several schema versions")
@@ -263,7 +259,7 @@ def _own_changes(
 
     A re-snapshot repairs rows that have drifted: history then has the correction instead of the changes.
     """
-    changes = _Range(context, task, task.files, context.intent.start_lsn)
+    changes = _range(context, task, task.files, context.intent.start_lsn)
     if changes.older:
         return None
     try:
@@ -276,55 +272,28 @@ def _own_changes(
         return None
 
 
-class _Range:
-    """A table's files of a range, and the counts of their changes."""
-
-    def __init__(self, context: CycleContext, task: TableTask, files: Sequence[Slice], start: Lsn) -> None:
-        self.context = context
-        self.schema = in_lake(task.version)
-        self.task = task
-        end = context.intent.end_lsn
-        first_ordinals = {s.number: s.first_ordinal for s in context.intent.segments}
-        pieces = [f for f in files if f.file.schema_id == task.version.id]
-        self.landed = LandedRange(self.schema, pieces, first_ordinals, start, end)
-        self.older = older_versions(context.chain, task.version, files, start, end)
-        self.counts = count_changes(self._all_slices, start, end)
-
-    @property
-    def _all_slices(self) -> list[Slice]:
-        """The files of all schema versions."""
-        return [*self.landed.slices, *(piece for pieces in self.older.values() for piece in pieces)]
-
-    def hints(self, net: NetChange) -> Hints:
-        """Return what makes the range's commit cheaper."""
-        rows, size = self.counts.rows, sum(p.file.decoded.bytes for p in self._all_slices)
-        # NULL lies within no bounds, and a hidden key's text is not the number that was bounded.
-        is_bounded = net.deletes is not None and net.key == self.schema.key and not net.null_safe
-        return Hints(
-            bounds=key_bounds(self.schema, self.landed.slices) if is_bounded and not self.older else None,
-            broadcast=rows <= FEW_ROWS and size <= FEW_BYTES,
-            max_keys=rows,
-        )
-
-    def read(self, session: SparkSession) -> Changes:
-        """Return the rows as a frame."""
-        frames = [read_changes(session, self.landed)] if self.landed.slices else []
-        for old, slices in self.older.items():
-            rows = read_changes(session, replace(self.landed, schema=in_lake(old), slices=slices))
-            change = compare_schemas(old, self.task.version)
-            missing = proven_defaults(self.context.chain, self.task.before, change, self.landed.end)
-            frames.append(convert_rows(session, rows, change, missing))
-        return Changes(self.schema, reduce(DataFrame.unionByName, frames), self.counts)
-
-    def fold_in_memory(self, session: SparkSession, base: DataFrame | None) -> ResolvedChanges | None:
-        """Return the rows added up in memory; None if that is not possible."""
-        return None if self.older else fold_in_memory(session, self.landed, self.counts, base)
+def _range(context: CycleContext, task: TableTask, files: Sequence[Slice], start: Lsn) -> TableRange:
+    first_ordinals = {s.number: s.first_ordinal for s in context.intent.segments}
+    span = RangeSpan(start, context.intent.end_lsn, first_ordinals)
+    return TableRange(context.chain, task.version, task.before, files, span)
 
 
-def _since_snapshot(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> _Range:
+def _hints(changes: TableRange, net: NetChange) -> Hints:
+    """Return what makes the range's commit cheaper."""
+    rows, size = changes.counts.rows, sum(p.file.decoded.bytes for p in changes.all_slices)
+    # NULL lies within no bounds, and a hidden key's text is not the number that was bounded.
+    is_bounded = net.deletes is not None and net.key == changes.schema.key and not net.null_safe
+    return Hints(
+        bounds=key_bounds(changes.schema, changes.landed.slices) if is_bounded and not changes.older else None,
+        broadcast=rows <= FEW_ROWS and size <= FEW_BYTES,
+        max_keys=rows,
+    )
+
+
+def _since_snapshot(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableRange:
     """Return the changes after a snapshot."""
     files = files_since(context.chain, task.table, entry, context.intent.end_lsn)
-    return _Range(context, task, files, entry.consistent_point)
+    return _range(context, task, files, entry.consistent_point)
 
 
 def _snapshot(session: SparkSession, context: CycleContext, schema: SchemaVersion, entry: SnapshotEntry) -> DataFrame:
@@ -340,15 +309,13 @@ def _snapshot(session: SparkSession, context: CycleContext, schema: SchemaVersio
     return rows
 
 
-def _resolve(session: SparkSession, changes: _Range, base: DataFrame) -> ResolvedChanges | None:
-    return None if changes.counts.rows == 0 else resolve_range(session, changes.read(session), base)
+def _resolve(session: SparkSession, changes: TableRange, base: DataFrame) -> ResolvedChanges | None:
+    return None if changes.counts.rows == 0 else changes.resolve(session, base)
 
 
-def _base(session: SparkSession, context: CycleContext, task: TableTask, counts: ChangeCounts) -> DataFrame | None:
+def _base(session: SparkSession, context: CycleContext, task: TableTask, changes: TableRange) -> DataFrame | None:
     """Return the table before the range if its rows may be needed; opening it costs reading its log."""
-    by_digest = not counts.inserts_only if task.version.is_bag else has_old_rows(task.version)
-    needed = counts.unchanged > 0 or by_digest
-    return _current(session, context, task, task.before) if needed and task.before is not None else None
+    return _current(session, context, task, task.before) if changes.needs_base and task.before is not None else None
 
 
 def _current(session: SparkSession, context: CycleContext, task: TableTask, before: CutTable) -> DataFrame:

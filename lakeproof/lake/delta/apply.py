@@ -141,7 +141,8 @@ class Prepared:
             write_with_merge(session, request)
         elif self.strategy is WriteStrategy.OVERWRITE:
             rows = session.read.format("delta").load(request.path).limit(0) if images is None else images
-            tagged(rows, request.info).mode("overwrite").save(request.path)
+            columns = {"overwriteSchema": "true"} if request.new_columns else {}
+            tagged(rows, request.info).options(**columns).mode("overwrite").save(request.path)
         elif images is not None:
             spec = request.create if self.strategy is WriteStrategy.CREATE else None
             options = {} if spec is None else spec.options(images.columns)

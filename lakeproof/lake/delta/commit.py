@@ -137,7 +137,8 @@ class CommitRequest:
     """One commit to the Delta table at `path`: its change, its identity, and the version to make it on.
 
     `create`: the new table's properties, if there is none yet (None: a missing table is an error). `expected_version`: the
-    version that the table should have; None: whichever is the newest.
+    version that the table should have; None: whichever is the newest. `new_columns`: a change that truncates brings its
+    own columns in place of the table's.
     """
 
     path: str
@@ -147,6 +148,7 @@ class CommitRequest:
     create: TableSpec | None = None
     expected_version: int | None = None
     strategy: WriteStrategy = WriteStrategy.AUTO
+    new_columns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

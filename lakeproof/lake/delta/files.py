@@ -35,12 +35,26 @@ _UUID_LETTERS = 20
 
 
 @dataclass(frozen=True, slots=True)
+class VectorPlace:
+    """The place of a deletion vector: its file and offset there; or its bytes in base 85, if it stands in the log."""
+
+    file: str | None
+    offset: int
+    inline: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeltaFile:
-    """A file of rows, its bytes, and the file of its deletion vector, if it has one; paths below the table."""
+    """A file of rows, its bytes, and the file of its deletion vector, if it has one; paths below the table.
+
+    `deleted` is the vector itself, which may also stand in the log.
+    """
 
     path: str
     bytes: int
     vector: str | None
+    deleted: VectorPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +111,12 @@ def table_files(path: str, oldest: int, newest: int | None = None) -> TableFiles
     """
     named = oldest if newest is None else newest
     table = Folder.at(path)
-    names = sorted(log_files(table))
-    if not names:
-        raise LakeError(path, "there is no Delta table", "restore it, or bootstrap the table again")
-    commits = {int(m[1]): n for n in names if (m := _COMMIT.fullmatch(n))}
-    checkpoints: dict[int, list[str]] = {}
-    for name in names:
-        match = _CHECKPOINT.fullmatch(name)
-        if match is not None and int(match[1]) <= oldest:
-            checkpoints.setdefault(int(match[1]), []).append(name)
-    checkpoint = max((version for version, parts in checkpoints.items() if _is_whole(parts)), default=-1)
+    commits, checkpoint, parts = _log(table, oldest)
     last = max(commits, default=-1)
     if last < named:
         # Otherwise nothing would be needed, and all files of the table would be removed.
         raise LakeError(path, f"its log ends at version {last}, before version {named}", "restore it from a backup")
-    live: dict[str, DeltaFile] = {}
-    for name in checkpoints.get(checkpoint, []):
-        live |= {file.path: file for file in _of_checkpoint(table, f"{LOG}/{name}")}
+    live = _of_checkpoints(table, parts)
     needed = set(live.values()) if checkpoint == oldest else set()
     for version in range(checkpoint + 1, last + 1):
         try:
@@ -131,6 +134,38 @@ def table_files(path: str, oldest: int, newest: int | None = None) -> TableFiles
             needed |= set(added)
     paths = {file.path for file in needed} | {file.vector for file in needed if file.vector is not None}
     return TableFiles(oldest, checkpoint, tuple(live.values()), frozenset(paths))
+
+
+def files_at(path: str, version: int) -> tuple[DeltaFile, ...]:
+    """Return the files of one version; raises LakeError if there is no log, or if it is not whole up to there."""
+    table = Folder.at(path)
+    commits, checkpoint, parts = _log(table, version)
+    live = _of_checkpoints(table, parts)
+    for number in range(checkpoint + 1, version + 1):
+        removed, added = _of_version(table, commits.get(number), number)
+        for name in removed:
+            live.pop(name, None)
+        live |= {file.path: file for file in added}
+    return tuple(live.values())
+
+
+def _log(table: Folder, version: int) -> tuple[dict[int, str], int, list[str]]:
+    """Return the log's commits, and the newest whole checkpoint up to a version (-1: none) with its parts."""
+    names = sorted(log_files(table))
+    if not names:
+        raise LakeError(table.url, "there is no Delta table", "restore it, or bootstrap the table again")
+    checkpoints: dict[int, list[str]] = {}
+    for name in names:
+        match = _CHECKPOINT.fullmatch(name)
+        if match is not None and int(match[1]) <= version:
+            checkpoints.setdefault(int(match[1]), []).append(name)
+    checkpoint = max((number for number, parts in checkpoints.items() if _is_whole(parts)), default=-1)
+    commits = {int(m[1]): n for n in names if (m := _COMMIT.fullmatch(n))}
+    return commits, checkpoint, checkpoints.get(checkpoint, [])
+
+
+def _of_checkpoints(table: Folder, parts: list[str]) -> dict[str, DeltaFile]:
+    return {file.path: file for name in parts for file in _of_checkpoint(table, f"{LOG}/{name}")}
 
 
 def unneeded(path: str, files: TableFiles) -> Iterator[tuple[str, int]]:
@@ -169,7 +204,7 @@ def _of_checkpoint(table: Folder, name: str) -> Iterator[DeltaFile]:
             for batch in file.iter_batches(columns=["add"]):
                 for added in batch.column(0).to_pylist():
                     if added is not None and added["path"] is not None:
-                        yield _data_file(added)
+                        yield data_file(added)
     except (OSError, pa.ArrowInvalid) as error:
         # A passing error of the system is no damage; Arrow's own reading errors have no errno.
         if isinstance(error, OSError) and error.errno is not None:
@@ -191,13 +226,20 @@ def files_of_commit(table: Folder, name: str) -> tuple[list[str], list[DeltaFile
         if kind == "remove":
             removed.append(unquote(action["path"]))
         elif kind == "add":
-            added.append(_data_file(action))
+            added.append(data_file(action))
     return removed, added
 
 
-def _data_file(added: dict[str, Any]) -> DeltaFile:
+def data_file(added: Mapping[str, Any]) -> DeltaFile:
+    """Return the file that an `add` or a `remove` in the log is about."""
     vector = added.get("deletionVector")
-    return DeltaFile(unquote(added["path"]), int(added["size"]), None if vector is None else _vector(vector))
+    path, size = unquote(added["path"]), int(added.get("size") or 0)
+    if vector is None:
+        return DeltaFile(path, size, None)
+    file = _vector(vector)
+    inline = str(vector["pathOrInlineDv"]) if vector.get("storageType") == "i" else ""
+    place = VectorPlace(file, int(vector.get("offset") or 0), inline, int(vector["cardinality"]))
+    return DeltaFile(path, size, file, place)
 
 
 def _vector(vector: dict[str, Any]) -> str | None:
@@ -206,11 +248,16 @@ def _vector(vector: dict[str, Any]) -> str | None:
     if vector.get("storageType") != "u" or text is None:
         return None
     folder, letters = text[:-_UUID_LETTERS], text[-_UUID_LETTERS:]
+    name = f"deletion_vector_{uuid.UUID(bytes=of_base_85(letters))}.bin"
+    return f"{folder}/{name}" if folder else name
+
+
+def of_base_85(letters: str) -> bytes:
+    """Return the bytes that five letters of Z85 for each four of them stand for; raises ValueError for other letters."""
     octets = b""
-    for start in range(0, _UUID_LETTERS, 5):
+    for start in range(0, len(letters), 5):
         number = 0
         for letter in letters[start : start + 5]:
             number = number * 85 + _Z85.index(letter)
         octets += number.to_bytes(4, "big")
-    name = f"deletion_vector_{uuid.UUID(bytes=octets)}.bin"
-    return f"{folder}/{name}" if folder else name
+    return octets

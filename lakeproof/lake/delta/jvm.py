@@ -97,6 +97,12 @@ class TableFile:
         return int(self.action.size())
 
     @property
+    def live_rows(self) -> int | None:
+        """The number of its rows that are not deleted; None if its statistics lack it."""
+        option = self.action.numLogicalRecords()
+        return int(option.get()) if option.isDefined() else None
+
+    @property
     def lost_rows(self) -> float:
         """The fraction of its rows that its deletion vector deletes."""
         ratio = self.action.deletedToPhysicalRecordsRatio()

@@ -49,7 +49,7 @@ class ReaderFeatures:
 
 def reader_features(path: str, version: int) -> ReaderFeatures:
     """Read the features of a version; raises LogGapError if its log can't be read."""
-    state = _state(path, version)
+    state = table_state(path, version)
     protocol, metadata = state["protocol"], state["metaData"]
     names = list(protocol.get("readerFeatures") or [])
     if protocol["minReaderVersion"] < _LISTS_FEATURES:
@@ -82,7 +82,7 @@ def _renaming(name: str, physical: str) -> str:
     return f"a file can't have the name {name}" if needs_mapping([name]) else f"{name} has another name in files"
 
 
-def _state(path: str, version: int) -> dict[str, dict[str, Any]]:
+def table_state(path: str, version: int) -> dict[str, dict[str, Any]]:
     """Return the newest `protocol` and `metaData` up to a version: from its checksum, else from commits and checkpoints."""
     state = _of_checksum(path, version)
     for number in range(version, -1, -1) if not state else ():

@@ -17,8 +17,8 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import DUP, KEY, OP, ORD, scratch
 from lakeproof.lake.columns import current_columns
 from lakeproof.lake.rows.columns import col, pick, row_key
+from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.lake.rows.matching import NET, net_counts
-from lakeproof.lake.rows.preconditions import FIRST
 from lakeproof.lake.rows.refusal import refuse_table
 from lakeproof.schema import SchemaVersion
 

@@ -12,38 +12,35 @@ expression.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial, reduce
+from operator import add
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.hidden_columns import COMMIT_TIME, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID
-from lakeproof.lake.columns import column_names, current_columns, has_old_rows, keeps_key, lake_types, merge_key, quoted
+from lakeproof.hidden_columns import FROM, KEY, ORD, UNCHANGED, scratch
+from lakeproof.lake.columns import current_columns, has_old_rows, keeps_key, lake_types, merge_key, quoted
 from lakeproof.lake.fold.in_memory_toast import MarkedRows, mark
 from lakeproof.lake.fold.net_change import ResolvedChanges
-from lakeproof.lake.planning.range_counts import in_range_mask
+from lakeproof.lake.fold.small_range import is_refused, net_rows, read_range
+from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.rows.change import NetChange
-from lakeproof.lake.rows.columns import col, key_value
-from lakeproof.lake.rows.landing_rows import LandedRange
-from lakeproof.lake.rows.preconditions import FIRST, first_changes_in_memory, has_null_key, ordinals_by_key
-from lakeproof.landing.file_columns import file_names
-from lakeproof.landing.reader import Slice
-from lakeproof.lsn import Lsn
+from lakeproof.lake.rows.columns import col, key_value, pick
+from lakeproof.lake.rows.keys_in_memory import FIRST, first_changes_in_memory
+from lakeproof.lake.rows.matching import join_on_key
 from lakeproof.schema import SchemaVersion
-from lakeproof.values.cast import MARKED
-from lakeproof.values.types import arrow_type
 
 # Above this number of rows Spark's own plan costs less than the driver's one thread; above this size a table takes too much
 # of the driver's memory, since it is decoded and held a few times over (10 MB of a relation are 30 MB in the JVM).
 SMALL_ROWS_MAX = 20_000
 SMALL_BYTES_MAX = 16 << 20
-# Reading one batch of a file may exceed that: so batches have few rows, because a row may be large; fewer, if one of them is
-# much larger.
-_ROWS_AT_ONCE = 256
-FIRST_BYTES_MAX = 64 << 20
-_HIDDEN = (LSN, SEQ, ORD, OP, XID, COMMIT_TIME, UNCHANGED, TEXT)
+# The most bytes of all fetched rows together, shared equally among them: the driver holds them.
+FETCHED_BYTES_MAX = 16 << 20
+_LARGE = scratch("large")
 
 
 def fold_in_memory(
@@ -53,39 +50,28 @@ def fold_in_memory(
     schema = landed.schema
     if schema.is_bag or has_old_rows(schema) or counts.rows > SMALL_ROWS_MAX:
         return None
-    rows = _read(landed)
-    if rows is None or pc.any(pc.starts_with(rows.column(TEXT), MARKED)).as_py():
+    rows = read_range(landed, SMALL_BYTES_MAX)
+    if rows is None or is_refused(schema, rows):
         return None
-    if has_null_key(schema, rows.filter(pc.not_equal(rows.column(OP), "truncate"))):
-        return None
-    rows = _with_key(session, schema, rows.sort_by(ORD))
+    rows = _with_key(session, schema, rows)
     marked: MarkedRows | None = None
     if counts.unchanged:
-        marked = mark(rows, schema, merge_key(schema), base)
+        marked = mark(rows, schema, merge_key(schema), None if base is None else partial(_fetch, base))
         if marked is None:
             return None
         rows = marked.rows
     else:
         rows = rows.drop_columns([UNCHANGED]).append_column(FROM, pa.nulls(rows.num_rows, pa.string()))
     events = _relation(session, schema, rows)
-    is_truncate = pc.equal(rows.column(OP), "truncate")
-    last = pc.max(rows.filter(is_truncate).column(ORD)).as_py()
-    live = rows.filter(pc.invert(is_truncate))
-    live = live if last is None else live.filter(pc.greater(live.column(ORD), last))
-    newest = live if counts.inserts_only else _newest(live, merge_key(schema))
-    images = newest.filter(pc.is_in(newest.column(OP), pa.array(["insert", "update"])))
+    net = net_rows(rows, merge_key(schema), inserts_only=counts.inserts_only)
+    live, images = net.live, net.images
     if marked is not None:
         images = marked.completed(images)
         if images.nbytes > SMALL_BYTES_MAX:
             return None
     if counts.inserts_only:
         return ResolvedChanges(events, _inserted(session, schema, images), counts)
-    return ResolvedChanges(events, _net(session, schema, live, images, truncate=last is not None), counts)
-
-
-def _newest(live: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return each key's last row."""
-    return live.filter(pc.is_in(live.column(ORD), ordinals_by_key(live, key, "max")))
+    return ResolvedChanges(events, _net(session, schema, live, images, truncate=net.truncate), counts)
 
 
 def _inserted(session: SparkSession, schema: SchemaVersion, images: pa.Table) -> NetChange:
@@ -100,41 +86,6 @@ def _net(
     preconditions = len(firsts) - firsts.column(FIRST).null_count
     rows = _relation(session, schema, images.select(current_columns(schema))).coalesce(1) if images.num_rows else None
     return NetChange(merge_key(schema), deletes, rows, truncate, preconditions=preconditions)
-
-
-def _read(landed: LandedRange) -> pa.Table | None:
-    """Return the rows under the columns' names, with `_lp_ord`; None if they are too large or not of the expected types."""
-    schema, slices = landed.schema, landed.slices
-    own = file_names(schema)
-    names = [*_HIDDEN, *own]
-    sizes = [p.file.decoded for p in slices]
-    if any(s.row > SMALL_BYTES_MAX for s in sizes):
-        return None
-    if sum(s.bytes for p, s in zip(slices, sizes, strict=True) if p.whole) > SMALL_BYTES_MAX:
-        return None
-    batches, size = [], 0
-    for piece in slices:
-        for batch in _batches(piece, names, landed.start, landed.end):
-            size += batch.nbytes
-            if size > SMALL_BYTES_MAX:
-                return None
-            moved = pa.scalar(landed.first_ordinals[piece.number] - piece.first_ordinal, pa.int64())
-            columns = {n: batch.column(n) for n in names}
-            columns |= {ORD: pc.add(columns[ORD], moved), OP: columns[OP].cast(pa.string())}
-            batches.append(pa.table(columns))
-    if not batches:
-        return None
-    rows = pa.concat_tables(batches)
-    if any(rows.schema.field(n).type != arrow_type(c) for n, c in zip(own, schema.columns, strict=True)):
-        return None
-    return rows.rename_columns([*_HIDDEN, *column_names(schema)])
-
-
-def _batches(piece: Slice, names: list[str], start: Lsn, end: Lsn) -> Iterator[pa.RecordBatch]:
-    with piece.open() as file:
-        rows = max(1, min(_ROWS_AT_ONCE, FIRST_BYTES_MAX // max(1, piece.file.decoded.row)))
-        for batch in file.iter_batches(batch_size=rows, columns=names):
-            yield batch if piece.whole else batch.filter(in_range_mask(batch.column(LSN), start, end))
 
 
 def _with_key(session: SparkSession, schema: SchemaVersion, rows: pa.Table) -> pa.Table:
@@ -154,3 +105,21 @@ def _relation(session: SparkSession, schema: SchemaVersion, rows: pa.Table) -> D
     """Return the rows as a relation that the driver holds."""
     types = {**lake_types(schema, (n for n in rows.column_names if n != FIRST)), FIRST: "bigint"}
     return session.createDataFrame(rows, ", ".join(f"{quoted(n)} {types[n]}" for n in rows.column_names))
+
+
+def _fetch(base: DataFrame, keys: pa.Table, chosen: Sequence[str]) -> pa.Table | None:
+    """Return rows of `base` by their keys; None if one is too large for the driver."""
+    types, key = dict(base.dtypes), keys.column_names
+    needed = base.sparkSession.createDataFrame(keys, ", ".join(f"{quoted(k)} {types[k]}" for k in key))
+    stored = join_on_key(pick(base, chosen), F.broadcast(needed), key, "left_semi", null_safe=False)
+    sized = [c for c in chosen if c not in {*key, ORD, FROM}]
+    fetched = within(stored, sized, FETCHED_BYTES_MAX // keys.num_rows).toArrow()
+    return None if pc.any(fetched.column(_LARGE)).as_py() else fetched
+
+
+def within(rows: DataFrame, names: Sequence[str], bytes_max: int) -> DataFrame:
+    """Return `rows` without the values of `names` in rows that have more bytes of them; those are marked in `__lp_large`."""
+    sizes = [F.coalesce(F.octet_length(col(c).cast("string")), F.lit(0)).cast("bigint") for c in names]
+    is_large = reduce(add, sizes, F.lit(0).cast("bigint")) > F.lit(bytes_max)
+    kept = [F.when(~is_large, col(c)).alias(c) if c in names else col(c) for c in rows.columns]
+    return rows.select(*kept, is_large.alias(_LARGE))

@@ -13,28 +13,20 @@ refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import add
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from lakeproof.hidden_columns import FROM, OP, ORD, TEXT, UNCHANGED, scratch
-from lakeproof.lake.columns import column_names, large_columns, quoted
-from lakeproof.lake.rows.columns import col, pick
-from lakeproof.lake.rows.matching import join_on_key
+from lakeproof.hidden_columns import FROM, OP, ORD, TEXT, UNCHANGED
+from lakeproof.lake.columns import column_names, large_columns
 from lakeproof.schema import SchemaVersion
 
-# The most bytes of all fetched rows together, shared equally among them: the driver holds them.
-FETCHED_BYTES_MAX = 16 << 20
-_LARGE = scratch("large")
-
 Key: TypeAlias = tuple[Any, ...]
+# A function that returns the columns named of the rows that have one of the keys; None if they are too large.
+Fetch: TypeAlias = Callable[[pa.Table, Sequence[str]], pa.Table | None]
 
 
 class _HolderNotFoundError(Exception):
@@ -123,17 +115,17 @@ class MarkedRows:
         return _with(chosen, TEXT, pa.array(merged, pa.string()))
 
 
-def mark(rows: pa.Table, schema: SchemaVersion, key: Sequence[str], base: DataFrame | None) -> MarkedRows | None:
+def mark(rows: pa.Table, schema: SchemaVersion, key: Sequence[str], fetch: Fetch | None) -> MarkedRows | None:
     """Return `rows`, which are in the order of `_lp_ord`, with the holders of unchanged values; None if Spark has to do it.
 
-    `base` is the table before the range, current's columns.
+    `fetch` reads rows of the table before the range (current's columns); None if there is no such table.
     """
     columns = large_columns(schema)
     walk = _Walk(columns, rows.num_rows)
     keys = list(zip(*(rows.column(k).to_pylist() for k in key), strict=True))
     try:
         _follow(walk, rows, keys)
-        lake = _fetch(walk, rows, schema, key, base)
+        lake = _fetch(walk, rows, schema, key, fetch)
         holders = _holders(walk, rows, lake, schema)
     except _HolderNotFoundError:
         return None
@@ -206,35 +198,20 @@ def _follow(walk: _Walk, rows: pa.Table, keys: Sequence[Key]) -> None:
                 walk.image(walk.row(key), number, unchanged)
 
 
-def _fetch(walk: _Walk, rows: pa.Table, schema: SchemaVersion, key: Sequence[str], base: DataFrame | None) -> pa.Table:
+def _fetch(walk: _Walk, rows: pa.Table, schema: SchemaVersion, key: Sequence[str], fetch: Fetch | None) -> pa.Table:
     """Return the lake's rows needed, in the order of their numbers; raises if one is missing, doubled or too large."""
     own = column_names(schema)
     chosen = [*key, *(own[i] for i in walk.columns if own[i] not in key), TEXT, ORD, FROM]
     if not walk.fetched:
         return pa.table({})
-    if base is None:
+    if fetch is None:
         raise _HolderNotFoundError
-    types = dict(base.dtypes)
     keys = [pa.array([k[i] for k in walk.fetched], rows.schema.field(name).type) for i, name in enumerate(key)]
-    needed = base.sparkSession.createDataFrame(
-        pa.table(keys, names=list(key)),
-        ", ".join(f"{quoted(k)} {types[k]}" for k in key),
-    )
-    stored = join_on_key(pick(base, chosen), F.broadcast(needed), key, "left_semi", null_safe=False)
-    sized = [c for c in chosen if c not in {*key, ORD, FROM}]
-    fetched = within(stored, sized, FETCHED_BYTES_MAX // len(walk.fetched)).toArrow()
-    if pc.any(fetched.column(_LARGE)).as_py():
+    fetched = fetch(pa.table(keys, names=list(key)), chosen)
+    if fetched is None:
         raise _HolderNotFoundError
     existing = list(zip(*(fetched.column(k).to_pylist() for k in key), strict=True))
     places = {k: i for i, k in enumerate(existing)}
     if len(places) != len(existing) or places.keys() != walk.fetched.keys():
         raise _HolderNotFoundError
     return fetched.take(pa.array([places[k] for k in walk.fetched], pa.int64()))
-
-
-def within(rows: DataFrame, names: Sequence[str], bytes_max: int) -> DataFrame:
-    """Return `rows` without the values of `names` in rows that have more bytes of them; those are marked in `__lp_large`."""
-    sizes = [F.coalesce(F.octet_length(col(c).cast("string")), F.lit(0)).cast("bigint") for c in names]
-    is_large = reduce(add, sizes, F.lit(0).cast("bigint")) > F.lit(bytes_max)
-    kept = [F.when(~is_large, col(c)).alias(c) if c in names else col(c) for c in rows.columns]
-    return rows.select(*kept, is_large.alias(_LARGE))

@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 
 from lakeproof.hidden_columns import LSN, OP, ORD
 from lakeproof.lake.columns import merge_key
+from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.planning.range_counts import in_range_mask
-from lakeproof.lake.rows.landing_rows import LandedRange
-from lakeproof.lake.rows.preconditions import FIRST, presupposed
+from lakeproof.lake.rows.keys_in_memory import FIRST, presupposed
 from lakeproof.landing.file_columns import file_names
 from lakeproof.landing.reader import Slice
 

@@ -26,10 +26,11 @@ from lakeproof.lake.fold.toast import MarkedEvents, mark
 from lakeproof.lake.fold.unchanged_values import ANY_ROW, resolve_history
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col, key_value, pick
+from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.lake.rows.landing_rows import Changes
 from lakeproof.lake.rows.matching import NET, join_on_key
 from lakeproof.lake.rows.memory import keep
-from lakeproof.lake.rows.preconditions import FIRST, first_changes
+from lakeproof.lake.rows.preconditions import first_changes
 from lakeproof.lake.rows.refusal import refuse_table
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.exact_kinds import FIXED_SIZE_KINDS

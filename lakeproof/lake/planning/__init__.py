@@ -13,7 +13,9 @@ Carrying a plan out does not belong here; `lakeproof.lake.cycle` does that.
     catalog_drift.py      from which position a table is suspect, by the catalog's records
     landing_order.py      the place of a cycle's rows in the order of all rows of a table's history
     ordinals.py           the segments of a cycle's range, with the ordinals of their rows
+    landed_range.py       the landed files of a table's range, as a value
     range_counts.py       how many rows of each kind a range has
+    landing_end.py        how far the landing can be read beyond a cut, without a cycle
     forecast.py           the plan of the next compaction, and the tables that it will hold
-    left_behind.py        the held tables that nobody waits for
+    set_aside.py          the held tables that nobody waits for
 """

@@ -36,6 +36,7 @@ Fingerprints: TypeAlias = Callable[[TableName, Lsn], "str | None"]
 _ENDS = frozenset({Difference.DROPPED, Difference.RENAMED})
 # Each row of the stream says whether it is from before or after.
 _SHOWS = frozenset({Difference.COLUMN_TYPE})
+_COMES_IN = frozenset({Difference.ENTERED, Difference.PUBLISHED_AGAIN})
 # These spoil the changes that follow, so a snapshot which has the difference too does not help.
 _NOT_IN_A_COPY = frozenset({Difference.UNREAD, Difference.PARTITION_IDENTITY})
 
@@ -79,6 +80,11 @@ class SuspectedChange:
         return Held(at_lsn, HeldCause.CATALOG, self._way_out(), detail, tuple(self.change.differences))
 
     @property
+    def comes_in(self) -> bool:
+        """True if the table came into the publication, or back into it."""
+        return not _COMES_IN.isdisjoint(self.change.differences)
+
+    @property
     def is_gone(self) -> bool:
         """True if the table is not published under its name any more."""
         return any(DECISIONS[d] is Consequence.GONE for d in self.change.differences)
@@ -92,6 +98,16 @@ class SuspectedChange:
 def was_dropped(held: Held) -> bool:
     """True if the table is held since its source dropped it."""
     return Difference.DROPPED in held.differences
+
+
+def has_left(held: Held) -> bool:
+    """True if the table is held since it is not published any more."""
+    return held.cause is HeldCause.CATALOG and Difference.LEFT in held.differences
+
+
+def has_entered(held: Held) -> bool:
+    """True if the table is held since it came into the publication, or back into it."""
+    return held.cause is HeldCause.CATALOG and not _COMES_IN.isdisjoint(held.differences)
 
 
 def suspected_changes(chain: Chain, position: Lsn) -> list[SuspectedChange]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lakeproof.lake.planning.catalog_drift import has_left, was_dropped
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
@@ -60,8 +61,15 @@ def _at_the_head(chain: Chain, cut: Cut, pending: Mapping[TableName, FinishedCop
     cause, way_out = HeldCause.NEXT_INCARNATION, WayOut.SNAPSHOT_IF_PUBLISHED
     detail = {"incarnation": str(chain.incarnation), "previous": str(cut.incarnation)}
     held = {t: Held(c.at_lsn, cause, way_out, detail).after(cut.held.get(t)) for t, c in cut.tables.items()}
+    # No snapshot is to be expected of a table that nobody publishes.
+    held |= {t: why for t, why in cut.held.items() if t not in pending and _is_out(why)}
     tables = {t: replace(c, version=_renumbered(c.version, pending.get(t))) for t, c in cut.tables.items()}
     return replace(cut, incarnation=chain.incarnation, position=chain.head.end_lsn, tables=tables, held=held)
+
+
+def _is_out(held: Held) -> bool:
+    """True if the table was paused, dropped, or taken out of the publication."""
+    return held.cause is HeldCause.PAUSED or has_left(held) or was_dropped(held)
 
 
 def _renumbered(version: SchemaVersion, pending: FinishedCopy | None) -> SchemaVersion:

@@ -26,6 +26,7 @@ from lakeproof.lake.planning.ordinals import range_ordinals
 from lakeproof.lake.planning.recorded_schemas import decide_recorded_changes
 from lakeproof.lake.planning.schema_change import describe_change, taken_in
 from lakeproof.lake.planning.schema_changes import decide_changes, last_entries
+from lakeproof.lake.planning.set_aside import with_paused
 from lakeproof.lake.records.documents import (
     Cut,
     CutTable,
@@ -97,8 +98,9 @@ class _SuspectedTables:
         newest = {change.table: change for change in self.changes}
         about = newest.keys()
         for table in sorted(about & held.keys()):
-            # If no snapshot of the table can be made, the way out changes, whatever the cause.
-            if newest[table].is_gone:
+            # If no snapshot of the table can be made, the way out changes, whatever the cause. A pause ends where the
+            # table is published again, even if nobody has asked for it.
+            if newest[table].is_gone or (held[table].cause is HeldCause.PAUSED and newest[table].comes_in):
                 result[table] = newest[table].held(held[table].at_lsn)
         for table in sorted(about & tables.keys() - held.keys()):
             cut_table = tables[table]
@@ -158,7 +160,7 @@ def plan_cycle(
     suspected = _SuspectedTables(chain, start, suspected_changes(chain, oldest))
     held = suspected.hold(tables, held, fingerprints)
     pending, refused = suspected.admit(pending, tables)
-    held |= refused
+    held = with_paused(held | refused, chain.lake)
     created_ahead = created_tables(chain, cut, start) if schema_changes else {}
     created = {t: b for t, b in created_ahead.items() if t not in pending and b.enters_at <= last}
     pending |= {t: b.pending for t, b in created.items()}

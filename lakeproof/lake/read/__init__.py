@@ -2,7 +2,12 @@
 
 Nothing is written here; writing belongs to `lakeproof.lake.cycle`.
 
-    open.py      tables at a cut            as_of.py      tables at any position or time
-    changes.py   changes between cuts       subscribe.py  the same as a stream
-    register.py  SQL views of a cut
+    open.py      opening with Spark         read.py           opening without Spark
+    opened.py    tables at cuts             frames.py         ... for Arrow and pandas
+    landed.py    tables at the landing's end
+                                            landed_frames.py  ... for Arrow and pandas
+    as_of.py     tables at any position     register.py       SQL views of a cut
+    changes.py   changes between cuts       view_changes.py   ... of a view
+    subscribe.py the same as a stream       landing_stream.py a stream of what lands
+    days.py      tables at the end of days  transactions.py   what has landed, without Spark
 """

@@ -30,7 +30,7 @@ from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, RESET
 from lakeproof.lake.fold.replay import behind, replayed
 from lakeproof.lake.fold.unchanged_values import completing
-from lakeproof.lake.read.open import check_kept, one_source, parsed_at, table_name
+from lakeproof.lake.records.cut_choice import check_kept, one_source, parsed_at, table_name
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.store import cut_after, cut_at, cut_at_time, cut_numbers, newest_cut, read_cut
@@ -38,6 +38,7 @@ from lakeproof.lake.rows.columns import pick
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import time_of
 
 # Operations that show that the rows before them were not what the source had.
 _HEALS = (RESET, CORRECT_DELETE, CORRECT_INSERT)
@@ -160,6 +161,22 @@ def as_of(
     raise ConfigError("at", "as_of takes a position or a time", "for `newest` and cuts' numbers use open")
 
 
+def as_of_from_history(spark: SparkSession, lake: SourceLake, time: datetime) -> LakeAsOf:
+    """A source's tables at a time; before the first cut that is kept, history makes them from their beginning on.
+
+    The caller knows that the lake's tables reach back as far: a table's first copy has no commit time. Raises LakeError if
+    history can't tell. A time before the first cut costs reading the positions of all histories.
+    """
+    numbers = cut_numbers(lake)
+    first = read_cut(lake, numbers[0]) if numbers else None
+    if first is None or first.incarnation > 1 or first.commit_time is None or time >= time_of(first.commit_time):
+        return _at_time(spark, lake, time)
+    later = _first_later(spark, lake, None, first, time)
+    if later is None:
+        return _between(spark, lake, first.position, first, None)
+    return _between(spark, lake, Lsn(int(later) - 1), None, first)
+
+
 def _at_position(spark: SparkSession, lake: SourceLake, position: Lsn) -> LakeAsOf:
     newest = newest_cut(lake)
     if newest is None or position > newest.position:
@@ -185,11 +202,11 @@ def _at_time(spark: SparkSession, lake: SourceLake, time: datetime) -> LakeAsOf:
     return _between(spark, lake, Lsn(int(later) - 1), cut, following)
 
 
-def _first_later(spark: SparkSession, lake: SourceLake, cut: Cut, following: Cut, time: datetime) -> Lsn | None:
-    """The position of the first transaction between two cuts that committed after `time`."""
+def _first_later(spark: SparkSession, lake: SourceLake, cut: Cut | None, following: Cut, time: datetime) -> Lsn | None:
+    """The position of the first transaction between two cuts (None: from the beginning) that committed after `time`."""
     positions = []
     for name, after in following.tables.items():
-        before = cut.tables.get(name)
+        before = None if cut is None else cut.tables.get(name)
         if before is None or before.history_version != after.history_version:
             history = read_layer(spark, lake, name, after, "history").where(behind(before))
             later = history.where(F.col(COMMIT_TIME) > F.lit(time)).agg(F.min(LSN)).collect()[0][0]

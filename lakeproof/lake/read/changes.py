@@ -27,7 +27,7 @@ from lakeproof.lake.columns import column_names, in_lake, merge_key, quoted
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import RESET
 from lakeproof.lake.fold.replay import behind
-from lakeproof.lake.read.open import one_source, table_name
+from lakeproof.lake.records.cut_choice import one_source, table_name
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lake.rows.columns import col, no_rows, pick, row_key

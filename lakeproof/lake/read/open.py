@@ -1,143 +1,40 @@
-"""Reading the lake: every table of every source at one cut of its source (invariant consistent-cut).
+"""Opening the lake with Spark: every table of every source at one cut of its source, or as fresh as its landing.
 
-Writing belongs to `lakeproof.lake.cycle`, positions between cuts to `as_of`, SQL views of a session to `register`. A table
-is opened on request, at the Delta version that the cut names; later commits are not seen.
+Reading what was opened belongs to `opened` and `landed`, positions between cuts to `as_of`, writing to `lake.cycle`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, overload
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, location_of
-from lakeproof.errors import ConfigError, LakeError
-from lakeproof.lake.columns import column_names, in_lake
-from lakeproof.lake.delta.versions import Layer, read_layer, read_view
-from lakeproof.lake.fold.unchanged_values import completing
-from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.group_cuts import (
-    GroupCut,
-    group_cut_at,
-    group_cut_at_time,
-    groups_of,
-    newest_group_cut,
-    read_group_cut,
-)
-from lakeproof.lake.records.store import cut_at, cut_at_time, newest_cut, read_cut
-from lakeproof.lake.records.view_cuts import ViewCut, newest_first
-from lakeproof.lake.rows.columns import pick
-from lakeproof.lsn import Lsn
-from lakeproof.names import CycleNumber, TableName
-from lakeproof.storage.open import open_store
-from lakeproof.storage.paths import CUTS, RESERVED, VIEWS, LakePaths
-from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import Store
-
-# `newest`, a position (as a value or as PostgreSQL's text), a cut's number, or a time of the source's clock.
-At: TypeAlias = str | Lsn | int | datetime
-NEWEST = "newest"
+from lakeproof.lake.planning.landing_end import LANDING, landing_ends
+from lakeproof.lake.read.landed import LandedLake
+from lakeproof.lake.read.opened import OpenedLake
+from lakeproof.lake.records.cut_choice import NEWEST, At, cuts_at
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedLake:
-    """A lake pinned at `cuts`, one per source that has any.
-
-    `cuts[source]` is the cut: its number, position, commit time and held tables.
-    """
-
-    spark: SparkSession
-    lake: LakeLocation
-    cuts: Mapping[str, Cut]
-
-    def __repr__(self) -> str:
-        """Return the folder and the cuts' numbers; the cuts' own text has every column of every table."""
-        cuts = ", ".join(f"{name} at cut {cut.number} ({cut.position})" for name, cut in self.cuts.items())
-        return f"<lake {self.lake}: {cuts or 'no cut yet'}>"
-
-    @property
-    def sources(self) -> list[str]:
-        """The sources that have a cut."""
-        return list(self.cuts)
-
-    def tables(self, source: str | None = None) -> list[TableName]:
-        """Return the tables of a source, which may be left out if there is one; raises LakeError as `cut`."""
-        if source is None and len(self.cuts) == 1:
-            (source,) = self.cuts
-        if source is None:
-            raise ConfigError("tables", f"the lake has {len(self.cuts)} sources", f"name one of {self.sources}")
-        return sorted(self.cut(source).tables)
-
-    def position(self, source: str) -> Lsn:
-        """Return the position of the source's tables (held ones excepted); raises LakeError if the lake has no cut of it."""
-        return self.cut(source).position
-
-    def cut(self, source: str) -> Cut:
-        """Return the source's cut; raises LakeError if the lake has none."""
-        cut = self.cuts.get(source)
-        if cut is None:
-            others = f"name one of {self.sources}, or " if self.cuts else ""
-            remedy = f"{others}run `lakeproof compact {source}`"
-            raise LakeError(f"{source}: cuts", "the lake has no cut of this source", remedy)
-        return cut
-
-    def table(
-        self, source: str, table: TableName | str, *, layer: Layer = "current", hidden: bool = False
-    ) -> DataFrame:
-        """A table as it is at the cut, without the hidden `_lp_…` columns unless asked for.
-
-        `table` may be written `schema.table`. Raises LakeError if the cut does not have the table. History's rows are
-        complete, which costs reading the large values that they left unchanged.
-        """
-        name = table_name(table)
-        cut_table = self.cut(source).table(name, source)
-        lake = SourceLake.open(self.lake, source)
-        check_kept(lake, self.cut(source))
-        frame = read_layer(self.spark, lake, name, cut_table, layer)
-        if layer == "history":
-            frame = completing(cut_table, frame)(frame)
-        return frame if hidden else pick(frame, column_names(in_lake(cut_table.version)))
-
-    def views(self) -> list[str]:
-        """Return the views that the lake has, whether or not they were computed at the opened cuts."""
-        return [name for name in open_store(self.lake).folders(VIEWS) if name != CUTS]
-
-    def view(self, name: str) -> DataFrame:
-        """Return a view's rows as they are at the opened cuts, without hidden columns.
-
-        Raises LakeError if no refresh that is kept has computed it at just these cuts of the sources that it reads; the
-        error names the newest cuts before them at which it was. Cost: looks backwards through the views' cuts.
-        """
-        views = self.views()
-        if name not in views:
-            others = f"name one of {views}" if views else "run `lakeproof refresh`"
-            raise LakeError(f"view {name[:80]}", "the lake has no view of this name", others)
-        store = open_store(self.lake)
-        of_view = (cut for cut in newest_first(store) if cut.view == name)
-        before: ViewCut | None = None
-        for cut in of_view:
-            if all(source in self.cuts and self.cuts[source].number == n for source, n in cut.sources.items()):
-                return read_view(self.spark, store, cut)
-            if before is None and all(s in self.cuts and self.cuts[s].number > n for s, n in cut.sources.items()):
-                before = cut
-        raise self._not_at_these_cuts(name, before)
-
-    def _not_at_these_cuts(self, name: str, before: ViewCut | None) -> LakeError:
-        numbers = ", ".join(f"{source} {cut.number}" for source, cut in self.cuts.items())
-        remedy = "run `lakeproof refresh`, then open the lake again"
-        if before is not None:
-            last_cuts = {source: int(number) for source, number in before.sources.items()}
-            remedy = f"open the lake at={last_cuts}, at which it was last computed before; or {remedy}"
-        return LakeError(
-            f"view {name}", f"it was not computed at the opened cuts ({numbers}), or that is not kept", remedy
-        )
-
-
+@overload
+def open_lake(
+    spark: SparkSession,
+    lake: Config | LakeLocation | str | Path,
+    at: Literal["landing"],
+    *,
+    group: str | None = None,
+) -> LandedLake: ...
+@overload
+def open_lake(
+    spark: SparkSession,
+    lake: Config | LakeLocation | str | Path,
+    at: At | Mapping[str, At] = NEWEST,
+    *,
+    group: str | None = None,
+) -> OpenedLake: ...
 def open_lake(
     spark: SparkSession,
     lake: Config | LakeLocation | str | Path,
@@ -154,111 +51,12 @@ def open_lake(
 
     With `group`, the sources of that group alone are opened, at the cuts that one cut of the group names: all at one
     position. `at` is then one value for all, a number that of the group's cut.
+
+    `landing` gives a `LandedLake`: the newest cut and what has landed since, so that a commit is seen about a second later.
+    Raises as `landing_ends`.
     """
     place = location_of(lake)
-    if group is not None:
-        return OpenedLake(spark, place, _group_cuts(open_store(place), group, at))
-    store = open_store(place)
-    names = sources_of(lake)
-    requested = _requested(names, at)
-    cuts = {}
-    for source in names:
-        cut = _cut(SourceLake(store, LakePaths(source)), requested.get(source, NEWEST))
-        if cut is not None:
-            cuts[source] = cut
-    return OpenedLake(spark, place, cuts)
-
-
-def _group_cuts(store: Store, group: str, at: At | Mapping[str, At]) -> dict[str, Cut]:
-    if isinstance(at, Mapping):
-        raise ConfigError("at", "a group's sources are at one position", "give one value for all of them")
-    moment = parsed_at(at)
-    if isinstance(moment, datetime):
-        named: GroupCut | None = group_cut_at_time(store, group, moment)
-    elif isinstance(moment, Lsn):
-        named = group_cut_at(store, group, moment)
-    elif isinstance(moment, int):
-        named = read_group_cut(store, group, moment)
-    else:
-        named = newest_group_cut(store, group)
-    if named is None:
-        others = groups_of(store)
-        reason = "the lake has no cut of this group"
-        hint = f"name one of {others}, or " if others else ""
-        raise LakeError(f"group {group[:80]}", reason, f"{hint}run `lakeproof compact --group {group[:80]}`")
-    return {
-        source: read_cut(SourceLake(store, LakePaths(source)), member.cut) for source, member in named.sources.items()
-    }
-
-
-def sources_of(lake: Config | LakeLocation | str | Path) -> list[str]:
-    """The sources of a configuration, or those that have a folder with cycles in a lake."""
-    if isinstance(lake, Config):
-        return list(lake.sources)
-    store = open_store(lake)
-    names = (name for name in store.folders("") if name not in RESERVED and not name.startswith("."))
-    return [name for name in names if "cycles" in store.folders(name)]
-
-
-def one_source(what: str, lake: Config | LakeLocation | str | Path, source: str | None) -> SourceLake:
-    """Open the part of `source`, or of the only one; raises ConfigError about `what` if it must be named."""
-    names = sources_of(lake)
-    if source is None and len(names) != 1:
-        raise ConfigError(what, f"the lake has {len(names)} sources", "name one of them")
-    return SourceLake.open(location_of(lake), source or names[0])
-
-
-def check_kept(lake: SourceLake, cut: Cut) -> None:
-    """Raise LakeError if the cut, which a reader may have opened long ago, is no longer kept."""
-    if not lake.store.exists(lake.paths.cut(cut.number)):
-        raise LakeError(
-            f"{lake.source}: cut {cut.number}",
-            "it is not kept any more, and files that only it needed are gone",
-            "open the lake again, at a cut that is kept (`retention.cuts_s` says for how long)",
-        )
-
-
-def parsed_at(at: At) -> str | Lsn | int | datetime:
-    """Return `at` with a position's text as an `Lsn`; raises ConfigError for other texts and times without a zone."""
-    if isinstance(at, datetime) and at.tzinfo is None:
-        raise ConfigError("at", "a time without a zone means another time elsewhere", "give the datetime a tzinfo")
-    if not isinstance(at, str) or at == NEWEST:
-        return at
-    try:
-        return Lsn.parse(at)
-    except ValueError as error:
-        raise ConfigError("at", str(error), "give `newest`, a position, a cut's number or a datetime") from None
-
-
-def table_name(table: TableName | str) -> TableName:
-    """Return a table as a value; raises ConfigError if the text is not `schema.table`."""
-    if isinstance(table, TableName):
-        return table
-    schema, dot, name = table.partition(".")
-    if not dot or not schema or not name:
-        raise ConfigError(f"table {table[:80]}", "is not schema.table", "give a TableName where a name has a dot")
-    return TableName(schema, name)
-
-
-def _requested(sources: Iterable[str], at: At | Mapping[str, At]) -> Mapping[str, At]:
-    names = list(sources)
-    if isinstance(at, Mapping):
-        for source in at:
-            if source not in names:
-                raise ConfigError(f"source {source[:80]}", "the lake has none of that name", f"name one of {names}")
-        return at
-    # A time is one for all sources, as far as their clocks agree.
-    if len(names) > 1 and at != NEWEST and not isinstance(at, datetime):
-        raise ConfigError("at", "a position or cut belongs to one source", "write {source: position}")
-    return dict.fromkeys(names, at)
-
-
-def _cut(lake: SourceLake, at: At) -> Cut | None:
-    place = parsed_at(at)
-    if isinstance(place, datetime):
-        return cut_at_time(lake, place)
-    if isinstance(place, Lsn):
-        return cut_at(lake, place)
-    if isinstance(place, str):
-        return newest_cut(lake)
-    return read_cut(lake, CycleNumber(place))
+    if at == LANDING:
+        cuts = cuts_at(lake, NEWEST, group)
+        return LandedLake(spark, place, cuts, landing_ends(place, cuts, group))
+    return OpenedLake(spark, place, cuts_at(lake, at, group))

@@ -16,7 +16,9 @@ from pyspark.sql import SparkSession
 
 from lakeproof.errors import ConfigError
 from lakeproof.lake.columns import column_names, in_lake, quoted
-from lakeproof.lake.read.open import OpenedLake, table_name
+from lakeproof.lake.read.landed import LandedLake
+from lakeproof.lake.read.opened import OpenedLake
+from lakeproof.lake.records.cut_choice import table_name
 from lakeproof.lake.records.documents import Cut
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
@@ -39,6 +41,9 @@ def register(
     become `_`. Raises ConfigError if two tables would get the same name, LakeError for a table that the cut does not have.
     Spark's own catalog forgets the views with the session; others may keep them.
     """
+    if isinstance(opened, LandedLake):
+        remedy = "open the lake at a cut, or use `createOrReplaceTempView` of the tables"
+        raise ConfigError("register", "SQL views show cuts, not the landing's end", remedy)
     if source is None and len(opened.cuts) != 1:
         raise ConfigError("register", f"the lake has {len(opened.cuts)} sources", "name one of them")
     name = next(iter(opened.cuts)) if source is None else source

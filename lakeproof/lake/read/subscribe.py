@@ -1,6 +1,6 @@
 """Subscribing to a source: a Spark stream whose offsets are cuts, and which resumes from its checkpoint.
 
-The changes between two cuts belong to `changes`.
+The changes between two cuts belong to `changes`, a stream of what lands to `landing_stream`.
 
     checkpoint: offsets 4 → 9      batch: `deliver(changes from cut 4 to cut 9)`, all tables of the source at once
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast, overload
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -23,14 +23,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from lakeproof.config.location import LakeLocation, StorageConfig
-from lakeproof.config.model import Config
+from lakeproof.config.model import Config, location_of
 from lakeproof.lake.read.changes import CutChanges, changes
-from lakeproof.lake.read.open import one_source
+from lakeproof.lake.read.landing_stream import LandedBatch, LandingOptions, start_stream
+from lakeproof.lake.read.view_changes import ViewChanges, view_changes
+from lakeproof.lake.records.cut_choice import one_source
 from lakeproof.lake.records.store import newest_number
+from lakeproof.lake.records.view_cuts import newest_view_cut
+from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Required, Unpack
 
 FORMAT = "lakeproof_cuts"
 CUTS_PER_BATCH = 10
@@ -48,6 +52,35 @@ class SubscribeOptions(TypedDict, total=False):
     available_now: bool
 
 
+class ViewOptions(TypedDict, total=False):
+    """The keyword arguments of `subscribe` for a view's changes: as `SubscribeOptions`, about the view's cuts."""
+
+    view: Required[str]
+    first: int
+    cuts_per_batch: int
+    available_now: bool
+
+
+@overload
+def subscribe(
+    spark: SparkSession,
+    lake: Config | LakeLocation | str | Path,
+    deliver: Callable[[LandedBatch], None],
+    *,
+    checkpoint: str | Path,
+    source: str | None = None,
+    **options: Unpack[LandingOptions],
+) -> StreamingQuery: ...
+@overload
+def subscribe(
+    spark: SparkSession,
+    lake: Config | LakeLocation | str | Path,
+    deliver: Callable[[ViewChanges], None],
+    *,
+    checkpoint: str | Path,
+    **options: Unpack[ViewOptions],
+) -> StreamingQuery: ...
+@overload
 def subscribe(
     spark: SparkSession,
     lake: Config | LakeLocation | str | Path,
@@ -56,20 +89,47 @@ def subscribe(
     checkpoint: str | Path,
     source: str | None = None,
     **options: Unpack[SubscribeOptions],
+) -> StreamingQuery: ...
+def subscribe(
+    spark: SparkSession,
+    lake: Config | LakeLocation | str | Path,
+    deliver: Callable[[Any], None],
+    *,
+    checkpoint: str | Path,
+    source: str | None = None,
+    **options: Any,
 ) -> StreamingQuery:
-    """Start a stream that calls `deliver` with each batch of new cuts, in order.
+    """Start a stream that calls `deliver` with each batch of new cuts, in order; `from_landing`: of new transactions.
 
-    A stream that has a checkpoint goes on from there. The options are those of `SubscribeOptions`. `deliver` is called on
-    the driver; an error that it raises ends the stream, and the batch is delivered again. Raises ConfigError if `source`
-    must be named.
+    A stream that has a checkpoint goes on from there. The options are those of `SubscribeOptions`; with `from_landing=True`
+    those of `LandingOptions`, and a batch is a `LandedBatch`; with `view` those of `ViewOptions`, and a batch has the view's
+    changes. `deliver` is called on the driver; an error that it raises ends the stream, and the batch is delivered again.
+    Raises ConfigError if `source` must be named.
     """
+    if "view" in options:
+        return _start(spark, location_of(lake), deliver, checkpoint, cast(ViewOptions, options))
     source_lake = one_source("subscribe", lake, source)
-    place, name = source_lake.store.location, source_lake.source
+    if options.get("from_landing", False):
+        return start_stream(spark, source_lake, deliver, checkpoint, cast(LandingOptions, options))
+    return _start(spark, source_lake, deliver, checkpoint, cast(SubscribeOptions, options))
+
+
+def _start(
+    spark: SparkSession,
+    of: SourceLake | LakeLocation,
+    deliver: Callable[[Any], None],
+    checkpoint: str | Path,
+    options: SubscribeOptions | ViewOptions,
+) -> StreamingQuery:
+    """Start a stream of a source's cuts, or of those of the view that the options name."""
+    place, source = (of.store.location, of.source) if isinstance(of, SourceLake) else (of, "")
+    view = str(options.get("view", ""))
     spark.dataSource.register(CutSource)
     cuts = spark.readStream.format(FORMAT).options(
         lake=place.url,
         storage=place.storage.model_dump_json(),
-        source=name,
+        source=source,
+        view=view,
         first=options.get("first", 0),
         cuts_per_batch=options.get("cuts_per_batch", CUTS_PER_BATCH),
     )
@@ -77,7 +137,10 @@ def subscribe(
     def batch(frame: DataFrame, _: int) -> None:
         ends = [(int(r[0]), int(r[1])) for r in frame.select("first", "last").collect()]
         for begin, end in ends:
-            deliver(changes(frame.sparkSession, place, begin, end, source=name))
+            if view:
+                deliver(view_changes(frame.sparkSession, place, view, begin, end))
+            else:
+                deliver(changes(frame.sparkSession, place, begin, end, source=source))
 
     stream = cuts.load().writeStream.foreachBatch(batch).option("checkpointLocation", str(checkpoint))
     if options.get("available_now", False):
@@ -144,5 +207,9 @@ class CutReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _newest(self) -> int:
         storage = StorageConfig.model_validate_json(self.options["storage"])
-        lake = SourceLake.open(LakeLocation(self.options["lake"], storage), self.options["source"])
+        place = LakeLocation(self.options["lake"], storage)
+        if self.options["view"]:
+            cut = newest_view_cut(open_store(place), self.options["view"])
+            return 0 if cut is None else int(cut.number)
+        lake = SourceLake.open(place, self.options["source"])
         return int(newest_number(lake.store, lake.paths.cuts))

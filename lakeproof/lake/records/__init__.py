@@ -12,4 +12,6 @@ When a document is written does not belong here: `lakeproof.lake.cycle` and `lak
     lease.py          who may write to a source's lake tables now
     outlived_jvm.py   ends a JVM that outlives its process
     view_cuts.py      the views' cuts
+    cut_choice.py     the cuts at which a reader opens a lake
+    days.py           the days that a table's Delta table of days has
 """

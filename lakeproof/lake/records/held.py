@@ -43,6 +43,7 @@ class HeldCause(Enum):
     SCHEMA_UNKNOWN = "schema unknown"  # `schema_id`
     COLUMNS_REFUSED = "columns refused"  # `problem`
     NAMES_NOT_PORTABLE = "names not portable"  # `names`
+    PAUSED = "paused"  # `since`
 
 
 class WayOut(Enum):
@@ -62,6 +63,7 @@ class WayOut(Enum):
     RESTORE_FILE_OR_SNAPSHOT = "restore the file, or snapshot"
     BY_HAND = "by hand"
     BEGIN_AGAIN = "begin the lake again"
+    RESUME = "resume"
     NEXT_RUN = "next run"  # of maintenance alone: nothing is held for it
 
 
@@ -194,6 +196,7 @@ _REASONS: Mapping[HeldCause, str] = {
     ),
     HeldCause.SCHEMA_UNKNOWN: ("no kept manifest names the schema {schema_id} of some of its rows, and no cut had it"),
     HeldCause.COLUMNS_REFUSED: "Delta refuses the change of its columns: {problem}",
+    HeldCause.PAUSED: "it is paused since {since}",
     HeldCause.NAMES_NOT_PORTABLE: (
         "it is configured with `readers: portable`, and without column mapping a file can't have the names {names}"
     ),
@@ -225,6 +228,7 @@ _REMEDIES: Mapping[WayOut, str] = {
         "restore that file from a backup, or its history begins again with the next copy; then {snapshot}"
     ),
     WayOut.BY_HAND: _BY_HAND,
+    WayOut.RESUME: "when it is to be followed again, {resume}",
     WayOut.BEGIN_AGAIN: BEGIN_AGAIN,
     WayOut.NEXT_RUN: "the next run tries it again",
 }
@@ -265,6 +269,7 @@ def _catalog_reason(detail: Mapping[str, str], differences: tuple[Difference, ..
 def _remedy(way_out: WayOut, detail: Mapping[str, str], source: str, table: str) -> str:
     details = _Detail(detail)
     details["snapshot"] = _snapshot(source, table)
+    details["resume"] = f"run `lakeproof resume {source} --tables {table}`"
     if "renamed_to" in detail:
         root = TableName.from_key(detail["renamed_to"])
         details |= {"root": str(root), "snapshot_of_root": snapshot_command(source, root)}

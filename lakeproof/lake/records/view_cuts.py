@@ -10,26 +10,54 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.field_types import Count, CycleField
+from lakeproof.field_types import Count, CycleField, Sha256
 from lakeproof.names import CycleNumber
-from lakeproof.storage.document import Document
+from lakeproof.storage.document import Document, Part
 from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import AlreadyExistsError, Store
+from lakeproof.storage.store import AlreadyExistsError, HeldLock, Store
 
 _LOCK = "refresh.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewVersion(Part):
+    """A view's Delta table as another view read it: `table_id` is Delta's own, another one after the table was moved away.
+
+    `row_bytes` is its cut's.
+    """
+
+    delta_version: Count
+    table_id: str
+    row_bytes: Count
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalVersion(Part):
+    """An external table as a view read it: the place that its name stood for, Delta's id of the table, and the version."""
+
+    path: str
+    table_id: str
+    delta_version: Count
 
 
 @dataclass(frozen=True, slots=True)
 class ViewCut(Document):
     """One refresh of one view: `sources` maps each source it read to the number of the cut it was read at.
 
+    Of a view that reads others, these are also the sources of those. `views` has the views that it read itself, of the same
+    `refresh`, and `external` its external tables, by place or name in a catalog. `row_bytes` is the most that one of its
+    rows is taken to have in memory.
+
     `inserted` and `retracted` are rows; if both are 0, `delta_version` is the previous version, or has the same rows in
     other files. Cuts with the same `refresh` were computed at the same cuts of the sources. `strategy` is how it was
     computed (`lakeproof.views.strategies`, or `full`, for the `reason` given), from `changed_rows` of its tables (None: from
-    all); `whole_at` is when it was computed as a whole last.
+    all); `rows_read` are the rows that scans of the tables and of the view gave for it; `whole_at` is when it was computed
+    as a whole last, and `engine` the versions that it was computed with then. `definition_sha256` names its definition
+    (`view_definitions`), `replaced_sha256` the one that was applied before it.
     """
 
     FORMAT = "lakeproof.viewcut/1"
@@ -37,7 +65,7 @@ class ViewCut(Document):
     number: CycleField
     view: str
     delta_version: Count
-    definition_sha256: str
+    definition_sha256: Sha256
     sources: Mapping[str, CycleField]
     inserted: Count
     retracted: Count
@@ -46,7 +74,13 @@ class ViewCut(Document):
     strategy: str
     reason: str | None
     changed_rows: Count | None
+    rows_read: Count
     whole_at: str
+    engine: Mapping[str, str]
+    replaced_sha256: Sha256 | None
+    views: Mapping[str, ViewVersion] = field(default_factory=dict)
+    external: Mapping[str, ExternalVersion] = field(default_factory=dict)
+    row_bytes: Count = 0
 
 
 def view_path(store: Store, view: str) -> str:
@@ -92,15 +126,37 @@ def put_cut(store: Store, cut: ViewCut) -> None:
         ) from None
 
 
+class ViewsLock:
+    """The lock on a lake's views, as `one_refresh` holds it: views of one process get their cuts' numbers from it.
+
+    Several may be at work, so a number that is taken later may be put first; those of one view grow.
+    """
+
+    def __init__(self, store: Store, held: HeldLock) -> None:
+        self._held, self._taken = held, Lock()
+        self._last = int(newest_view_cut_number(store))
+
+    def check(self) -> None:
+        """Raise TransientError if another process may hold the lock by now."""
+        self._held.check()
+
+    def next_number(self, above: int) -> CycleNumber:
+        """Return a number that nobody has, greater than `above` and than every cut's that was there at first."""
+        with self._taken:
+            self._last = max(self._last, above) + 1
+            return CycleNumber(self._last)
+
+
 @contextmanager
-def one_refresh(store: Store) -> Iterator[None]:
+def one_refresh(store: Store) -> Iterator[ViewsLock]:
     """Keep other processes from refreshing views in this lake; raises TransientError if another process is refreshing.
 
-    Delta's local log store locks within one JVM only, so two writers could overwrite each other's commit.
+    Delta's local log store locks within one JVM only, so two writers could overwrite each other's commit. On an object store
+    a process may sleep for longer than its lock lasts, so whoever holds it checks it again before a cut.
     """
     reason = "another process is refreshing or maintaining views of this lake"
-    with store.lock(LakePaths.refresh_lock(), "views", reason):
-        yield
+    with store.lock(LakePaths.refresh_lock(), "views", reason) as held:
+        yield ViewsLock(store, held)
 
 
 def _read(store: Store, key: str) -> ViewCut:

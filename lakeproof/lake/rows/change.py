@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.lake.columns import quoted
-from lakeproof.lake.rows.preconditions import FIRST
+from lakeproof.lake.rows.keys_in_memory import FIRST
 
 
 @dataclass(frozen=True, slots=True)

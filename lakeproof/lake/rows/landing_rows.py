@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID
 from lakeproof.lake.columns import landing_schema
+from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.rows.columns import named
 from lakeproof.lake.rows.refusal import refuse_table
@@ -49,20 +50,6 @@ class Changes:
     schema: SchemaVersion
     frame: DataFrame
     counts: ChangeCounts
-
-
-@dataclass(frozen=True, slots=True)
-class LandedRange:
-    """The landed files of one table under one schema version, and the part of the stream, (start, end], to take from them.
-
-    `schema` has the lake's column names; `first_ordinals` gives the `_lp_ord` of row 0 of each segment by its number.
-    """
-
-    schema: SchemaVersion
-    slices: Sequence[Slice]
-    first_ordinals: Mapping[int, int]
-    start: Lsn
-    end: Lsn
 
 
 def read_changes(session: SparkSession, landed: LandedRange) -> DataFrame:

@@ -34,6 +34,12 @@ ROWS_TOGETHER_MAX = 4_096
 # writer and its compression, each of which doubles what it grows by.
 COPIES = 12
 _WRITER_ROWS = 100
+# The least share of a heap for each view that is computed beside others. Tasks are as many as cores, however many views
+# there are, and what is kept to be read again goes to disk if it has no room; plans and tables sent to every task do not.
+VIEW_HEAP_BYTES = 256 << 20
+# The largest table that all views together send to every task; Spark's own number, which is for one query.
+BROADCAST_BYTES = 10 << 20
+_BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
 # Rows that are kept to be read again stay on disk alone if fewer than this number are processed together.
 _KEPT_ROWS_MIN = 512
 _ON_DISK = "lakeproof.keptOnDisk"
@@ -47,12 +53,23 @@ def largest_row(before: CutTable | None, entering: SnapshotTable | None, files: 
     return max(existing, coming, max((piece.file.decoded.row for piece in files), default=0))
 
 
-def fit(session: SparkSession, row_bytes: int) -> None:
-    """Make the caller's own `session` (`newSession()`) read and write rows of this size."""
+def fit(session: SparkSession, row_bytes: int, at_once: int = 1) -> None:
+    """Make the caller's own `session` (`newSession()`) read and write rows of this size, beside others of `at_once`.
+
+    Each gets its share of the heap: fewer large rows at a time, and smaller tables that are sent to every task.
+    """
+    if at_once > 1 and not session.sparkContext.getConf().contains(_BROADCAST):
+        session.conf.set(_BROADCAST, str(BROADCAST_BYTES // at_once))
+    share = heap_bytes(session) // at_once
     if not settings(row_bytes):
         return
-    for name, value in settings(row_bytes, min(TOGETHER_BYTES, heap_bytes(session) // _TOGETHER_SHARE)).items():
+    for name, value in settings(row_bytes, min(TOGETHER_BYTES, share // _TOGETHER_SHARE)).items():
         session.conf.set(name, value)
+
+
+def views_at_once(session: SparkSession, configured: int) -> int:
+    """Return how many of `configured` views are computed at a time: each has `VIEW_HEAP_BYTES`, or one is alone."""
+    return max(1, min(configured, heap_bytes(session) // VIEW_HEAP_BYTES))
 
 
 def settings(row_bytes: int, together: int = TOGETHER_BYTES) -> dict[str, str]:
@@ -70,6 +87,11 @@ def settings(row_bytes: int, together: int = TOGETHER_BYTES) -> dict[str, str]:
         "parquet.page.size.row.check.min": str(min(rows, _WRITER_ROWS)),
         "parquet.page.size.row.check.max": str(rows),
     }
+
+
+def has_ordinary_rows(session: SparkSession) -> bool:
+    """True if `fit` has found the session's rows such that Spark's own numbers do: `TOGETHER_BYTES` hold 4,096 of them."""
+    return session.conf.get(_ON_DISK, "") == ""
 
 
 def keep(rows: DataFrame) -> DataFrame:

@@ -27,6 +27,7 @@ from lakeproof.lake.columns import merge_key
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.rows.columns import col, pick
 from lakeproof.lake.rows.exact import exact_text
+from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.lake.rows.matching import join_on_key
 from lakeproof.lake.rows.refusal import refuse_table
 from lakeproof.schema import SchemaVersion
@@ -35,8 +36,6 @@ from lakeproof.values.exact_kinds import key_columns
 _MIN = scratch("min")
 _NEW = scratch("new")
 
-# Beside a key: a number if a row is presupposed (the ordinal of the key's first change), else NULL.
-FIRST = scratch("first")
 NULL_KEY = "a change has NULL in its key: the old row that PostgreSQL sent has other columns than the table's identity"
 
 
@@ -62,39 +61,6 @@ def first_changes(schema: SchemaVersion, events: DataFrame, *, moves: bool) -> D
         firsts = firsts.join(old, F.col(_MIN) == F.col(_NEW), "left")
         presupposes = presupposes & F.col(_NEW).isNull()
     return firsts.select(*(col(k) for k in key), F.when(presupposes, F.col(FIRST)).alias(FIRST))
-
-
-def first_changes_in_memory(key: Sequence[str], live: pa.Table) -> pa.Table:
-    """Do the same for rows in memory, none of which has NULL in its key."""
-    return presupposed(key, live.filter(pc.is_in(live.column(ORD), ordinals_by_key(live, key, "min"))), live)
-
-
-def presupposed(key: Sequence[str], firsts: pa.Table, live: pa.Table) -> pa.Table:
-    """Return the keys of `firsts`, each key's first change of those in `live`, with `__lp_first`."""
-    firsts = firsts.select([*key, ORD, OP])
-    old = pc.add(live.filter(pc.equal(live.column(OP), "before")).column(ORD), 1).combine_chunks()
-    presupposes = pc.and_(pc.not_equal(firsts.column(OP), "insert"), pc.invert(pc.is_in(firsts.column(ORD), old)))
-    nothing = pa.scalar(None, pa.int64())
-    return firsts.select(list(key)).append_column(FIRST, pc.if_else(presupposes, firsts.column(ORD), nothing))
-
-
-def ordinals_by_key(rows: pa.Table, key: Sequence[str], choice: str) -> pa.Array:
-    """Return each key's least (`min`) or greatest (`max`) `_lp_ord` of rows in memory."""
-    # By number: Arrow takes a name that begins with a dot for a path.
-    numbers = [str(number) for number in range(len(key))]
-    numbered = rows.select([*key, ORD]).rename_columns([*numbers, ORD])
-    grouped = numbered.group_by(numbers, use_threads=False).aggregate([(ORD, choice)])
-    return grouped.column(f"{ORD}_{choice}").combine_chunks()
-
-
-def has_null_key(schema: SchemaVersion, rows: pa.Table) -> bool:
-    """True if a row in memory has NULL in its key, rather than a value that the column's type can't hold."""
-    for column in key_columns(schema):
-        null = rows.filter(pc.is_null(rows.column(column.name)))
-        beside = pc.match_substring(null.column(TEXT), f'"{column.attnum}":')
-        if not pc.all(pc.fill_null(beside, fill_value=False), min_count=0).as_py():
-            return True
-    return False
 
 
 def matching_rows(

@@ -7,4 +7,5 @@ Computing with the session belongs to the rooms above; the names inside Delta to
     s3_jars.py   the jars for S3                  s3_settings.py    settings for a lake on S3
     log_store.py conditional commits on S3        failures.py       errors, for people
     cluster.py   settings that follow the master  executors.py      whether executors reach the lake
+    scanned_rows.py  rows that scans gave
 """

@@ -1,0 +1,136 @@
+"""Tables as they were at the end of each UTC day: a partition per day, and a check that the days add up.
+
+Making days does not belong here (`lakeproof.commands.daily`). A backfill over any number of days in a row is one run, with
+one Spark session: the days and tables that a run selects go to one command.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, timezone
+
+import dagster as dg
+
+from assets.support import metadata as md
+from assets.support.command_call import run_command, table_words
+from assets.support.keys import Layer, table_key
+from assets.support.specs import SPARK_POOL, LayerTable, table_spec
+from lakeproof.cli.read_results import from_json
+from lakeproof.commands.daily import DailyReport, DayReport
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.errors import LakeproofError
+from lakeproof.landing.incarnation_record import incarnations
+from lakeproof.names import TableName
+from lakeproof.snapshot.folder import read_request, snapshot_folders
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import time_of
+from resources import Compute
+
+CHECK = "adds_up"
+_DESCRIPTION = (
+    "The rows of the day before and history's changes in between add up to the rows of each day of the run. WARN: nothing "
+    "was compared, for the reason given."
+)
+
+
+def daily_tables_of(source: SourceConfig) -> list[TableName]:
+    """Return the tables that are kept for each day."""
+    return [table for table in source.tables if source.is_daily(table)]
+
+
+def daily_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition | None:
+    """Return the days of one source's chosen tables; None if the configuration chooses none."""
+    tables = {table_key(Layer.DAILY, source.name, table): table for table in daily_tables_of(source)}
+    if not tables:
+        return None
+    with warnings.catch_warnings():
+        # The parameter's one meaning that is used here, one run for a range, has not changed since it came.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+
+        @dg.multi_asset(
+            name=f"daily_{source.name}",
+            pool=SPARK_POOL,
+            specs=[_spec(config, source, table) for table in tables.values()],
+            check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=_DESCRIPTION) for key in tables],
+            partitions_def=days_of(config, source),
+            can_subset=True,
+            backfill_policy=dg.BackfillPolicy.single_run(),
+        )
+        def daily(
+            context: dg.AssetExecutionContext, compute: Compute
+        ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
+            chosen = [table for key, table in tables.items() if key in context.selected_asset_keys]
+            days = sorted(context.partition_keys)
+            words = ["--days", f"{days[0]}..{days[-1]}", *table_words("--tables", chosen)]
+            result = from_json(DailyReport, run_command(context, compute, "daily", source.name, *words))
+            for table in chosen:
+                key, results = table_key(Layer.DAILY, source.name, table), result.tables[table]
+                for day in results:
+                    context.add_asset_metadata(_metadata(day), asset_key=key, partition_key=day.day)
+                yield dg.MaterializeResult(asset_key=key)
+                if dg.AssetCheckKey(key, CHECK) in context.selected_asset_check_keys:
+                    yield _check(key, results)
+
+    return daily
+
+
+def days_of(config: Config, source: SourceConfig) -> dg.DailyPartitionsDefinition:
+    """Return the days since the source's first copy, today among them; today alone if there is none yet."""
+    return dg.DailyPartitionsDefinition(start_date=_first_day(config, source).isoformat(), end_offset=1)
+
+
+def _first_day(config: Config, source: SourceConfig) -> date:
+    today = datetime.now(timezone.utc).date()
+    try:
+        lake = SourceLake.open(config.location, source.name)
+        folders = (folder for incarnation in incarnations(lake) for folder in snapshot_folders(lake, incarnation))
+        request = next((r for folder in folders if (r := read_request(lake, folder)) is not None), None)
+    except (LakeproofError, OSError):
+        return today
+    return today if request is None else time_of(request.started_at).astimezone(timezone.utc).date()
+
+
+def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpec:
+    return table_spec(
+        config,
+        LayerTable(source, table, Layer.DAILY, LakePaths(source.name).daily(table)),
+        deps=[table_key(Layer.HISTORY, source.name, table)],
+        kinds={"deltalake", "spark"},
+        description=(
+            f"The table {table} as it was at the end of each day (UTC, by commit time), a partition per day. A day that is "
+            "not over has what is known of it so far."
+        ),
+    )
+
+
+def _metadata(day: DayReport) -> md.Metadata:
+    return md.merged(
+        md.lsns(position=day.position),
+        {
+            "dagster/partition_row_count": day.rows,
+            "delta_version": day.delta_version,
+            "is_over": day.is_over,
+            "adds_up": day.audit.status,
+        },
+        md.optional(reason=day.audit.reason),
+    )
+
+
+def _check(key: dg.AssetKey, days: Sequence[DayReport]) -> dg.AssetCheckResult:
+    wrong = [day for day in days if day.audit.status == "differs"]
+    compared = [day for day in days if day.audit.status != "not compared"]
+    rows = [
+        dg.TableRecord({"day": d.day, "rows": d.rows, "status": d.audit.status, "reason": d.audit.reason or ""})
+        for d in days
+    ]
+    reason = ", ".join(f"{day.day}: {day.audit.reason}" for day in wrong) or None
+    if not compared:
+        reason = f"nothing was compared: {days[0].audit.reason}" if days else "there is no day"
+    return dg.AssetCheckResult(
+        asset_key=key,
+        check_name=CHECK,
+        passed=not wrong and bool(compared),
+        severity=dg.AssetCheckSeverity.ERROR if wrong else dg.AssetCheckSeverity.WARN,
+        description=reason,
+        metadata={"days": dg.MetadataValue.table(rows), "compared": len(compared), "differing_days": len(wrong)},
+    )

@@ -1,0 +1,25 @@
+"""The jobs that only a person launches, from the launchpad: nothing starts them by itself.
+
+What they do does not belong here (`lakeproof.commands`), nor the jobs that sensors and schedules start (`jobs.source`).
+
+    repair.py     corrects the tables that a proof finds to differ    rebuild.py    current tables from their history
+    recover.py    a new incarnation after a gap                       teardown.py   drops slot and publications
+    replace.py    an edited view: preview, apply, take back
+    confirmed.py  the field `confirm`, and what a run's page shows
+"""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from jobs.by_hand.rebuild import rebuild_job
+from jobs.by_hand.recover import recover_job
+from jobs.by_hand.repair import repair_job
+from jobs.by_hand.teardown import teardown_job
+from jobs.source import Job
+from lakeproof.config.model import SourceConfig
+
+
+def jobs_by_hand(source: SourceConfig) -> list[Job | dg.JobDefinition]:
+    """Return the jobs of one source with at least one table."""
+    return [repair_job(source), rebuild_job(source), recover_job(source), teardown_job(source)]

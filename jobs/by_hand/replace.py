@@ -1,0 +1,122 @@
+"""Replacing a view in two runs: one shows what an edited view would change, another applies just that; a job takes it back.
+
+Computing and committing do not belong here (`lakeproof.commands.replace`). The first run's page has the preview's id, and
+that is what confirms the second.
+"""
+
+import dagster as dg
+from pydantic import Field
+
+from assets.support import metadata as md
+from assets.support.command_call import run_command
+from assets.support.keys import view_key
+from assets.support.specs import SPARK_POOL
+from jobs.by_hand.confirmed import Confirmed, is_confirmed, not_done, show
+from jobs.names import VIEWS_REPLACE, VIEWS_TAKE_BACK, run_tags
+from lakeproof.cli.read_results import from_json
+from lakeproof.commands.replace import ReplaceReport
+from lakeproof.config.model import Config
+from resources import Compute
+
+
+class ReplaceRun(dg.Config):
+    """The view to replace, and the confirmation."""
+
+    view: str = Field(description="the view whose SQL file or `reads` were edited")
+    confirm: str = Field(
+        default="",
+        description="the id of the preview to apply. Without it, the run makes a preview and changes nothing",
+    )
+    samples: int = Field(default=5, ge=0, le=100, description="so many rows to come, and to go, are shown")
+
+
+class TakeBackRun(Confirmed):
+    """The view to take back; the confirmation is its name."""
+
+    view: str = Field(description="the view that was replaced")
+
+
+def replace_jobs(config: Config) -> list[dg.JobDefinition]:
+    """Return the jobs that replace a view and take that back; none if the configuration has no view."""
+    return [_replace_job(), _take_back_job()] if config.views else []
+
+
+def _replace_job() -> dg.JobDefinition:
+    @dg.op(name="replace_view", pool=SPARK_POOL, out=dg.Out(dg.Nothing))
+    def replaced(context: dg.OpExecutionContext, config: ReplaceRun, compute: Compute) -> None:
+        words = ["--apply", "--preview", config.confirm] if config.confirm else ["--samples", str(config.samples)]
+        done = from_json(ReplaceReport, run_command(context, compute, "replace", config.view, *words))
+        show(context, {"changed": done.done == "applied", **_metadata(done)})
+        if done.done == "applied":
+            _materialized(context, done)
+        elif done.preview is not None:
+            context.log.warning("nothing was changed. To apply it, launch with confirm: %s", done.preview)
+
+    @dg.job(
+        name=VIEWS_REPLACE,
+        executor_def=dg.in_process_executor,
+        tags=run_tags("replace"),
+        description="Shows what an edited view would change: rows, columns, samples. With the preview's id it applies that.",
+    )
+    def replacing() -> None:
+        replaced()
+
+    return replacing
+
+
+def _take_back_job() -> dg.JobDefinition:
+    @dg.op(name="take_view_back", pool=SPARK_POOL, out=dg.Out(dg.Nothing))
+    def taken_back(context: dg.OpExecutionContext, config: TakeBackRun, compute: Compute) -> None:
+        if not is_confirmed(config, config.view):
+            not_done(context, config.view, "return to the definition that was applied before")
+            return
+        done = from_json(ReplaceReport, run_command(context, compute, "replace", config.view, "--take-back"))
+        show(context, {"changed": True, **_metadata(done)})
+        _materialized(context, done)
+
+    @dg.job(
+        name=VIEWS_TAKE_BACK,
+        executor_def=dg.in_process_executor,
+        tags=run_tags("take_back"),
+        description="Returns a view to the definition that was applied before. The confirmation is the view's name.",
+    )
+    def taking_back() -> None:
+        taken_back()
+
+    return taking_back
+
+
+def _materialized(context: dg.OpExecutionContext, done: ReplaceReport) -> None:
+    context.log_event(dg.AssetMaterialization(view_key(done.view), metadata=_metadata(done)))
+
+
+def _metadata(done: ReplaceReport) -> md.Metadata:
+    columns = [{"change": "added", "column": name, "type": kind} for name, kind in done.added.items()]
+    columns += [{"change": "dropped", "column": name, "type": kind} for name, kind in done.dropped.items()]
+    columns += [{"change": "retyped", "column": name, "type": kind} for name, kind in done.retyped.items()]
+    names = list(dict.fromkeys(name for sample in done.samples for name in sample.values))
+    samples = [
+        {"row": "comes" if sample.comes else "goes", **{name: _shown(sample.values.get(name)) for name in names}}
+        for sample in done.samples
+    ]
+    return md.merged(
+        {"view": done.view, "inserted": done.inserted, "retracted": done.retracted},
+        md.optional(
+            preview=done.preview,
+            cut=done.cut and int(done.cut),
+            delta_version=done.delta_version,
+            rewritten=done.rewritten,
+            computed_again=done.moved,
+            previewed=done.previewed and f"{done.previewed[0]:,} rows inserted, {done.previewed[1]:,} retracted",
+            changed_columns=_table(columns),
+            samples=_table(samples),
+        ),
+    )
+
+
+def _shown(value: str | None) -> str:
+    return "NULL" if value is None else value
+
+
+def _table(rows: list[dict[str, str]]) -> dg.MetadataValue | None:
+    return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows]) if rows else None

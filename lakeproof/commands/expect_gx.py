@@ -1,0 +1,211 @@
+"""Evaluates expectations with Great Expectations, and reduces its results to counts and the few values that may be shown.
+
+Which tables and expectations does not belong here (`expect.py`). Importing Great Expectations takes seconds, so it is
+imported when something is evaluated; it sends nothing to its makers.
+
+What may be shown is a list of what is allowed, and nothing else: the values of the columns that an expectation names, none
+of which is secret, and a count of rows. So a secret column's values are neither in a result, nor in a page, nor in an error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame
+
+from lakeproof.errors import ConfigError
+
+# At most so many values in a result, each of so many characters.
+VALUES_MAX = 10
+VALUE_TEXT_MAX = 80
+_COUNTS = ("element_count", "unexpected_count", "unexpected_percent", "missing_count", "missing_percent")
+_PERCENTAGES = ("unexpected_percent_total", "unexpected_percent_nonmissing")
+_COLUMN_ARGUMENTS = ("column", "column_A", "column_B")
+_NOT_COMPUTED = "it could not be computed; check that the column exists and that its type fits"
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """One entry of `expectations` in the configuration, under its own name."""
+
+    name: str
+    type: str
+    kwargs: Mapping[str, Any]
+    severity: Literal["error", "warn"]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that it names; none if it is about the whole table."""
+        named = [str(self.kwargs[key]) for key in _COLUMN_ARGUMENTS if key in self.kwargs]
+        return named + [str(name) for name in self.kwargs.get("column_list", ())]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The columns whose values may be shown: none unless `values`, and never a `secret` one."""
+
+    values: bool = False
+    secret: frozenset[str] = frozenset()
+
+    def allows(self, expectation: Expectation) -> bool:
+        """True if what the result says of its columns' values may be shown."""
+        # As Great Expectations finds a column: whatever its case.
+        columns = {name.casefold() for name in expectation.columns}
+        return self.values and bool(columns) and columns.isdisjoint(name.casefold() for name in self.secret)
+
+
+NOTHING_SHOWN = Shown()
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The result of one expectation.
+
+    `counts` are of rows, with `error` in place of them if it could not be computed. `values` are some unexpected ones, each
+    once, and `observed` is what an expectation about a whole column has measured; both only if they may be shown.
+    """
+
+    name: str
+    passed: bool
+    counts: Mapping[str, int | float | str] = field(default_factory=dict)
+    values: tuple[str, ...] = ()
+    observed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The results of a table's expectations, in order, and Great Expectations' own, without what may not be shown."""
+
+    results: Sequence[Expected]
+    suite_result: Any
+
+
+def evaluate(frame: DataFrame, name: str, checks: Sequence[Expectation], shown: Shown = NOTHING_SHOWN) -> Evaluated:
+    """Evaluate the expectations on a DataFrame.
+
+    Raises ConfigError for an expectation that Great Expectations does not know or whose arguments it refuses.
+    """
+    with great_expectations():
+        suite_result = _suite_result(frame, name, checks)
+    # Match results by the name in their meta: their order differs.
+    by_check = {_check_of(result): result for result in suite_result.results}
+    results = []
+    for check in checks:
+        _redact(by_check[check.name], is_shown=shown.allows(check))
+        results.append(_expected(check.name, by_check[check.name]))
+    return Evaluated(results, suite_result)
+
+
+def _check_of(result: Any) -> str:
+    return str(((result.expectation_config and result.expectation_config.meta) or {})["check"])
+
+
+@contextmanager
+def great_expectations() -> Iterator[None]:
+    """Allow importing and calling Great Expectations in the block, which sends nothing."""
+    # Set before the import, which reads it once: otherwise Great Expectations sends usage data to its makers.
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    with warnings.catch_warnings(), _main_module_with_file():
+        # Its import and its use of Spark raise deprecation warnings that we can't fix.
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _main_module_with_file() -> Iterator[None]:
+    """Give `__main__` a `__file__` for a while if it has none, as in the processes that Dagster spawns for runs.
+
+    When Great Expectations imports PySpark, PySpark takes a process without it for a doctest and ends it with status 0. The
+    attribute is removed afterwards: multiprocessing would run that file in this process's own children.
+    """
+    main = sys.modules["__main__"]
+    if hasattr(main, "__file__"):
+        yield
+        return
+    main.__file__ = __file__
+    try:
+        yield
+    finally:
+        del main.__file__
+
+
+def _suite_result(frame: DataFrame, name: str, checks: Sequence[Expectation]) -> Any:
+    import great_expectations as gx
+    from great_expectations.exceptions.exceptions import GreatExpectationsError
+    from pydantic.v1 import ValidationError
+
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]  # a dict is what its setter takes
+    asset = context.data_sources.add_spark(name="lake").add_dataframe_asset(name=name)
+    batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
+    entries = [{"type": e.type, "kwargs": dict(e.kwargs), "meta": {"check": e.name}} for e in checks]
+    try:
+        suite = gx.ExpectationSuite(name=name, expectations=entries)
+    except (GreatExpectationsError, ValidationError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"expectations of {name}", reason, "correct them in the configuration") from None
+    return batch.validate(suite, result_format="SUMMARY")
+
+
+def _redact(result: Any, *, is_shown: bool) -> None:
+    """Take out of a result what may not be shown, and all beyond the first few values."""
+    given = result.result
+    kept = {key: given[key] for key in (*_COUNTS, *_PERCENTAGES) if isinstance(given.get(key), int | float)}
+    observed = given.get("observed_value")
+    if is_shown:
+        kept["partial_unexpected_list"] = _different(given.get("partial_unexpected_list") or ())
+        if observed is not None:
+            kept["observed_value"] = _text(observed)
+    elif isinstance(observed, int) and not _has_column(result):
+        # How many rows, or columns, a table has.
+        kept["observed_value"] = observed
+    if _is_raised(result):
+        # Spark's message may quote a row.
+        kept["error"] = _NOT_COMPUTED
+        result.exception_info = {
+            "raised_exception": True,
+            "exception_message": _NOT_COMPUTED,
+            "exception_traceback": "",
+        }
+    result.result = kept
+
+
+def _has_column(result: Any) -> bool:
+    kwargs = result.expectation_config.kwargs
+    return any(name in kwargs for name in (*_COLUMN_ARGUMENTS, "column_list"))
+
+
+def _is_raised(result: Any) -> bool:
+    """True if an expectation could not be computed; its information is about itself, or about each of its metrics."""
+    information = result.exception_info or {}
+    every = [information, *(each for each in information.values() if isinstance(each, dict))]
+    return any(each.get("raised_exception") for each in every)
+
+
+def _different(values: Sequence[Any]) -> list[str]:
+    """Return the first few different values as short texts."""
+    return list(dict.fromkeys(map(_text, values)))[:VALUES_MAX]
+
+
+def _text(value: Any) -> str:
+    text = "NULL" if value is None else str(value)
+    return text if len(text) <= VALUE_TEXT_MAX else text[:VALUE_TEXT_MAX] + "…"
+
+
+def _expected(name: str, result: Any) -> Expected:
+    kept = result.result
+    counts = {key: kept[key] for key in (*_COUNTS, "error") if key in kept}
+    observed = kept.get("observed_value")
+    return Expected(
+        name,
+        bool(result.success),
+        counts,
+        tuple(kept.get("partial_unexpected_list", ())),
+        None if observed is None else str(observed),
+    )

@@ -1,0 +1,119 @@
+"""The point of one refresh: the cut of each source, the version of each external table, and what its views have become.
+
+Computing and committing a view does not belong here (`lakeproof.views.refresh`), nor choosing views (`refresh`).
+
+All views of a refresh are computed at this point. A view reads another at the version that this refresh has given it, so
+two ways to one table lead to one cut; if the other was not brought up, whatever reads it is held.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from lakeproof.config.model import Config, ViewConfig
+from lakeproof.config.view_graph import sources_of
+from lakeproof.errors import LakeError
+from lakeproof.lake.delta.versions import table_id
+from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.group_cuts import group_cuts
+from lakeproof.lake.records.store import newest_cut, read_cut
+from lakeproof.lake.records.view_cuts import ViewCut, ViewVersion, view_path
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import Store
+from lakeproof.views.external import ExternalTables
+from lakeproof.views.read_at import ReadAt
+
+
+@dataclass(slots=True)
+class Point:
+    """The newest cut of each source, read once for all views of one refresh; `number` is the refresh's own.
+
+    Of a source in a group it is the cut that the group's newest cut names. Several threads may ask.
+    """
+
+    config: Config
+    store: Store
+    number: int
+    _cuts: dict[str, Cut | None] = field(default_factory=dict)
+    _versions: dict[str, ViewVersion] = field(default_factory=dict)
+    _held: dict[str, str] = field(default_factory=dict)
+    _external: ExternalTables = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._external = ExternalTables(self.config)
+
+    def cut(self, source: str) -> Cut | None:
+        """Return the source's cut."""
+        with self._lock:
+            if source not in self._cuts:
+                group = self.config.group_of(source)
+                members = [source] if group is None else self.config.group(group)
+                # Of all its sources at once: the group may get another cut at any time.
+                numbers = {} if group is None else group_cuts(self.store, group)
+                for member in members:
+                    lake = SourceLake(self.store, LakePaths(member))
+                    number = numbers.get(member)
+                    cut = newest_cut(lake) if group is None else None
+                    self._take(member, cut if number is None else read_cut(lake, number))
+            return self._cuts[source]
+
+    def cuts_of(self, view: ViewConfig) -> dict[str, Cut]:
+        """Return the cuts that there are of the view's sources, and of those of the views that it reads."""
+        cuts = {source: self.cut(source) for source in sources_of(self.config.views, view.name)}
+        return {source: cut for source, cut in cuts.items() if cut is not None}
+
+    def read_at(self, session: SparkSession, view: ViewConfig) -> ReadAt:
+        """Return the point for a view that is not held; raises LakeError if an external table can't be pinned."""
+        own = {source for source, _ in view.reads.values()}
+        cuts = {source: cut for source, cut in self.cuts_of(view).items() if source in own}
+        views = {other: self._versions[other] for other in view.views.values()}
+        external = {str(table): self._external.pin(session, table) for table in view.external.values()}
+        return ReadAt(cuts, views, external)
+
+    def stand_on(self, session: SparkSession, cut: ViewCut) -> None:
+        """Take a view as it is, and what it was computed from; raises LakeError if another has something else of it."""
+        for source, number in cut.sources.items():
+            self._take(source, read_cut(SourceLake(self.store, LakePaths(source)), number))
+        for place, version in cut.external.items():
+            if not self._external.keep(place, version):
+                raise _other_point(f"external table {place}")
+        identity = table_id(session, view_path(self.store, cut.view))
+        self._versions[cut.view] = ViewVersion(cut.delta_version, identity, cut.row_bytes)
+
+    def _take(self, source: str, cut: Cut | None) -> None:
+        taken = self._cuts.setdefault(source, cut)
+        if taken is not cut and (taken is None or cut is None or taken.number != cut.number):
+            raise _other_point(source)
+
+    def brought_up(self, session: SparkSession, cut: ViewCut) -> None:
+        """Note what a view has become, if another reads it."""
+        if any(cut.view in view.views.values() for view in self.config.views.values()):
+            identity = table_id(session, view_path(self.store, cut.view))
+            self._versions[cut.view] = ViewVersion(cut.delta_version, identity, cut.row_bytes)
+
+    def hold(self, view: str, reason: str) -> None:
+        """Note why a view stands still."""
+        self._held[view] = reason
+
+    def why_held(self, view: ViewConfig) -> str | None:
+        """Return why a view can't be brought to this point: a table that is held or missing, or a view that stands still."""
+        for source, table in view.reads.values():
+            cut, group = self.cut(source), self.config.group_of(source)
+            if cut is None and group is not None:
+                return f"group {group} of {source} has no cut yet"
+            if cut is None or table not in cut.tables:
+                return f"{source}: {table} is not in the lake yet"
+            if table in cut.held:
+                return f"{source}: {table} is held at {cut.held[table].at_lsn}: {cut.held[table].reason}"
+        held = next((other for other in view.views.values() if other in self._held), None)
+        return None if held is None else f"view {held}, which it reads, stands still: {self._held[held]}"
+
+
+def _other_point(thing: str) -> LakeError:
+    reason = "the views that are read were computed from different states of it"
+    return LakeError(thing, reason, "run `lakeproof refresh`, which brings all views to one point, then this again")

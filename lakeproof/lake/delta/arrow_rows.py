@@ -1,0 +1,237 @@
+"""The rows of a version of a Delta table as Arrow batches, read from its log and files without Spark.
+
+Choosing the version belongs to `lakeproof.lake.read.frames`. What our tables use is known here: deletion vectors, column
+mapping by name, columns that were widened or added later. Anything else that a reader has to know is refused.
+
+Memory: one batch of rows, and the numbers of one file's deleted rows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from lakeproof.errors import LakeError
+from lakeproof.lake.delta.files import DeltaFile, VectorPlace, files_at, of_base_85
+from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, is_emptied
+from lakeproof.lake.delta.reader_features import MAPPING, NO_ZONE, PHYSICAL_NAME, VECTORS, WIDENING, table_state
+from lakeproof.storage.folder import Folder
+from lakeproof.storage.parquet import parquet_file
+from lakeproof.storage.store import NotFoundError
+
+BATCH_ROWS = 65_536
+_KNOWN = frozenset({VECTORS, MAPPING, WIDENING, NO_ZONE, "typeWidening-preview"})
+_LISTS_FEATURES = 3
+_MAGIC = 1_681_511_377
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_TYPES: Mapping[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A column: its name, its name in files, and its type now."""
+
+    name: str
+    physical: str
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaRows:
+    """One version of a Delta table. `open` reads its log; nothing of its rows is read before `batches`."""
+
+    table: Folder
+    version: int
+    fields: tuple[_Field, ...]
+    files: tuple[DeltaFile, ...]
+
+    @classmethod
+    def open(cls, path: str, version: int) -> DeltaRows:
+        """Read the log; raises LakeError if the version is not whole, or has features that are not known here."""
+        if is_emptied(path, version):
+            raise LogGapError(path, f"version {version} of its log is empty, and a cut names it", RESTORE_LOG)
+        state = table_state(path, version)
+        _check_features(path, state["protocol"])
+        if state["metaData"].get("partitionColumns"):
+            raise LakeError(path, "it is partitioned, as lakeproof writes no table", "read it with Spark")
+        fields = json.loads(state["metaData"]["schemaString"])["fields"]
+        return cls(Folder.at(path), version, tuple(map(_field, fields)), files_at(path, version))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns with their Arrow types, in the table's order."""
+        return pa.schema([(field.name, field.type) for field in self.fields])
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, at most `BATCH_ROWS` at a time; raises LakeError for a column or a file that is not there."""
+        fields = self._fields(columns)
+        for file in self.files:
+            yield from self._of_file(file, fields)
+
+    def at_places(
+        self, file: str, numbers: np.ndarray[Any, np.dtype[np.int64]], columns: Sequence[str]
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield the rows of a file with these numbers, in order, each batch with the number of rows that it was taken from.
+
+        Row groups without any of the rows are not read. Raises as `batches`.
+        """
+        fields = self._fields(columns)
+        with self._opened(file) as parquet:
+            stored = _stored(parquet, fields)
+            first = 0
+            for group in range(parquet.num_row_groups):
+                end = first + parquet.metadata.row_group(group).num_rows
+                if np.searchsorted(numbers, first) < np.searchsorted(numbers, end):
+                    for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[group], columns=stored):
+                        low, high = np.searchsorted(numbers, [first, first + batch.num_rows])
+                        yield _shaped(batch.take(pa.array(numbers[low:high] - first)), fields), batch.num_rows
+                        first += batch.num_rows
+                first = end
+
+    def _fields(self, columns: Sequence[str] | None) -> list[_Field]:
+        by_name = {field.name: field for field in self.fields}
+        missing = [name for name in columns or () if name not in by_name]
+        if missing:
+            raise LakeError(self.table.url, f"it has no column {missing[0][:80]}", f"name some of {sorted(by_name)}")
+        return [by_name[name] for name in (by_name if columns is None else columns)]
+
+    def _of_file(self, file: DeltaFile, fields: Sequence[_Field]) -> Iterator[pa.RecordBatch]:
+        deleted = None if file.deleted is None else deleted_rows(self.table, file.deleted)
+        first = 0
+        with self._opened(file.path) as parquet:
+            for batch in parquet.iter_batches(BATCH_ROWS, columns=_stored(parquet, fields)):
+                rows = batch.num_rows
+                yield _shaped(_without(batch, deleted, first), fields)
+                first += rows
+
+    @contextmanager
+    def _opened(self, file: str) -> Iterator[pq.ParquetFile]:
+        try:
+            # Spark may write timestamps in a form that Arrow would take for nanoseconds, which end in the year 2262.
+            with parquet_file(self.table.store, self.table.key_of(file), int96="us") as parquet:
+                yield parquet
+        except NotFoundError:
+            reason = "it is missing, and a cut that is kept needs it"
+            raise LakeError(self.table.url_of(file), reason, "restore it from a backup") from None
+        except pa.ArrowInvalid as error:
+            reason = f"it is damaged ({str(error)[:200]})"
+            raise LakeError(self.table.url_of(file), reason, "restore it from a backup") from None
+
+
+def _stored(parquet: pq.ParquetFile, fields: Sequence[_Field]) -> list[str]:
+    names = parquet.schema_arrow.names
+    return [field.physical for field in fields if field.physical in names]
+
+
+def deleted_rows(table: Folder, place: VectorPlace) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the numbers of a file's deleted rows, in order; raises LakeError if the vector is damaged."""
+    thing = table.url if place.file is None else table.url_of(place.file)
+    try:
+        data = of_base_85(place.inline) if place.file is None else _of_vector_file(table, place.file, place.offset)
+        (magic,) = struct.unpack_from("<i", data)
+        numbers = np.array(BitMap64.deserialize(data[4:]).to_array(), dtype=np.int64)
+        fault = "it is none" if magic != _MAGIC else f"it has {len(numbers)} of {place.rows} rows"
+    except NotFoundError:
+        raise LakeError(thing, "a deletion vector is missing", "restore it from a backup") from None
+    except (ValueError, struct.error, IndexError) as error:
+        magic, numbers, fault = 0, np.empty(0, np.int64), str(error)
+    if magic != _MAGIC or len(numbers) != place.rows:
+        raise LakeError(thing, f"a deletion vector is damaged ({fault})", "restore it from a backup")
+    return numbers
+
+
+def _of_vector_file(table: Folder, name: str, offset: int) -> bytes:
+    """Return one vector's bytes out of a file that may have many: its length, itself, its checksum."""
+    with table.store.open(table.key_of(name)) as file:
+        file.seek(offset)
+        (length,) = struct.unpack(">i", file.read(4))
+        data = file.read(length)
+        (checksum,) = struct.unpack(">I", file.read(4))
+    if zlib.crc32(data) != checksum:
+        raise ValueError("its checksum is another")
+    return data
+
+
+def _without(batch: pa.RecordBatch, deleted: np.ndarray[Any, np.dtype[np.int64]] | None, first: int) -> pa.RecordBatch:
+    """Return a batch, whose first row has this number in its file, without the deleted rows."""
+    if deleted is None:
+        return batch
+    low, high = np.searchsorted(deleted, [first, first + batch.num_rows])
+    if low == high:
+        return batch
+    kept = np.ones(batch.num_rows, dtype=bool)
+    kept[deleted[low:high] - first] = False
+    return batch.filter(pa.array(kept))
+
+
+def _shaped(batch: pa.RecordBatch, fields: Sequence[_Field]) -> pa.RecordBatch:
+    """Return a file's rows under the names and types that the table has now."""
+    arrays = []
+    for field in fields:
+        index = batch.schema.get_field_index(field.physical)
+        if index < 0:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+        else:
+            arrays.append(_widened(batch.column(index), field.type))
+    return pa.record_batch(arrays, schema=pa.schema([(field.name, field.type) for field in fields]))
+
+
+def _widened(array: pa.Array, wide: pa.DataType) -> pa.Array:
+    if array.type.equals(wide):
+        return array
+    if pa.types.is_integer(array.type) and pa.types.is_decimal(wide):
+        # Arrow asks for room for every integer of the type, as if there were larger ones than the column had.
+        return pc.cast(pc.cast(array, pa.decimal128(38, 0)), wide)
+    return pc.cast(array, wide)
+
+
+def _check_features(path: str, protocol: Mapping[str, Any]) -> None:
+    version, names = int(protocol["minReaderVersion"]), set(protocol.get("readerFeatures") or ())
+    unknown = sorted(names - _KNOWN)
+    if version > _LISTS_FEATURES or unknown:
+        reason = f"its readers must know {', '.join(unknown) or f'version {version} of the protocol'}"
+        raise LakeError(path, reason, "read it with Spark: `lakeproof.open`")
+
+
+def _field(field: Mapping[str, Any]) -> _Field:
+    metadata = field.get("metadata") or {}
+    return _Field(field["name"], metadata.get(PHYSICAL_NAME, field["name"]), _arrow_type(field["type"]))
+
+
+def _arrow_type(json_type: Any) -> pa.DataType:
+    if isinstance(json_type, str):
+        decimal = _DECIMAL.fullmatch(json_type)
+        if decimal is not None:
+            return pa.decimal128(int(decimal[1]), int(decimal[2]))
+        # A string with a collation is a string.
+        return _TYPES[json_type.partition(" ")[0]]
+    if json_type["type"] == "array":
+        return pa.list_(pa.field("element", _arrow_type(json_type["elementType"])))
+    if json_type["type"] == "map":
+        return pa.map_(_arrow_type(json_type["keyType"]), _arrow_type(json_type["valueType"]))
+    return pa.struct([(field["name"], _arrow_type(field["type"])) for field in json_type["fields"]])

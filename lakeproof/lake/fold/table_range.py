@@ -1,0 +1,84 @@
+"""A table's landed changes in a range, whatever schemas its files have: counted, read, and added up in memory or by Spark.
+
+Choosing the range and its files belongs to `lakeproof.lake.planning`, writing the result to `lakeproof.lake.cycle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lakeproof.lake.columns import has_old_rows, in_lake
+from lakeproof.lake.fold.in_memory import fold_in_memory
+from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
+from lakeproof.lake.planning.landed_range import LandedRange
+from lakeproof.lake.planning.range_counts import count_changes
+from lakeproof.lake.planning.schema_change import compare_schemas
+from lakeproof.lake.planning.schema_changes import older_versions, proven_defaults
+from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.rows.conversion import convert_rows
+from lakeproof.lake.rows.landing_rows import Changes, read_changes
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.reader import Slice
+from lakeproof.lsn import Lsn
+from lakeproof.schema import SchemaVersion
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSpan:
+    """A part of the stream, (start, end], and the `_lp_ord` of row 0 of each of its segments by the segment's number."""
+
+    start: Lsn
+    end: Lsn
+    first_ordinals: Mapping[int, int]
+
+
+class TableRange:
+    """A table's files of a range, and the counts of their changes.
+
+    `before` is the table in the cut that the range follows, None if it was in none.
+    """
+
+    def __init__(
+        self, chain: Chain, version: SchemaVersion, before: CutTable | None, files: Sequence[Slice], span: RangeSpan
+    ) -> None:
+        self.chain = chain
+        self.version = version
+        self.before = before
+        self.schema = in_lake(version)
+        pieces = [f for f in files if f.file.schema_id == version.id]
+        self.landed = LandedRange(self.schema, pieces, span.first_ordinals, span.start, span.end)
+        self.older = older_versions(chain, version, files, span.start, span.end)
+        self.counts = count_changes(self.all_slices, span.start, span.end)
+
+    @property
+    def all_slices(self) -> list[Slice]:
+        """The files of all schema versions."""
+        return [*self.landed.slices, *(piece for pieces in self.older.values() for piece in pieces)]
+
+    @property
+    def needs_base(self) -> bool:
+        """True if the table's rows before the range may be needed to add it up."""
+        by_digest = not self.counts.inserts_only if self.schema.is_bag else has_old_rows(self.schema)
+        return self.counts.unchanged > 0 or by_digest
+
+    def read(self, session: SparkSession) -> Changes:
+        """Return the rows as a frame."""
+        frames = [read_changes(session, self.landed)] if self.landed.slices else []
+        for old, slices in self.older.items():
+            rows = read_changes(session, replace(self.landed, schema=in_lake(old), slices=slices))
+            change = compare_schemas(old, self.version)
+            missing = proven_defaults(self.chain, self.before, change, self.landed.end)
+            frames.append(convert_rows(session, rows, change, missing))
+        return Changes(self.schema, reduce(DataFrame.unionByName, frames), self.counts)
+
+    def fold_in_memory(self, session: SparkSession, base: DataFrame | None) -> ResolvedChanges | None:
+        """Return the rows added up in memory; None if that is not possible."""
+        return None if self.older else fold_in_memory(session, self.landed, self.counts, base)
+
+    def resolve(self, session: SparkSession, base: DataFrame | None) -> ResolvedChanges:
+        """Return the rows added up by Spark."""
+        return resolve_range(session, self.read(session), base)

@@ -1,0 +1,70 @@
+"""Reading the lake as fresh as its landing: the newest cut, and the net change of what has landed since, at one position.
+
+Tables at cuts belong to `open`, how far the landing can be read to `planning.landing_end`, adding changes up to `fold`.
+
+    cut K ──────── P, the landing's end       rows at P = rows at K + net change of the landed rows in (K, P]
+
+The changes are added up by the cycle's own fold, so they are exact for unchanged large values, moved keys, bags, truncates.
+What has landed in a few seconds is added up in memory: a query of a table is one plan over its current rows and two small
+relations. Nothing is written, and a cycle that takes the same segments meanwhile changes nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from lakeproof.errors import ConfigError
+from lakeproof.lake.columns import column_names, in_lake
+from lakeproof.lake.delta.versions import Layer, read_layer
+from lakeproof.lake.fold.table_range import RangeSpan, TableRange
+from lakeproof.lake.fold.table_state import empty_rows, with_net_change
+from lakeproof.lake.planning.landing_end import AT_A_CUT, LakeAtLanding, LandingEnd
+from lakeproof.lake.read.lake_frame import LakeFrame
+from lakeproof.lake.read.opened import OpenedLake
+from lakeproof.lake.records.cut_choice import table_name
+from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.rows.columns import pick
+from lakeproof.lake.rows.refusal import refusals
+from lakeproof.names import TableName
+from lakeproof.schema import SchemaVersion
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LandedLake(LakeAtLanding, OpenedLake):
+    """A lake opened with Spark at the end of each source's landing: `ends`, on top of `cuts`."""
+
+    ends: Mapping[str, LandingEnd]
+
+    def table(
+        self, source: str, table: TableName | str, *, layer: Layer = "current", hidden: bool = False
+    ) -> LakeFrame:
+        """A table as it is at the position, without the hidden `_lp_…` columns unless asked for.
+
+        What has landed is read now, unless it is so much that Spark adds it up. Raises LakeError if there is no such table,
+        or if the cut or the landed segments are not kept any more; TableError if the landed rows can't be applied.
+        """
+        if layer != "current":
+            raise ConfigError("layer", "the landing's end has current tables alone", f"for history, {AT_A_CUT}")
+        name, end = table_name(table), self.end(source)
+        version, before = end.version(name), end.before(name)
+        lake, spark = end.lake, self.spark
+        rows = empty_rows(spark, in_lake(version)) if before is None else read_layer(spark, lake, name, before)
+        if name in end.tables:
+            rows = self._after(rows, end, version, before)
+        return LakeFrame.of(rows if hidden else pick(rows, column_names(in_lake(version))))
+
+    def _after(self, rows: DataFrame, end: LandingEnd, version: SchemaVersion, before: CutTable | None) -> DataFrame:
+        """Return the table's rows after what has landed."""
+        span = RangeSpan(end.tables[version.table].from_lsn, end.position, end.first_ordinals)
+        with refusals(str(version.table)):
+            changes = TableRange(end.chain, version, before, end.verified(version.table), span)
+            if changes.counts.rows == 0:
+                return rows
+            base = rows if changes.needs_base and before is not None else None
+            resolved = changes.fold_in_memory(self.spark, base) or changes.resolve(self.spark, base)
+            # What was kept for the fold is computed again where it is needed: nobody says when a reader is done.
+            resolved.release()
+            return with_net_change(in_lake(version), rows, resolved.net)

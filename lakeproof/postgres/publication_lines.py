@@ -1,0 +1,161 @@
+"""A source's publications as the catalog has them, line by line: what `plan` compares with what the configuration asks for.
+
+What the tables in them look like does not belong here (`catalog_published.py`), nor do statements
+(`lakeproof.commands.publication_statements`).
+
+A publication that `plan` made has a comment that says so; in any other one nothing is taken out or altered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg.sql import SQL, Identifier
+
+from lakeproof.errors import SourceError
+from lakeproof.names import TableName
+from lakeproof.postgres.catalog_tables import ACTIONS
+from lakeproof.postgres.connection import Connection, rows, source_errors
+
+# PostgreSQL's words for a condition stay the same after being read so often.
+_FORMS_MAX = 3
+# What a comment on a publication begins with if its tables follow the configuration.
+MARK = "lakeproof: "
+
+_PUBLICATIONS = """
+SELECT p.pubname::text AS name, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.puballtables,
+       COALESCE(pg_catalog.obj_description(p.oid, 'pg_publication'), '') AS comment, {schemas} AS schemas
+FROM pg_catalog.pg_publication p WHERE p.pubname = ANY ({{names}}::name[])
+"""
+_SCHEMAS = """ARRAY(SELECT n.nspname::text FROM pg_catalog.pg_publication_namespace s
+             JOIN pg_catalog.pg_namespace n ON n.oid = s.pnnspid WHERE s.pnpubid = p.oid ORDER BY 1)"""
+_ENTRIES = """
+SELECT p.pubname::text AS publication, n.nspname::text AS schema, c.relname::text AS name, {columns} AS columns,
+       {rows} AS rows
+FROM pg_catalog.pg_publication p
+JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
+JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = ANY ({{names}}::name[])
+ORDER BY 1, 2, 3
+"""
+_COLUMNS = """CASE WHEN r.prattrs IS NOT NULL THEN
+         ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
+               WHERE a.attrelid = r.prrelid AND a.attnum = ANY (r.prattrs::int2[]) ORDER BY a.attnum) END"""
+_DEFINITION = SQL("""
+SELECT pg_catalog.string_agg(pg_catalog.format('%I %s', a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod)), ', '
+                             ORDER BY a.attnum) AS columns
+FROM pg_catalog.pg_attribute a WHERE a.attrelid = {oid}::oid AND a.attnum > 0 AND NOT a.attisdropped
+""")
+_CHECKED = SQL("""
+SELECT k.conname::text AS name, pg_catalog.pg_get_expr(k.conbin, k.conrelid) AS condition,
+       ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
+             WHERE a.attrelid = k.conrelid AND a.attnum = ANY (k.conkey) ORDER BY a.attnum) AS columns
+FROM pg_catalog.pg_constraint k WHERE k.conrelid = 'pg_temp.lakeproof_rows'::regclass AND k.contype = 'c'
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A table in a publication by its own line: the condition in PostgreSQL's words and the columns; None: all."""
+
+    rows: str | None = None
+    columns: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A publication: `ours` if `plan` made it, `operations` in the order of `ACTIONS`."""
+
+    name: str
+    ours: bool
+    operations: tuple[str, ...]
+    all_tables: bool
+    schemas: tuple[str, ...]
+    entries: Mapping[TableName, Entry] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition over a table's columns in PostgreSQL's words, with the columns that it reads.
+
+    `forms`: PostgreSQL's words are read again as other words that mean the same; the first is what the text became.
+    """
+
+    forms: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+def read_publications(conn: Connection, names: Collection[str]) -> dict[str, Publication]:
+    """Return those of the publications `names` that exist. Raises as `source_errors`."""
+    has_parts = conn.info.server_version >= 150_000
+    schemas = _SCHEMAS if has_parts else "ARRAY[]::text[]"
+    columns, condition = (_COLUMNS, "pg_catalog.pg_get_expr(r.prqual, r.prrelid)") if has_parts else ("NULL", "NULL")
+    values = {"names": list(names)}
+    with source_errors("publications"):
+        lines = rows(conn, SQL(_PUBLICATIONS.format(schemas=schemas)), values)
+        entries = rows(conn, SQL(_ENTRIES.format(columns=columns, rows=condition)), values)
+    tables: dict[str, dict[TableName, Entry]] = {str(row["name"]): {} for row in lines}
+    for row in entries:
+        listed = None if row["columns"] is None else tuple(row["columns"])
+        tables[str(row["publication"])][TableName(row["schema"], row["name"])] = Entry(row["rows"], listed)
+    return {
+        str(row["name"]): Publication(
+            name=str(row["name"]),
+            ours=str(row["comment"]).startswith(MARK),
+            operations=tuple(action for action in ACTIONS if row[f"pub{action}"]),
+            all_tables=bool(row["puballtables"]),
+            schemas=tuple(row["schemas"]),
+            entries=tables[str(row["name"])],
+        )
+        for row in lines
+    }
+
+
+def read_conditions(conn: Connection, conditions: Mapping[int, tuple[TableName, str]]) -> dict[int, Condition]:
+    """Return what PostgreSQL makes of each condition over the columns of a table, by OID.
+
+    A temporary table with such a check constraint says it; its transaction is rolled back. Raises ConditionRefusedError
+    if the server refuses one, else as `source_errors`.
+    """
+    return {oid: _read_condition(conn, oid, table, text) for oid, (table, text) in sorted(conditions.items())}
+
+
+def _read_condition(conn: Connection, oid: int, table: TableName, text: str) -> Condition:
+    with source_errors(f"table {table}"), conn.transaction(force_rollback=True):
+        columns = str(rows(conn, _DEFINITION, {"oid": oid})[0]["columns"])
+        conn.execute(SQL("CREATE TEMPORARY TABLE lakeproof_rows ({})").format(SQL(columns)))
+        forms: list[str] = []
+        read: tuple[str, ...] = ()
+        for _ in range(_FORMS_MAX):
+            with _refusal_of(table):
+                # In the extended protocol the server takes one statement. The line's end closes a comment in the condition.
+                conn.execute(SQL("ALTER TABLE pg_temp.lakeproof_rows ADD CHECK ({}\n)").format(SQL(text)), binary=True)
+            check = rows(conn, _CHECKED)[0]
+            text, read = str(check["condition"]), tuple(check["columns"])
+            if text in forms:
+                break
+            forms.append(text)
+            conn.execute(SQL("ALTER TABLE pg_temp.lakeproof_rows DROP CONSTRAINT {}").format(Identifier(check["name"])))
+    return Condition(tuple(forms), read)
+
+
+class ConditionRefusedError(SourceError):
+    """PostgreSQL does not take a text as a condition over a table's columns; `says` is its reason."""
+
+    def __init__(self, table: TableName, says: str | None) -> None:
+        self.says = says
+        reason = f"PostgreSQL refuses the condition in its `rows`: {says}"
+        super().__init__(f"table {table}", reason, "correct it in the configuration")
+
+
+@contextmanager
+def _refusal_of(table: TableName) -> Iterator[None]:
+    """Raise the server's refusal of a condition as the configuration's mistake."""
+    try:
+        yield
+    except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
+        raise ConditionRefusedError(table, error.diag.message_primary) from None

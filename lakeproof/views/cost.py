@@ -1,0 +1,51 @@
+"""Decides if computing a view from its changes is worth it: the rows that changed, beside those that its tables have.
+
+Which strategy is exact belongs to `strategies`. The rows are those that the tables' logs count, so nothing is read for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from lakeproof.config.location import LakeLocation
+from lakeproof.config.model import ViewConfig
+from lakeproof.lake.delta.jvm import Transaction
+from lakeproof.lake.delta.self_test import known_reason
+from lakeproof.lake.records.view_cuts import view_path
+from lakeproof.storage.open import open_store
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.views.held_rows import NotIncrementalError
+
+# If more of the rows have changed the whole query is cheaper: it reads each row once, and a changed row is read, looked for
+# in the view and in the other tables, and written.
+CHANGED_SHARE_MAX = 0.2
+# So few changes cost little in any way, and of a small table they are soon a large share.
+FEW_CHANGES = 100
+
+
+def check_worth(changed: int, rows: int | None) -> None:
+    """Raise NotIncrementalError if the whole query over so many rows is cheaper; None: nobody counted them."""
+    if rows is not None and changed > max(FEW_CHANGES, rows * CHANGED_SHARE_MAX):
+        raise NotIncrementalError(f"{changed:,} rows have changed of tables with {rows:,}: all of it is cheaper")
+
+
+def table_rows(session: SparkSession, location: LakeLocation, view: ViewConfig) -> Mapping[str, int | None]:
+    """Return about how many rows each table and view has that a view reads, by its name in lower case.
+
+    None if its files do not say, or nobody has looked: an external table's.
+    """
+    if known_reason(session) is not None:
+        return {}
+    paths, store = dict[str, str](), open_store(location)
+    for name, (source, table) in view.reads.items():
+        place = SourceLake.open(location, source)
+        paths[name.lower()] = place.url(place.paths.current(table))
+    paths |= {name.lower(): view_path(store, other) for name, other in view.views.items()}
+    return {name: _live_rows(session, path) for name, path in paths.items()}
+
+
+def _live_rows(session: SparkSession, path: str) -> int | None:
+    live = [file.live_rows for file in Transaction(session, path).files()]
+    return None if None in live else sum(rows for rows in live if rows is not None)

@@ -1,0 +1,206 @@
+"""A view by another definition: computed without being seen, staged beside the view, and read again to be committed.
+
+Committing it belongs to `refresh`, choosing the definition and the cuts to `lakeproof.commands.replace`.
+
+Staged rows are a Delta table of their own, in a folder that no reader of the view knows. They are the correction of the
+view's table at one version; if columns change they are all of the view's rows, since each is written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lakeproof.config.model import ViewConfig
+from lakeproof.failpoints import failpoint
+from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, SCRATCH_PREFIX
+from lakeproof.lake.delta.commit import TableSpec
+from lakeproof.lake.delta.versions import read_at, read_view
+from lakeproof.lake.records.engine_versions import engine_versions
+from lakeproof.lake.records.view_cuts import ViewCut, view_path
+from lakeproof.lake.records.view_definitions import ViewDefinition, put_definition
+from lakeproof.lake.records.view_previews import ViewPreview, new_preview_id, put_preview
+from lakeproof.lake.rows.columns import col
+from lakeproof.lake.rows.correction import correct
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import Store
+from lakeproof.views.definition import digest_of
+from lakeproof.views.refresh import StagedRows, ViewCorrection, ViewInputs, difference_by_query
+
+# A sample shows this many columns, and this many characters of a value.
+SAMPLE_COLUMNS, SAMPLE_CHARACTERS = 6, 60
+SAMPLE_ROWS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A row to come or to go, by its first columns; long values are cut."""
+
+    comes: bool
+    values: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Differing:
+    """The rows that differ by the columns that stay, as frames and as counts."""
+
+    insertions: DataFrame | None
+    retractions: DataFrame | None
+    inserted: int
+    retracted: int
+
+
+@dataclass(slots=True)
+class _Columns:
+    """The columns that a definition changes: `stay` have the same name and type."""
+
+    stay: list[str] = field(default_factory=list)
+    added: dict[str, str] = field(default_factory=dict)
+    dropped: dict[str, str] = field(default_factory=dict)
+    retyped: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, desired: DataFrame, stored: DataFrame) -> _Columns:
+        now, then = _types(desired), _types(stored)
+        columns = cls(added={n: t for n, t in now.items() if n not in then})
+        for name, old in then.items():
+            if name not in now:
+                columns.dropped[name] = old
+            elif now[name] != old:
+                columns.retyped[name] = f"{old} → {now[name]}"
+            else:
+                columns.stay.append(name)
+        return columns
+
+    @property
+    def change(self) -> bool:
+        return bool(self.added or self.dropped or self.retyped)
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewRequest:
+    """The view with the definition to preview, what it reads, its newest cut, and the number of samples of each side."""
+
+    store: Store
+    view: ViewConfig
+    inputs: ViewInputs
+    cut: ViewCut
+    samples: int
+
+
+def preview_view(session: SparkSession, request: PreviewRequest) -> tuple[ViewPreview, list[Sample]]:
+    """Stage what a definition makes of the view's table at its newest cut.
+
+    Earlier previews of it stay: one of them may be about to be committed.
+    `session` is the caller's own. Returns samples of rows to come, and of rows to go. Raises as `refresh_view`.
+    """
+    store, view, inputs, cut, samples = request.store, request.view, request.inputs, request.cut, request.samples
+    definition, name = ViewDefinition.of(view), new_preview_id()
+    with difference_by_query(session, store, view, inputs.tables, cut.delta_version) as (desired, difference):
+        stored = read_view(session, store, cut)
+        columns = _Columns.of(desired, stored)
+        staged = _stage(store, view.name, name, difference)
+        compared = _by_what_stays(desired, stored, columns) if columns.change else nullcontext(_as_it_is(difference))
+        with compared as differing:
+            rows = [
+                *_sampled(differing.insertions, samples, comes=True),
+                *_sampled(differing.retractions, samples, comes=False),
+            ]
+    preview = ViewPreview(
+        id=name,
+        view=view.name,
+        definition_sha256=definition.sha256,
+        cut=cut.number,
+        delta_version=cut.delta_version,
+        sources=inputs.cuts,
+        views=inputs.point.views,
+        external=inputs.point.external,
+        inserted=differing.inserted,
+        retracted=differing.retracted,
+        rewritten=difference.inserted if difference.truncate else None,
+        added=columns.added,
+        dropped=columns.dropped,
+        retyped=columns.retyped,
+        staged=staged,
+        engine=engine_versions(),
+    )
+    failpoint("view.after_staged")
+    put_definition(store, definition)
+    put_preview(store, preview)
+    return preview, rows
+
+
+def staged_rows(session: SparkSession, store: Store, preview: ViewPreview) -> StagedRows | None:
+    """Return a preview's rows as `refresh_view` commits them, None if they are not all there."""
+    inserted, retracted = preview.staged
+    whole = preview.rewritten is not None
+    insertions = _read(session, store, preview, "insertions") if inserted or whole else None
+    retractions = _read(session, store, preview, "retractions") if retracted else None
+    if any(rows is not None and rows.count() != n for rows, n in ((insertions, inserted), (retractions, retracted))):
+        return None
+    if whole:
+        path = view_path(store, preview.view)
+        retracted = read_at(session, path, preview.delta_version).count()
+    change = ViewCorrection(
+        retractions, insertions, retracted, inserted, truncate=whole, new_columns=preview.changes_columns
+    )
+    return StagedRows(preview.delta_version, change, preview.created_at)
+
+
+def _stage(store: Store, view: str, name: str, difference: ViewCorrection) -> tuple[int, int]:
+    """Write the rows of a correction, and return their numbers: to insert, and to delete."""
+    insertions = None if difference.insertions is None else difference.insertions.drop(DUP)
+    for part, rows in (("insertions", insertions), ("retractions", difference.retractions)):
+        if rows is not None:
+            options = TableSpec().options(rows.columns)
+            rows.write.format("delta").options(**options).save(_place(store, view, name, part))
+    return difference.inserted, 0 if difference.retractions is None else difference.retracted
+
+
+def _read(session: SparkSession, store: Store, preview: ViewPreview, part: str) -> DataFrame:
+    return session.read.format("delta").load(_place(store, preview.view, preview.id, part))
+
+
+def _as_it_is(difference: ViewCorrection) -> _Differing:
+    retractions = None if difference.correction is None else difference.correction.retractions
+    return _Differing(difference.insertions, retractions, difference.inserted, difference.retracted)
+
+
+@contextmanager
+def _by_what_stays(desired: DataFrame, stored: DataFrame, columns: _Columns) -> Iterator[_Differing]:
+    """Compare by the columns that stay alone, for the block: a row that only gets a column more does not differ."""
+    if not columns.stay:
+        yield _Differing(desired, stored, desired.count(), stored.count())
+        return
+    sides = [rows.select(*map(col, columns.stay)) for rows in (desired, stored)]
+    now, then = (rows.withColumn(KEY, digest_of(rows, columns.stay)) for rows in sides)
+    correction = correct(now, then, KEY)
+    try:
+        inserted, retracted = correction.insertions.count(), correction.retractions.count()
+        yield _Differing(correction.insertions, correction.retractions, inserted, retracted)
+    finally:
+        correction.release()
+
+
+def _sampled(rows: DataFrame | None, number: int, *, comes: bool) -> list[Sample]:
+    if rows is None or not number:
+        return []
+    hidden = (HIDDEN_PREFIX, SCRATCH_PREFIX)
+    shown = [f for f in rows.schema.fields if not f.name.startswith(hidden)][:SAMPLE_COLUMNS]
+    texts = [F.hex(col(f.name)) if isinstance(f.dataType, T.BinaryType) else col(f.name).cast("string") for f in shown]
+    cut = [F.substring(text, 1, SAMPLE_CHARACTERS).alias(f"c{i}") for i, text in enumerate(texts)]
+    first = rows.select(*cut).orderBy(*(f"c{i}" for i in range(len(cut)))).limit(number).collect()
+    return [Sample(comes, {f.name: value for f, value in zip(shown, row, strict=True)}) for row in first]
+
+
+def _types(rows: DataFrame) -> dict[str, str]:
+    return {f.name: f.dataType.simpleString() for f in rows.schema.fields if not f.name.startswith(HIDDEN_PREFIX)}
+
+
+def _place(store: Store, view: str, name: str, part: str) -> str:
+    return store.url(f"{LakePaths.view_preview(view, name)}/{part}")

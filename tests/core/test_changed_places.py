@@ -1,0 +1,92 @@
+"""The rows that came and went between two versions of a Delta table, by their places: which, and what is left to Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from lakeproof.lake.delta.changed_places import changed_places
+from lakeproof.lake.delta.log import commit_name
+from lakeproof.lake.delta.row_changes import CAME
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """Two rows, three more, then one in place of all."""
+    write_deltalake(tmp_path, pa.table({"id": [1, 2], "v": [1, 2]}))
+    write_deltalake(tmp_path, pa.table({"id": [3, 4, 5], "v": [3, 4, 5]}), mode="append")
+    write_deltalake(tmp_path, pa.table({"id": [6], "v": [6]}), mode="overwrite")
+    _count_removed(
+        tmp_path / commit_name(2), {**_stats(tmp_path / commit_name(0)), **_stats(tmp_path / commit_name(1))}
+    )
+    return str(tmp_path)
+
+
+def _stats(commit: Path) -> dict[str, str]:
+    actions = map(json.loads, commit.read_text(encoding="utf-8").splitlines())
+    return {action["add"]["path"]: action["add"]["stats"] for action in actions if "add" in action}
+
+
+def _count_removed(commit: Path, stats: dict[str, str]) -> None:
+    """Let a commit say how many rows the removed files have, as Spark's do."""
+    actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines()]
+    for removed in (action["remove"] for action in actions if "remove" in action):
+        removed["stats"] = stats[removed["path"]]
+    commit.write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
+
+
+def _signed(rows: pa.Table | None) -> list[tuple[int, bool]]:
+    assert rows is not None
+    return sorted(zip(rows.column("id").to_pylist(), rows.column(CAME).to_pylist(), strict=True))
+
+
+def _add_to_commit(table: str, version: int, action: dict[str, object]) -> None:
+    with (Path(table) / commit_name(version)).open("a", encoding="utf-8") as commit:
+        commit.write("\n" + json.dumps(action))
+
+
+def test_the_net_of_what_came_and_went(table: str) -> None:
+    """A file that came and went in between is in neither."""
+    assert _signed(changed_places(table, 0, 1, ["id"], 9)) == [(3, True), (4, True), (5, True)]
+    assert _signed(changed_places(table, 0, 2, ["id"], 9)) == [(1, False), (2, False), (6, True)]
+
+
+def test_rows_of_no_column_are_counted(table: str) -> None:
+    """A query may count rows alone."""
+    rows = changed_places(table, 1, 2, [], 9)
+    assert rows is not None
+    assert rows.column_names == [CAME]
+    assert sorted(rows.column(CAME).to_pylist()) == [False] * 5 + [True]
+
+
+def test_more_rows_than_may_be_held(table: str) -> None:
+    """The bound is the caller's."""
+    assert changed_places(table, 0, 1, ["id"], 3) is not None
+    assert changed_places(table, 0, 1, ["id"], 2) is None
+
+
+def test_other_columns_in_between(table: str) -> None:
+    """Files of before may have other names for the columns of now."""
+    first = (Path(table) / commit_name(0)).read_text(encoding="utf-8").splitlines()
+    (metadata,) = (line for line in map(json.loads, first) if "metaData" in line)
+    _add_to_commit(table, 1, metadata)
+    assert changed_places(table, 0, 2, ["id"], 9) is None
+    assert _signed(changed_places(table, 1, 2, ["id"], 9))[-1] == (6, True)
+
+
+@pytest.mark.parametrize("damage", ["a feature", "a file", "a commit"])
+def test_what_cannot_be_read_here(table: str, damage: str) -> None:
+    """Delta's own reader may know more, or else says what is wrong."""
+    if damage == "a feature":
+        protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["another"], "writerFeatures": []}
+        _add_to_commit(table, 1, {"protocol": protocol})
+    elif damage == "a file":
+        for file in Path(table).glob("*.parquet"):
+            file.unlink()
+    else:
+        (Path(table) / commit_name(1)).unlink()
+    assert changed_places(table, 0, 1, ["id"], 9) is None

@@ -1,0 +1,124 @@
+"""A source of 200 real tables: what a location reads when it loads, and a sensor at each tick, does not grow with them.
+
+Seconds are measured by `bench/many_assets.py`. What is counted here is what the operating system was asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from bench.many_assets import create_tables
+from demo.server import EmbeddedPostgres
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.config.load import load
+from orchestration.build import build
+from resources import Settings
+from tests.fix_postgres import Database, new_database
+from tests.shell.sample import password_of, write_source
+
+pytestmark = pytest.mark.postgres
+
+MANY = 200
+FEW = 4
+_REST = """\
+    tables: [shop.*]
+"""
+
+
+@dataclass
+class Asked:
+    """The files that were opened below a folder, and the connections that were made, while `on`."""
+
+    folder: str = ""
+    on: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def hear(self, event: str, details: tuple[Any, ...]) -> None:
+        """Count one event of Python's audit."""
+        if self.on and event == "open" and str(details[0]).startswith(self.folder):
+            self.counts["files"] += 1
+        elif self.on and event in {"os.listdir", "os.scandir"} and str(details[0]).startswith(self.folder):
+            self.counts["listings"] += 1
+
+
+_ASKED = Asked()
+
+
+@contextmanager
+def _counted(folder: Path) -> Iterator[Counter[str]]:
+    """The counts of what is done inside."""
+    _ASKED.folder, _ASKED.counts, _ASKED.on = str(folder), Counter(), True
+    try:
+        yield _ASKED.counts
+    finally:
+        _ASKED.on = False
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _listening() -> None:
+    # Python has no way to take a hook away again; it counts nothing outside of `_counted`.
+    sys.addaudithook(_ASKED.hear)
+
+
+@pytest.fixture(scope="module")
+def sources(
+    postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[int, tuple[Path, Database]]]:
+    """Configurations with few and with many tables, each with its first copy."""
+    with new_database(postgres) as few, new_database(postgres) as many, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LP_SHELL_PASSWORD", password_of(few))
+        result = {}
+        for number, database in ((FEW, few), (MANY, many)):
+            create_tables(database.dsn, number)
+            config = write_source(tmp_path_factory.mktemp("lake"), database, _REST)
+            bootstrap(load(config), "shop")
+            result[number] = config, database
+        yield result
+
+
+def test_a_location_reads_as_few_files_for_many_tables_as_for_few(sources: dict[int, tuple[Path, Database]]) -> None:
+    """Every table is there in every layer; the lake was asked for the same files."""
+    asked = {}
+    for number, (config, _) in sources.items():
+        with _counted(config.parent) as counts:
+            definitions = build(load(config))
+        keys = definitions.resolve_asset_graph().get_all_asset_keys()
+        for layer in ("postgres", "snapshot", "changes", "history", "current"):
+            assert sum(key.path[0] == layer for key in keys) == number
+        asked[number] = dict(counts)
+    assert asked[FEW]["files"] > 0
+    assert asked[MANY] == asked[FEW]
+
+
+@pytest.mark.parametrize("name", ["shop_slot_drain_sensor", "shop_compaction_sensor"])
+def test_a_tick_reads_as_few_files_for_many_tables_as_for_few(
+    sources: dict[int, tuple[Path, Database]], name: str, tmp_path: Path
+) -> None:
+    """A sensor asks for one run, whatever the number of tables."""
+    asked = {}
+    for number, (config, _) in sources.items():
+        definitions, settings = build(load(config)), Settings(config_path=str(config))
+        sensor = definitions.resolve_sensor_def(name)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with (
+            dg.DagsterInstance.local_temp(str(folder)) as instance,
+            dg.build_sensor_context(
+                instance=instance, definitions=definitions, resources={"settings": settings}
+            ) as context,
+            _counted(config.parent) as counts,
+        ):
+            tick = sensor.evaluate_tick(context)
+        assert len(tick.run_requests or ()) == 1, tick.skip_message
+        asked[number] = dict(counts)
+    assert asked[FEW]["files"] > 0
+    assert asked[MANY] == asked[FEW]
