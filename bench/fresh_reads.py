@@ -3,9 +3,9 @@
 Cuts do not belong here (`bench.continuous`). A drain and a continuous compaction run as commands beside a steady load. Reads
 follow one another without a pause: each opens the lake at its landing's end, then counts and adds up every table's rows in
 one query. A change's latency goes from its commit to the end of the first read whose position is at or past it. The last
-read is compared with PostgreSQL.
+read is compared with PostgreSQL. With `--without-spark` the reads are `lakeproof.read`'s.
 
-    python -m bench.fresh_reads [--tables 5] [--per-second 1000] [--seconds 60] [--flush 0.5]
+    python -m bench.fresh_reads [--without-spark] [--tables 5] [--per-second 1000] [--seconds 60] [--flush 0.5]
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import psycopg
+import pyarrow.compute as pc
 from psycopg import sql
 from pyspark.sql import DataFrame, SparkSession
 
@@ -34,13 +36,18 @@ from bench.continuous import NAME, PASSWORD, prepare, write
 from bench.freshness import landed_commits
 from demo.server import EmbeddedPostgres
 from lakeproof.config.load import load
+from lakeproof.lake.planning.landing_end import LakeAtLanding
 from lakeproof.lake.read.landed import LandedLake
+from lakeproof.lake.read.landed_frames import LandedReadLake
 from lakeproof.storage.source_lake import SourceLake
 
 _ROOT = Path(__file__).resolve().parent.parent
 # The first reads and cycles compile what later ones run.
 _WARM_UP_S = 45
 _LANDED_S = 30.0
+# Of each table, the number of rows and the sum of a column.
+_Totals: TypeAlias = dict[str, tuple[int, int]]
+_Read: TypeAlias = Callable[[Path, list[str]], tuple[_Totals, LakeAtLanding]]
 
 
 @dataclass(slots=True)
@@ -60,6 +67,7 @@ def main() -> int:
     parser.add_argument("--per-second", type=int, default=1000)
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--flush", type=float, default=0.5, help="the drain's flush_interval_s")
+    parser.add_argument("--without-spark", action="store_true", help="read with Arrow, in a process without a JVM")
     options = parser.parse_args()
     with (
         EmbeddedPostgres() as server,
@@ -73,10 +81,10 @@ def main() -> int:
         for step in ("bootstrap", "compact"):
             subprocess.run([*lakeproof_command, step], cwd=_ROOT, check=True)
         lake = SourceLake.open(config.location, NAME)
-        spark = lakeproof.session(config)
+        read = _without_spark if options.without_spark else partial(_with_spark, lakeproof.session(config))
         reads, stop = _Reads(), threading.Event()
         with _running(lakeproof_command, ["drain"]), _running(lakeproof_command, ["compact", "--follow"]):
-            reader = threading.Thread(target=_read_on, args=(spark, file, tables, reads, stop))
+            reader = threading.Thread(target=_read_on, args=(read, file, tables, reads, stop))
             reader.start()
             write(server.dsn(), tables, options.per_second, _WARM_UP_S)
             began = time.time()
@@ -87,7 +95,7 @@ def main() -> int:
             stop.set()
             reader.join()
             expected = _source(server.dsn(), tables)
-            actual, _ = _one_read(spark, file, tables)
+            actual, _ = read(file, tables)
         positions, times = landed_commits(lake, began, end)
     shown = np.array(reads.ends)[np.searchsorted(np.array(reads.positions), positions)]
     p50, p99 = np.percentile(shown - times, [50, 99])
@@ -104,17 +112,17 @@ def main() -> int:
     return int(actual != expected)
 
 
-def _read_on(spark: SparkSession, file: Path, tables: list[str], reads: _Reads, stop: threading.Event) -> None:
+def _read_on(read: _Read, file: Path, tables: list[str], reads: _Reads, stop: threading.Event) -> None:
     while not stop.is_set():
         began = time.time()
-        _, opened = _one_read(spark, file, tables)
+        _, opened = read(file, tables)
         reads.ends.append(time.time())
         reads.seconds.append(reads.ends[-1] - began)
         reads.positions.append(int(opened.position(NAME)))
         reads.stopped += opened.stopped(NAME) is not None
 
 
-def _one_read(spark: SparkSession, file: Path, tables: list[str]) -> tuple[dict[str, tuple[int, int]], LandedLake]:
+def _with_spark(spark: SparkSession, file: Path, tables: list[str]) -> tuple[_Totals, LandedLake]:
     """Open the lake at its landing's end, and count the rows of each table and add up a column, in one query."""
     opened = lakeproof.open(spark, load(file), at="landing")
     frames = [opened.table(NAME, f"public.{table}").selectExpr(f"'{table}' AS t", "n") for table in tables]
@@ -122,7 +130,17 @@ def _one_read(spark: SparkSession, file: Path, tables: list[str]) -> tuple[dict[
     return {row[0]: (int(row["count(1)"]), int(row["sum(n)"])) for row in rows}, opened
 
 
-def _source(dsn: str, tables: list[str]) -> dict[str, tuple[int, int]]:
+def _without_spark(file: Path, tables: list[str]) -> tuple[_Totals, LandedReadLake]:
+    """Do the same with Arrow, a table after the other."""
+    opened = lakeproof.read(load(file), at="landing")
+    totals = {}
+    for table in tables:
+        column = opened.table(NAME, f"public.{table}").select("n").arrow().column("n")
+        totals[table] = len(column), int(pc.sum(column).as_py() or 0)
+    return totals, opened
+
+
+def _source(dsn: str, tables: list[str]) -> _Totals:
     with psycopg.connect(dsn) as conn:
         query = sql.SQL("SELECT count(*), sum(n) FROM {table}")
         rows = {t: conn.execute(query.format(table=sql.Identifier(t))).fetchone() for t in tables}

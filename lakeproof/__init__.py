@@ -2,7 +2,8 @@
 
 `lakeproof.open(spark, lake, at=…)` reads a lake at a cut or at its landing's end, `read(lake, at=…)` does so without Spark,
 `as_of` reads it exactly at a position or time, `register` creates SQL views at a cut. `changes` and `view_changes` return
-the changes between cuts, `transactions` those that have landed, and `subscribe` is a stream of any of them.
+the changes between cuts, `read_changes` and `read_view_changes` do so without Spark, `transactions` returns those that have
+landed, and `subscribe` is a stream of any of them.
 `session(config)` returns a Spark session that can read all of these. Importing the package does not import Spark, so nothing
 that needs Spark belongs in this file.
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from lakeproof.lake.read.changes import changes
     from lakeproof.lake.read.open import open_lake as open  # noqa: A004  its public name
     from lakeproof.lake.read.read import read_lake as read
+    from lakeproof.lake.read.read_changes import read_changes, read_view_changes
     from lakeproof.lake.read.register import register
     from lakeproof.lake.read.subscribe import subscribe
     from lakeproof.lake.read.transactions import transactions
@@ -45,6 +47,8 @@ __all__ = [
     "changes",
     "open",
     "read",
+    "read_changes",
+    "read_view_changes",
     "register",
     "session",
     "subscribe",
@@ -57,6 +61,8 @@ _PUBLIC = {
     "changes": ("lakeproof.lake.read.changes", "changes"),
     "open": ("lakeproof.lake.read.open", "open_lake"),
     "read": ("lakeproof.lake.read.read", "read_lake"),
+    "read_changes": ("lakeproof.lake.read.read_changes", "read_changes"),
+    "read_view_changes": ("lakeproof.lake.read.read_changes", "read_view_changes"),
     "register": ("lakeproof.lake.read.register", "register"),
     "session": ("lakeproof.lake.spark.session", "session"),
     "subscribe": ("lakeproof.lake.read.subscribe", "subscribe"),

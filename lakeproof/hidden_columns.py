@@ -29,3 +29,7 @@ PUT_AWAY = "_lp_dropped_"
 def scratch(name: str) -> str:
     """Return the name of a column that lives within a Spark plan and is never written."""
     return f"{SCRATCH_PREFIX}{name}"
+
+
+# Of rows that differ between two versions: true for a row that came, false for one that went.
+CAME = scratch("came")

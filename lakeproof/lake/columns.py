@@ -67,6 +67,17 @@ def merge_key(schema: SchemaVersion) -> tuple[str, ...]:
     return (KEY,) if needs_key_text(schema) else schema.key
 
 
+def same_key_columns(old: SchemaVersion, new: SchemaVersion) -> bool:
+    """True if a row of the one schema can be told to be a row of the other: by the same columns, of the same types."""
+    if old.is_bag or new.is_bag:
+        return False
+    keys = []
+    for schema in (old, new):
+        columns = {c.name: c for c in schema.columns}
+        keys.append([(columns[k].attnum or k, spark_type(columns[k])) for k in schema.key])
+    return keys[0] == keys[1] and needs_key_text(old) == needs_key_text(new)
+
+
 def large_columns(schema: SchemaVersion) -> list[int]:
     """The ordinals of the columns whose values may be stored out of line, so that an update may leave them out."""
     return [i for i, c in enumerate(schema.columns) if c.kind not in FIXED_SIZE_KINDS]

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakeproof.lake.delta.row_changes import CAME
+from lakeproof.hidden_columns import CAME
 from lakeproof.lake.rows.columns import col, pick
 from lakeproof.lake.rows.memory import keep
 from lakeproof.lake.spark.scanned_rows import note

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from lakeproof.hidden_columns import CAME
 from lakeproof.lake.delta.changed_places import changed_places
 from lakeproof.lake.delta.log import commit_name
-from lakeproof.lake.delta.row_changes import CAME
 
 
 @pytest.fixture

@@ -237,6 +237,29 @@ def test_changes_cut_by_cut_add_up_to_every_cut(
                 assert +rows == state, f"{table} at cut {number}, seed {SEED}"
 
 
+def test_without_spark_the_changes_are_the_same(
+    past: Past, whole: Mapping[tuple[str, int], list[tuple[str, Row | None, Row | None]]]
+) -> None:
+    """Of each table and cut, those that name a changed table among them; a range in the middle; nothing after the newest."""
+    actual: dict[tuple[str, int], Counter[str]] = {}
+    for step in lakeproof.read_changes(past.lake, 0):
+        for table in step.cut.tables:
+            version = past.source.tables[table].version
+            rows = step.table(table, exact_texts=True).arrow().to_pylist()
+            changes = [
+                (r["kind"], *(None if i is None else row_of(i, version) for i in (r["before"], r["after"])))
+                for r in rows
+            ]
+            assert table in step.tables or not changes
+            if changes:
+                actual[table.name, int(step.cut.number)] = Counter(map(repr, changes))
+    assert actual == {place: Counter(map(repr, rows)) for place, rows in whole.items()}, f"seed {SEED}"
+    assert [int(step.cut.number) for step in lakeproof.read_changes(past.lake, 2, 3)] == [3]
+    assert list(lakeproof.read_changes(past.lake, 4)) == []
+    with pytest.raises(ConfigError, match="does not lie before"):
+        list(lakeproof.read_changes(past.lake, 5))
+
+
 @pytest.mark.parametrize("cuts", [2, pytest.param(1, marks=pytest.mark.full)])
 def test_a_stream_goes_on_from_its_checkpoint(
     spark: SparkSession,

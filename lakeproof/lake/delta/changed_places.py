@@ -22,10 +22,10 @@ import numpy as np
 import pyarrow as pa
 
 from lakeproof.errors import LakeError
+from lakeproof.hidden_columns import CAME
 from lakeproof.lake.delta.arrow_rows import DeltaRows, deleted_rows
 from lakeproof.lake.delta.files import DeltaFile, data_file
 from lakeproof.lake.delta.log import commit_name, read_actions
-from lakeproof.lake.delta.row_changes import CAME
 from lakeproof.lake.spark.scanned_rows import note_rows
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError

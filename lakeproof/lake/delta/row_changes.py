@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakeproof.hidden_columns import scratch
+from lakeproof.hidden_columns import CAME
 from lakeproof.lake.delta.jvm import Jvm
 from lakeproof.lake.delta.self_test import known_reason
 from lakeproof.lake.rows.columns import col
@@ -21,8 +21,6 @@ from lakeproof.lake.rows.columns import col
 # Each version is a scan of its own in the plan.
 VERSIONS_MAX = 64
 _KIND = "_change_type"
-# True for a row that came, false for one that went.
-CAME = scratch("came")
 
 
 class ChangesUnavailableError(Exception):

@@ -7,7 +7,8 @@ Nothing is written here; writing belongs to `lakeproof.lake.cycle`.
     landed.py    tables at the landing's end
                                             landed_frames.py  ... for Arrow and pandas
     as_of.py     tables at any position     register.py       SQL views of a cut
-    changes.py   changes between cuts       view_changes.py   ... of a view
+    changes.py   changes between cuts       read_changes.py   ... without Spark
+    view_changes.py                         ... of a view
     subscribe.py the same as a stream       landing_stream.py a stream of what lands
     days.py      tables at the end of days  transactions.py   what has landed, without Spark
 """

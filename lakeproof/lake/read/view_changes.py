@@ -21,25 +21,18 @@ from pyspark.sql import types as T
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, location_of
-from lakeproof.errors import ConfigError, LakeError
-from lakeproof.hidden_columns import HIDDEN_PREFIX, KEY, scratch
-from lakeproof.lake.delta.row_changes import CAME, ChangesUnavailableError, row_changes
-from lakeproof.lake.records.view_cuts import ViewCut, cuts_in_order, newest_view_cut, view_path
+from lakeproof.errors import LakeError
+from lakeproof.hidden_columns import CAME, HIDDEN_PREFIX, KEY, scratch
+from lakeproof.lake.delta.row_changes import ChangesUnavailableError, row_changes
+from lakeproof.lake.read.changes_part import ChangesPart
+from lakeproof.lake.records.cut_range import check_follows, view_cuts_of_range, view_range_end
+from lakeproof.lake.records.view_cuts import ViewCut, view_path
 from lakeproof.lake.rows.columns import col, no_rows
 from lakeproof.lake.rows.matching import NET, ROW, multiset_difference, net_counts
 from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 
 _COPY = scratch("copy")
-
-
-@dataclass(frozen=True, slots=True)
-class ViewPart:
-    """Cuts of a view whose changes have one shape: `before` of the rows that went, `after` of those that came."""
-
-    before: T.StructType
-    after: T.StructType
-    rows: DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,44 +57,27 @@ class ViewChanges:
             raise LakeError(f"view {self.view}", reason, "read `parts()`, which have one shape each")
         return parts[0].rows
 
-    def parts(self) -> list[ViewPart]:
+    def parts(self) -> list[ChangesPart]:
         """Return the changes in the order of the cuts, a part for each shape; at least one.
 
         Raises LakeError if a cut of the range is no longer kept.
         """
-        steps = [self._step(before, after) for before, after in pairwise(self._cuts()) if after is not None]
+        cuts = view_cuts_of_range(open_store(self.lake), self.view, self.first, self.last)
+        moves = [self._step(before, after) for before, after in pairwise(cuts) if after is not None]
         parts = []
-        for (before, after), group in groupby(steps, lambda step: (step.before, step.after)):
-            parts.append(ViewPart(before, after, reduce(DataFrame.unionAll, (step.rows for step in group))))
+        for (before, after), group in groupby(moves, lambda step: (step.before, step.after)):
+            steps = list(group)
+            rows = reduce(DataFrame.unionAll, (step.rows for step in steps))
+            parts.append(ChangesPart(steps[0].first, steps[-1].last, before, after, rows))
         return parts
 
-    def _cuts(self) -> list[ViewCut | None]:
-        """Return the view's cut that the range follows (None: nothing), and those of the range."""
-        of_view = [cut for cut in cuts_in_order(open_store(self.lake)) if cut.view == self.view]
-        of_view.sort(key=lambda cut: cut.number)
-        before = [cut for cut in of_view if cut.number <= self.first]
-        inside = [cut for cut in of_view if self.first < cut.number <= self.last]
-        if not before and self.first > 0:
-            raise LakeError(
-                f"view {self.view[:80]}",
-                f"no cut of it at or before {self.first} is kept",
-                "begin with 0: the first changes are then the whole view",
-            )
-        if not before and not inside:
-            raise LakeError(f"view {self.view[:80]}", "no cut of the range has this view", "ask for later cuts")
-        return [before[-1] if before else None, *(inside or [before[-1]])]
-
-    def _step(self, before: ViewCut | None, after: ViewCut) -> ViewPart:
+    def _step(self, before: ViewCut | None, after: ViewCut) -> ChangesPart:
         new = self._rows(after)
         if before is None:
             return self._part(after, new.schema, new.schema, multiset_difference(new, new.limit(0), KEY, _row(new)))
         if before.number == after.number:
             return self._part(after, new.schema, new.schema, None)
-        if before.delta_version > after.delta_version or (
-            before.delta_version == after.delta_version and (after.inserted or after.retracted)
-        ):
-            reason = f"its table was moved away, and made anew for cut {after.number}"
-            raise LakeError(f"view {self.view[:80]}", reason, "begin with 0: the first changes are then the whole view")
+        check_follows(before, after)
         if before.delta_version == after.delta_version:
             return self._part(after, new.schema, new.schema, None)
         old = self._rows(before)
@@ -120,13 +96,13 @@ class ViewChanges:
         stored = self.spark.read.format("delta").option("versionAsOf", cut.delta_version)
         return stored.load(view_path(open_store(self.lake), self.view))
 
-    def _part(self, cut: ViewCut, before: T.StructType, after: T.StructType, net: DataFrame | None) -> ViewPart:
+    def _part(self, cut: ViewCut, before: T.StructType, after: T.StructType, net: DataFrame | None) -> ChangesPart:
         """Return a step without a change of shape; `net` has `NET` and `ROW`."""
         shape = _shape(after)
         if net is None:
-            text = shape.simpleString()
-            rows = no_rows(self.spark, {"cut": "bigint", "kind": "string", "before": text, "after": text})
-            return ViewPart(_shape(before), shape, rows)
+            place: dict[str, str | T.DataType] = {"cut": "bigint", "kind": "string"}
+            rows = no_rows(self.spark, {**place, "before": shape, "after": shape})
+            return ChangesPart(cut.number, cut.number, _shape(before), shape, rows)
         copies = net.withColumn(_COPY, F.explode(F.sequence(F.lit(1), F.abs(F.col(NET)).cast("int"))))
         came = F.col(NET) > 0
         rows = copies.select(
@@ -135,7 +111,7 @@ class ViewChanges:
             F.when(~came, F.col(ROW)).alias("before"),
             F.when(came, F.col(ROW)).alias("after"),
         )
-        return ViewPart(_shape(before), shape, rows)
+        return ChangesPart(cut.number, cut.number, _shape(before), shape, rows)
 
 
 def view_changes(
@@ -146,17 +122,8 @@ def view_changes(
     Raises ConfigError for cuts in the wrong order, LakeError if there is no such cut.
     """
     place = location_of(lake)
-    cut = newest_view_cut(open_store(place), view)
-    if cut is None:
-        raise LakeError(f"view {view[:80]}", "it has no cut", "run `lakeproof refresh`")
-    # Of another view a later number may come first.
-    newest = int(cut.number)
-    end = newest if last is None else last
-    if not 0 <= first <= end:
-        raise ConfigError("changes", f"cut {first} does not lie before cut {end}", "give the earlier cut first")
-    if end > newest:
-        raise LakeError(f"view {view[:80]}: cut {end}", "there is no such cut of it yet", "ask for an earlier one")
-    return ViewChanges(spark, place, view, CycleNumber(first), CycleNumber(end))
+    end = view_range_end(open_store(place), view, first, last)
+    return ViewChanges(spark, place, view, CycleNumber(first), end)
 
 
 def _shape(schema: T.StructType) -> T.StructType:
@@ -175,9 +142,11 @@ def _number(cut: ViewCut) -> SparkColumn:
     return F.lit(int(cut.number)).cast("bigint").alias("cut")
 
 
-def _reshaped(cut: ViewCut, old: DataFrame, new: DataFrame) -> ViewPart:
+def _reshaped(cut: ViewCut, old: DataFrame, new: DataFrame) -> ChangesPart:
     """Return a step that changes the shape: all rows of the one go, all of the other come."""
     before, after = _shape(old.schema), _shape(new.schema)
     gone = old.select(F.lit(-1).alias(NET), _row(old).alias("before"), F.lit(None).cast(after).alias("after"))
     come = new.select(F.lit(1).alias(NET), F.lit(None).cast(before).alias("before"), _row(new).alias("after"))
-    return ViewPart(before, after, gone.unionAll(come).select(_number(cut), _kind(), "before", "after"))
+    return ChangesPart(
+        cut.number, cut.number, before, after, gone.unionAll(come).select(_number(cut), _kind(), "before", "after")
+    )

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.rows.exact import key_text, row_digest, row_forms
@@ -36,8 +37,8 @@ def int_pairs(name: str, value: str, pairs: Mapping[int, int]) -> pa.Table:
     return pa.table({name: pa.array(list(pairs), pa.int64()), value: pa.array(list(pairs.values()), pa.int64())})
 
 
-def no_rows(session: SparkSession, types: Mapping[str, str]) -> DataFrame:
-    """Return a frame of no rows: name → Spark's type."""
+def no_rows(session: SparkSession, types: Mapping[str, str | DataType]) -> DataFrame:
+    """Return a frame of no rows: name → Spark's type, or its DDL."""
     return session.range(1).limit(0).select(*(F.lit(None).cast(kind).alias(name) for name, kind in types.items()))
 
 

@@ -1,0 +1,164 @@
+"""Rows that went and rows that came between two states of a table or view, as changes: kind, row before, row after.
+
+Finding them in files belongs to `lakeproof.lake.delta.changed_places`, the cuts to `read_changes`. Everything is Arrow in
+memory; `changes` has the same by Spark for any number of rows.
+
+    keyed      a key on both sides is an update, unless the rows are equal
+    by digest  equal rows on both sides cancel each other; the others are deletes and inserts
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeproof.errors import LakeError
+from lakeproof.hidden_columns import KEY
+from lakeproof.lake.read.in_memory import to_pandas
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]  # it ships no types
+
+_KIND = pa.field("kind", pa.string(), nullable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRows:
+    """The changes of a table or view in one cut; `before` and `after` are the columns of the rows, by which they differ.
+
+    `changes` has the columns `kind` (`insert`, `update`, `delete`), `before` and `after`: the rows as structs, null if there
+    is none.
+    """
+
+    before: pa.Schema
+    after: pa.Schema
+    changes: pa.Table
+
+    def arrow(self) -> pa.Table:
+        """Return the changes as an Arrow table."""
+        return self.changes
+
+    def pandas(self) -> pd.DataFrame:
+        """Return them as a frame whose columns have Arrow's types; raises ConfigError if pandas is not installed."""
+        return to_pandas(self.changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The rows of one side: those `shown` to users, and the columns `key` that tell them apart."""
+
+    rows: pa.Table
+    shown: Sequence[str]
+    key: Sequence[str]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that users see."""
+        return pa.schema([self.rows.schema.field(name) for name in self.shown])
+
+    def structs(self, places: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
+        """Return the rows at these places as users see them."""
+        chosen = self.rows.take(pa.array(places, pa.int64()))
+        columns = [chosen.column(name).combine_chunks() for name in self.shown]
+        return pa.StructArray.from_arrays(columns, fields=list(self.schema))
+
+
+def keyed_changes(thing: str, went: Side, came: Side, compared: Sequence[str] | None) -> ChangedRows:
+    """Return the changes of rows with a key; raises LakeError about `thing` if a key is there twice on one side.
+
+    `compared` are the columns by which two rows with a key are equal, so that nothing has changed; None: they never are.
+    """
+    before, after = _places(thing, went), _places(thing, came)
+    both = np.array([(place, after[key]) for key, place in before.items() if key in after], np.int64).reshape(-1, 2)
+    if compared is not None and len(both):
+        sides = [side.rows.take(pa.array(both[:, n])) for n, side in enumerate((went, came))]
+        same = np.ones(len(both), dtype=bool)
+        for name in compared:
+            same &= _equal(*(side.column(name).combine_chunks() for side in sides))
+        both = both[~same]
+    gone = np.array([place for key, place in before.items() if key not in after], np.int64)
+    new = np.array([place for key, place in after.items() if key not in before], np.int64)
+    updates = _changes("update", went.structs(both[:, 0]), came.structs(both[:, 1]))
+    return _put(went, came, updates, gone, new)
+
+
+def counted_changes(went: Side, came: Side) -> ChangedRows:
+    """Return the changes of rows that only their digest tells apart, equal ones as often as they came or went."""
+    digests = [side.rows.column(KEY).to_pylist() for side in (went, came)]
+    counts = [Counter(each) for each in digests]
+    gone, new = (_first(each, counts[n] - counts[1 - n]) for n, each in enumerate(digests))
+    return _put(went, came, None, gone, new)
+
+
+def anew(went: Side, came: Side) -> ChangedRows:
+    """Return all rows of the one side as deleted, and all of the other as inserted."""
+    gone, new = (np.arange(side.rows.num_rows, dtype=np.int64) for side in (went, came))
+    return _put(went, came, None, gone, new)
+
+
+def _put(
+    went: Side,
+    came: Side,
+    updates: pa.Table | None,
+    gone: np.ndarray[Any, np.dtype[np.int64]],
+    new: np.ndarray[Any, np.dtype[np.int64]],
+) -> ChangedRows:
+    types = [pa.struct(list(side.schema)) for side in (went, came)]
+    parts = [
+        _changes("delete", went.structs(gone), pa.nulls(len(gone), types[1])),
+        _changes("insert", pa.nulls(len(new), types[0]), came.structs(new)),
+    ]
+    whole = pa.concat_tables(parts if updates is None else [updates, *parts])
+    return ChangedRows(went.schema, came.schema, whole)
+
+
+def _changes(kind: str, before: pa.Array, after: pa.Array) -> pa.Table:
+    kinds = pa.repeat(pa.scalar(kind), len(before))
+    fields = [_KIND, pa.field("before", before.type), pa.field("after", after.type)]
+    return pa.Table.from_arrays([kinds, before, after], schema=pa.schema(fields))
+
+
+def _places(thing: str, side: Side) -> dict[tuple[Any, ...], int]:
+    """Return each key's place."""
+    columns = [_plain(side.rows.column(name)).to_pylist() for name in side.key]
+    places = {key: place for place, key in enumerate(zip(*columns, strict=True))}
+    if len(places) != side.rows.num_rows:
+        raise LakeError(thing, "it has a key twice", "prove the lake, and repair what differs (`lakeproof prove`)")
+    return places
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return times as the numbers that they are: Python has no time before the year 1 or after 9999."""
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.int64())
+    return column.cast(pa.int32()) if pa.types.is_date(column.type) else column
+
+
+def _first(digests: Sequence[str], counts: Counter[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the places of the first rows of each digest, as many as its count."""
+    left, places = dict(counts), []
+    for place, digest in enumerate(digests):
+        if left.get(digest, 0):
+            left[digest] -= 1
+            places.append(place)
+    return np.array(places, np.int64)
+
+
+def _equal(left: pa.Array, right: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return, row by row, whether two values are the same: NULL is NULL, and a float the same bits."""
+    if pa.types.is_nested(left.type):
+        return np.array([repr(a) == repr(b) for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)], bool)
+    if pa.types.is_floating(left.type):
+        bits = pa.int32() if left.type.bit_width == 32 else pa.int64()
+        left, right = left.view(bits), right.view(bits)
+    both_null = pc.and_(left.is_null(), right.is_null())
+    same: np.ndarray[Any, np.dtype[np.bool_]] = pc.or_(
+        pc.fill_null(pc.equal(left, right), fill_value=False), both_null
+    ).to_numpy(zero_copy_only=False)
+    return same
