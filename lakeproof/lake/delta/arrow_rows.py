@@ -93,6 +93,26 @@ class DeltaRows:
         for file in self.files:
             yield from self._of_file(file, fields)
 
+    def of_file(self, file: DeltaFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one of the files, as `batches` does."""
+        yield from self._of_file(file, self._fields(columns))
+
+    def bounds(self, file: DeltaFile, column: str) -> tuple[Any, Any] | None:
+        """Return the least and greatest value of a column in a file, deleted rows included, by the file's own statistics.
+
+        None if it has none, or no row. Raises as `batches`.
+        """
+        (field,) = self._fields([column])
+        with self._opened(file.path) as parquet:
+            metadata = parquet.metadata
+            if field.physical not in parquet.schema_arrow.names:
+                return None
+            place = next(n for n in range(metadata.num_columns) if metadata.schema.column(n).path == field.physical)
+            groups = [metadata.row_group(number).column(place).statistics for number in range(metadata.num_row_groups)]
+            if not groups or any(group is None or not group.has_min_max for group in groups):
+                return None
+            return min(group.min for group in groups), max(group.max for group in groups)
+
     def at_places(
         self, file: str, numbers: np.ndarray[Any, np.dtype[np.int64]], columns: Sequence[str]
     ) -> Iterator[tuple[pa.RecordBatch, int]]:

@@ -11,4 +11,5 @@ Nothing is written here; writing belongs to `lakeproof.lake.cycle`.
     view_changes.py                         ... of a view
     subscribe.py the same as a stream       landing_stream.py a stream of what lands
     days.py      tables at the end of days  transactions.py   what has landed, without Spark
+                                            past_transactions.py  ... before that, from history
 """

@@ -1,7 +1,8 @@
 """Transactions of a source, whole and in commit order over all tables, from the landing and without Spark.
 
 Changes from cut to cut belong to `changes` and `subscribe`. Here a transaction is seen as soon as it has landed, about a
-second after its commit, and long before a cut has it.
+second after its commit, and long before a cut has it. Those that the landing no longer has come from history
+(`past_transactions`).
 
     manifest by manifest → each file's batches, in order of `_lp_lsn` → those with the same commit are one transaction
 
@@ -25,6 +26,7 @@ from lakeproof.config.model import Config
 from lakeproof.errors import RECOVER, ConfigError, LakeError
 from lakeproof.events import Stop
 from lakeproof.hidden_columns import COMMIT_TIME, LSN, XID
+from lakeproof.lake.read.past_transactions import past_changes
 from lakeproof.lake.records.cut_choice import one_source, table_name
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.landing.reader import Slice, slices
@@ -104,11 +106,12 @@ def transactions(
 ) -> Iterator[Transaction]:
     """Yield the transactions that end after `since`, each whole, in commit order over all tables of a source.
 
-    `since` is a position, usually that of the transaction that was handled last; by default the landing's beginning.
-    `tables` leaves others out, and transactions without any of them. With `follow` it goes on as transactions land, until
-    `stop` is requested; without, it ends at what has landed. Raises ConfigError if the source must be named, LakeError if
-    changes after `since` are no longer kept, and with `follow` if the source began a new incarnation, so that changes may
-    be missing: then begin with the tables at a cut again.
+    `since` is a position, usually that of the transaction that was handled last; by default the landing's beginning. What
+    the landing no longer has is taken from history: a row's hidden columns are then history's. `tables` leaves others out,
+    and transactions without any of them. With `follow` it goes on as transactions land, until `stop` is requested; without,
+    it ends at what has landed. Raises ConfigError if the source must be named, LakeError if history does not reach back to
+    `since` either, or a copy has come in the place of changes, and with `follow` if the source began a new incarnation, so
+    that changes may be missing: then begin with the tables at a cut again.
     """
     place = one_source("transactions", lake, source)
     chosen = None if tables is None else {table_name(table) for table in tables}
@@ -116,6 +119,10 @@ def transactions(
     chain = Chain.open_newest(place)
     if chain is None:
         raise LakeError(f"{place.source}: landing", "there is none", f"run `lakeproof bootstrap {place.source}`")
+    if position is not None and position < chain.kept_from and chain.incarnation == 1:
+        for batches in past_changes(place, position, chain.kept_from, chosen):
+            yield from merged(place.source, [rows_of(name, batch, iter(())) for name, batch in batches], position)
+        position = chain.kept_from
     position = begins_at(chain, position)
     stop, looks = Stop() if stop is None else stop, 0
     while True:
@@ -150,25 +157,29 @@ def landed_transactions(chain: Chain, start: Lsn, end: Lsn, chosen: set[TableNam
 def _of_segment(chain: Chain, files: list[Slice], start: Lsn) -> Iterator[Transaction]:
     """Yield a segment's transactions that end after `start`: each is in one segment."""
     with ExitStack() as opened:
-        rows = [_rows(opened, piece) for piece in files]
-        # The number decides between two files whose next commit is the same.
-        waiting = [(each.commit, number) for number, each in enumerate(rows) if len(each.commits)]
-        heapq.heapify(waiting)
-        while waiting:
-            commit = waiting[0][0]
-            taken = []
-            while waiting and waiting[0][0] == commit:
-                taken.append(heapq.heappop(waiting)[1])
-            first = rows[taken[0]]
-            changes = (change for number in taken for change in rows[number].take(commit))
-            if commit > int(start):
-                xid, time = first.batch.column(XID)[first.first].as_py(), first.batch.column(COMMIT_TIME)[first.first]
-                yield Transaction(chain.lake.source, Xid(xid), Lsn(commit), time.as_py(), changes)
-            for _ in changes:
-                pass
-            for number in taken:
-                if len(rows[number].commits):
-                    heapq.heappush(waiting, (rows[number].commit, number))
+        yield from merged(chain.lake.source, [_rows(opened, piece) for piece in files], start)
+
+
+def merged(source: str, rows: list[_Rows], start: Lsn) -> Iterator[Transaction]:
+    """Yield the transactions that end after `start`; each of `rows` has its table's in the order of their commits."""
+    # The number decides between two of them whose next commit is the same.
+    waiting = [(each.commit, number) for number, each in enumerate(rows) if len(each.commits)]
+    heapq.heapify(waiting)
+    while waiting:
+        commit = waiting[0][0]
+        taken = []
+        while waiting and waiting[0][0] == commit:
+            taken.append(heapq.heappop(waiting)[1])
+        first = rows[taken[0]]
+        changes = (change for number in taken for change in rows[number].take(commit))
+        if commit > int(start):
+            xid, time = first.batch.column(XID)[first.first].as_py(), first.batch.column(COMMIT_TIME)[first.first]
+            yield Transaction(source, Xid(xid), Lsn(commit), time.as_py(), changes)
+        for _ in changes:
+            pass
+        for number in taken:
+            if len(rows[number].commits):
+                heapq.heappush(waiting, (rows[number].commit, number))
 
 
 def _rows(opened: ExitStack, piece: Slice) -> _Rows:
@@ -178,8 +189,12 @@ def _rows(opened: ExitStack, piece: Slice) -> _Rows:
             batches = iter(file.read().to_batches())
     else:
         batches = opened.enter_context(piece.open()).iter_batches(BATCH_ROWS)
-    first = next(batches)
-    return _Rows(piece.file.table, batches, first, _commits(first))
+    return rows_of(piece.file.table, next(batches), batches)
+
+
+def rows_of(table: TableName, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> _Rows:
+    """Return the rows of a table, in the order of their commits, from the first batch on."""
+    return _Rows(table, batches, first, _commits(first))
 
 
 def _commits(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -1,0 +1,145 @@
+"""Transactions whose landed files are gone, from the histories of a source's tables and without Spark.
+
+Transactions that the landing still has belong to `transactions`. History has every change with its position, `xid` and time,
+in files that may be in any order, so files are read as the feed comes to them:
+
+    files by their least position    [2 ─ 5]  [4 ─ 9]  [10 ─ 12]     read two, yield up to 9, go on with the third
+
+Memory: the rows of the files whose positions overlap; after maintenance, which puts files in order, those of one file of
+each table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeproof.errors import LakeError
+from lakeproof.hidden_columns import HIDDEN_PREFIX, LSN, OP, ORD, XID
+from lakeproof.lake.delta.arrow_rows import DeltaRows
+from lakeproof.lake.delta.files import DeltaFile
+from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.store import newest_cut
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.storage.source_lake import SourceLake
+
+# A copy's rows are no transaction, and are left out.
+_SNAPSHOT = "snapshot"
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of history with the positions that its rows may have."""
+
+    table: _History
+    file: DeltaFile
+    low: int
+    high: int
+
+
+@dataclass(slots=True)
+class _History:
+    """A table's history at a cut; `waiting` are rows that were read and lie beyond what has been yielded."""
+
+    name: TableName
+    at: CutTable
+    rows: DeltaRows
+    columns: list[str]
+    waiting: list[pa.Table] = field(default_factory=list)
+
+    def read(self, file: DeltaFile, start: Lsn, end: Lsn) -> None:
+        """Read the changes of a file that end in (start, end] and belong to the cut."""
+        for batch in self.rows.of_file(file, self.columns):
+            kept = batch.filter(self.wanted(batch, start, end))
+            if kept.num_rows:
+                self.waiting.append(pa.table(kept))
+
+    def take(self, horizon: int) -> pa.RecordBatch | None:
+        """Return the rows up to a position in the order of their commits, and keep the others; None if there is none."""
+        if not self.waiting:
+            return None
+        rows = pa.concat_tables(self.waiting)
+        due = pc.less_equal(rows.column(LSN), horizon)
+        later = rows.filter(pc.invert(due))
+        self.waiting = [later] if later.num_rows else []
+        rows = rows.filter(due).sort_by([(LSN, "ascending"), (ORD, "ascending")]).combine_chunks()
+        return next(iter(rows.to_batches()), None)
+
+    def wanted(self, batch: pa.RecordBatch, start: Lsn, end: Lsn) -> pa.Array:
+        """Return which rows of a batch end in (start, end], belong to the cut, and are not a copy's."""
+        lsn, ordinal = batch.column(LSN), batch.column(ORD)
+        of_cut = pc.or_(
+            pc.less(ordinal, self.at.ordinals.whole),
+            pc.and_(pc.less(ordinal, self.at.ordinals.end), pc.less_equal(lsn, int(self.at.at_lsn))),
+        )
+        inside = pc.and_(pc.greater(lsn, int(start)), pc.less_equal(lsn, int(end)))
+        return pc.and_(pc.and_(of_cut, inside), pc.not_equal(batch.column(OP), _SNAPSHOT))
+
+
+def past_changes(
+    lake: SourceLake, start: Lsn, end: Lsn, chosen: set[TableName] | None
+) -> Iterator[list[tuple[TableName, pa.RecordBatch]]]:
+    """Yield the changes of transactions that end in (start, end], by and by: no commit is in two of the lists.
+
+    Each batch has a table's rows in the order of their commits. `chosen` tables, or all that the newest cut has. Raises
+    LakeError if a history does not reach back as far, or if a copy has put a table right since: changes are then missing.
+    """
+    cut = newest_cut(lake)
+    if cut is None or cut.position < end or int(cut.incarnation) > 1:
+        reason = "history does not lead from there to what has landed"
+        raise LakeError(f"{lake.source}: changes after {start}", reason, _remedy(lake, cut))
+    tables = [_history(lake, cut, name, start, end) for name in cut.tables if chosen is None or name in chosen]
+    files = sorted((file for table in tables for file in _files(table, start, end)), key=lambda file: file.low)
+    _check_whole(lake, files, start, end)
+    for place, file in enumerate(files):
+        file.table.read(file.file, start, end)
+        # What is before the least position of all the files to come is complete.
+        horizon = files[place + 1].low - 1 if place + 1 < len(files) else int(end)
+        if horizon >= file.low:
+            taken = [(table.name, table.take(horizon)) for table in tables]
+            yield [(name, batch) for name, batch in taken if batch is not None]
+
+
+def _history(lake: SourceLake, cut: Cut, name: TableName, start: Lsn, end: Lsn) -> _History:
+    table = cut.tables[name]
+    low = table.history_low
+    if table.at_lsn < end or (low is not None and low.at_lsn > start):
+        begins = f"its history begins at {low.at_lsn}" if low is not None else f"it is held at {table.at_lsn}"
+        raise LakeError(f"{lake.source}: {name}: changes after {start}", begins, _remedy(lake, cut))
+    rows = DeltaRows.open(lake.url(lake.paths.history(name)), table.history_version)
+    names = rows.schema.names
+    hidden = [n for n in names if n.startswith(HIDDEN_PREFIX)]
+    return _History(name, table, rows, [*hidden, *(n for n in names if n not in hidden)])
+
+
+def _files(table: _History, start: Lsn, end: Lsn) -> Iterator[_File]:
+    for file in table.rows.files:
+        bounds = table.rows.bounds(file, LSN)
+        low, high = (int(start) + 1, int(end)) if bounds is None else bounds
+        if high > int(start) and low <= int(end):
+            yield _File(table, file, max(int(low), int(start) + 1), int(high))
+
+
+def _check_whole(lake: SourceLake, files: list[_File], start: Lsn, end: Lsn) -> None:
+    """Raise LakeError if a table has rows that no transaction has brought, but a copy or the lack of one."""
+    latest: dict[TableName, int] = {}
+    for file in files:
+        for batch in file.table.rows.of_file(file.file, [OP, LSN, ORD, XID]):
+            rows = batch.filter(file.table.wanted(batch, start, end))
+            put_right = rows.filter(rows.column(XID).is_null())
+            if put_right.num_rows:
+                position = int(pc.max(put_right.column(LSN)).as_py())
+                latest[file.table.name] = max(position, latest.get(file.table.name, 0))
+    for name, position in sorted(latest.items(), key=lambda item: -item[1]):
+        reason = f"a copy has put the table right at {Lsn(position)}, and changes before may be missing"
+        remedy = f"read its tables at a cut there or later, and begin with {Lsn(position)}; or leave the table out"
+        raise LakeError(f"{lake.source}: {name}: changes after {start}", reason, remedy)
+
+
+def _remedy(lake: SourceLake, cut: Cut | None) -> str:
+    at = "its first cut" if cut is None else f"the newest cut, {cut.position}"
+    return f"read the tables of {lake.source} at {at}, and begin with its position"

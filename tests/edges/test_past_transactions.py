@@ -1,0 +1,160 @@
+"""`lakeproof.transactions` of what the landing no longer has: histories give the same transactions, whole and in order.
+
+Transactions that the landing has are in `test_transactions.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import lakeproof
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.drain import drain
+from lakeproof.commands.maintain import MaintenanceRequest, maintain
+from lakeproof.config.model import Config
+from lakeproof.config.upkeep import RetentionConfig
+from lakeproof.drain.until import Until
+from lakeproof.errors import LakeError
+from lakeproof.events import Stop, silent
+from lakeproof.hidden_columns import HIDDEN_PREFIX
+from lakeproof.lake.read.past_transactions import past_changes
+from lakeproof.landing.chain import Chain
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.storage.source_lake import SourceLake
+from tests.fix_postgres import Database
+from tests.lake_workload import SEED
+from tests.maintain_steps import MUCH_LATER
+from tests.properties.pipeline_steps import pipeline_config, publish
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+SOURCE = "shop"
+LATER = MaintenanceRequest(now=MUCH_LATER)
+TABLES = tuple(TableName("public", name) for name in ("account", "Account two", "note"))
+
+
+def _write(database: Database, rng: random.Random, count: int) -> None:
+    """Commit so many transactions over some of the tables, with updates, deletes and a truncate among them."""
+    with database.connect() as conn:
+        for _ in range(count):
+            conn.execute("BEGIN")
+            for _ in range(rng.randrange(1, 4)):
+                number, account = rng.randrange(1, 9), rng.randrange(1, 12)
+                match rng.randrange(6):
+                    case 0:
+                        conn.execute("INSERT INTO note VALUES (%s, 'moved')", (number,))
+                    case 1:
+                        conn.execute("DELETE FROM account WHERE id = %s", (account,))
+                        conn.execute("INSERT INTO account VALUES (%s, %s)", (account, number))
+                    case 2:
+                        conn.execute('UPDATE "Account two" SET money = money + %s WHERE id > %s', (number, account))
+                    case 3:
+                        conn.execute("DELETE FROM note WHERE n = %s", (number,))
+                    case _:
+                        conn.execute("UPDATE account SET money = %s WHERE id = %s", (number, account))
+            if rng.random() < 0.05:
+                conn.execute("TRUNCATE note")
+            conn.execute("COMMIT")
+
+
+def _feed(config: Config, since: Lsn, tables: list[TableName | str] | None = None) -> list[tuple[Any, ...]]:
+    """Return each transaction with its rows: operation and the table's own columns, as they are for users."""
+    given = []
+    for transaction in lakeproof.transactions(config, SOURCE, since=since, tables=tables):
+        rows: dict[TableName, list[Any]] = {}
+        for change in transaction.changes:
+            own = [name for name in change.rows.schema.names if not name.startswith(HIDDEN_PREFIX)]
+            values = change.rows.select(["_lp_op", *own]).to_pylist()
+            rows.setdefault(change.table, []).extend(tuple(value.values()) for value in values)
+        given.append((transaction.position, transaction.xid, transaction.commit_time, rows))
+    return given
+
+
+@pytest.fixture
+def shop(database: Database, spark: SparkSession, tmp_path: Path) -> Config:
+    """Three cycles of transactions over three tables, one of them without a key."""
+    rng = random.Random(SEED)
+    database.execute(
+        "CREATE TABLE account (id int PRIMARY KEY, money int)",
+        'CREATE TABLE "Account two" (id int PRIMARY KEY, money int)',
+        "CREATE TABLE note (n int, what text)",
+        "ALTER TABLE note REPLICA IDENTITY FULL",
+        "INSERT INTO account SELECT n, 100 FROM generate_series(1, 12) n",
+        'INSERT INTO "Account two" SELECT n, 100 FROM generate_series(1, 12) n',
+    )
+    publish(database, TABLES)
+    config = pipeline_config(database, tmp_path / "lake")
+    bootstrap(config, SOURCE, None, silent, Stop())
+    for _ in range(3):
+        _write(database, rng, 25)
+        drain(config, SOURCE, Until.caught_up(), silent, Stop())
+        compact(config, SOURCE, spark, silent, Stop())
+    return config
+
+
+def _without_landing(config: Config, **retention: Any) -> Config:
+    kept = RetentionConfig.model_validate({"cuts_s": 0, "landing_s": 0, "small_files": 2, **retention})
+    source = config.sources[SOURCE].model_copy(update={"retention": kept})
+    return config.model_copy(update={"sources": {SOURCE: source}})
+
+
+def _landing_begins(config: Config) -> Lsn:
+    chain = Chain.open_newest(SourceLake.open(config.location, SOURCE))
+    assert chain is not None
+    return chain.kept_from
+
+
+def test_history_has_the_transactions_that_the_landing_had(
+    shop: Config, database: Database, spark: SparkSession
+) -> None:
+    """The same positions, xids, times and rows; files that maintenance put together, and some landed since, among them."""
+    start = _landing_begins(shop)
+    expected = _feed(shop, start)
+    assert len(expected) > 50
+    maintain(_without_landing(shop), SOURCE, spark, silent, LATER)
+    middle = _landing_begins(shop)
+    assert middle > start
+    _write(database, random.Random(SEED + 1), 10)
+    drain(shop, SOURCE, Until.caught_up(), silent, Stop())
+    expected += _feed(shop, expected[-1][0])
+    assert _feed(shop, start) == expected, f"LAKEPROOF_SEED={SEED}"
+    assert _feed(shop, Lsn(1)) == expected, "the copies are no transactions"
+    place = random.Random(SEED).randrange(len(expected))
+    assert _feed(shop, expected[place][0]) == expected[place + 1 :]
+    alone = [(*head, {TABLES[1]: rows[TABLES[1]]}) for *head, rows in expected if TABLES[1] in rows]
+    assert _feed(shop, start, [TABLES[1]]) == alone
+
+
+def test_a_history_that_begins_later_is_named(shop: Config, spark: SparkSession) -> None:
+    """What maintenance has removed of history is in no feed, and nobody gets the rest as if it were all."""
+    start = _landing_begins(shop)
+    maintain(_without_landing(shop, history_s=0.001), SOURCE, spark, silent, LATER)
+    with pytest.raises(LakeError, match=r"its history begins at .*begin with its position"):
+        _feed(shop, start)
+
+
+def test_a_table_that_a_copy_put_right_is_named(shop: Config, database: Database, spark: SparkSession) -> None:
+    """Its changes may be missing; without it the others' are whole."""
+    start = _landing_begins(shop)
+    database.execute(
+        'ALTER PUBLICATION pub DROP TABLE "Account two"',
+        'DELETE FROM "Account two" WHERE id = 3',
+        'ALTER PUBLICATION pub ADD TABLE "Account two"',
+    )
+    drain(shop, SOURCE, Until.caught_up(), silent, Stop())
+    bootstrap(shop, SOURCE, [TABLES[1]], silent, Stop())
+    drain(shop, SOURCE, Until.caught_up(), silent, Stop())
+    compact(shop, SOURCE, spark, silent, Stop())
+    lake = SourceLake.open(shop.location, SOURCE)
+    end = lakeproof.read(shop).position(SOURCE)
+    # The landing still has these transactions; the part of the feed that is history's refuses what it can't give.
+    with pytest.raises(LakeError, match=r"Account two: .*a copy has put the table right at .*leave the table out"):
+        next(past_changes(lake, start, end, None))
+    others = [*past_changes(lake, start, end, {TABLES[0], TABLES[2]})]
+    assert {name for batches in others for name, _ in batches} == {TABLES[0], TABLES[2]}
