@@ -68,7 +68,7 @@ def merge_key(schema: SchemaVersion) -> tuple[str, ...]:
 
 
 def same_key_columns(old: SchemaVersion, new: SchemaVersion) -> bool:
-    """True if a row of the one schema can be told to be a row of the other: by the same columns, of the same types."""
+    """True if rows of the two schemas have the same key: the same columns, of the same types."""
     if old.is_bag or new.is_bag:
         return False
     keys = []

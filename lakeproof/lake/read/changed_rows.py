@@ -51,7 +51,7 @@ class ChangedRows:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The rows of one side: those `shown` to users, and the columns `key` that tell them apart."""
+    """The rows of one side: those `shown` to users, and the columns `key` that distinguish them."""
 
     rows: pa.Table
     shown: Sequence[str]
@@ -89,7 +89,7 @@ def keyed_changes(thing: str, went: Side, came: Side, compared: Sequence[str] | 
 
 
 def counted_changes(went: Side, came: Side) -> ChangedRows:
-    """Return the changes of rows that only their digest tells apart, equal ones as often as they came or went."""
+    """Return the changes of rows that have a digest and no key, equal ones as often as they came or went."""
     digests = [side.rows.column(KEY).to_pylist() for side in (went, came)]
     counts = [Counter(each) for each in digests]
     gone, new = (_first(each, counts[n] - counts[1 - n]) for n, each in enumerate(digests))

@@ -33,12 +33,11 @@ _SNAPSHOT = "snapshot"
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file of history with the positions that its rows may have."""
+    """A file of history, and the least position that its rows may have."""
 
     table: _History
     file: DeltaFile
     low: int
-    high: int
 
 
 @dataclass(slots=True)
@@ -46,7 +45,7 @@ class _History:
     """A table's history at a cut; `waiting` are rows that were read and lie beyond what has been yielded."""
 
     name: TableName
-    at: CutTable
+    cut_table: CutTable
     rows: DeltaRows
     columns: list[str]
     waiting: list[pa.Table] = field(default_factory=list)
@@ -73,8 +72,8 @@ class _History:
         """Return which rows of a batch end in (start, end], belong to the cut, and are not a copy's."""
         lsn, ordinal = batch.column(LSN), batch.column(ORD)
         of_cut = pc.or_(
-            pc.less(ordinal, self.at.ordinals.whole),
-            pc.and_(pc.less(ordinal, self.at.ordinals.end), pc.less_equal(lsn, int(self.at.at_lsn))),
+            pc.less(ordinal, self.cut_table.ordinals.whole),
+            pc.and_(pc.less(ordinal, self.cut_table.ordinals.end), pc.less_equal(lsn, int(self.cut_table.at_lsn))),
         )
         inside = pc.and_(pc.greater(lsn, int(start)), pc.less_equal(lsn, int(end)))
         return pc.and_(pc.and_(of_cut, inside), pc.not_equal(batch.column(OP), _SNAPSHOT))
@@ -121,7 +120,7 @@ def _files(table: _History, start: Lsn, end: Lsn) -> Iterator[_File]:
         bounds = table.rows.bounds(file, LSN)
         low, high = (int(start) + 1, int(end)) if bounds is None else bounds
         if high > int(start) and low <= int(end):
-            yield _File(table, file, max(int(low), int(start) + 1), int(high))
+            yield _File(table, file, max(int(low), int(start) + 1))
 
 
 def _check_whole(lake: SourceLake, files: list[_File], start: Lsn, end: Lsn) -> None:
@@ -141,5 +140,5 @@ def _check_whole(lake: SourceLake, files: list[_File], start: Lsn, end: Lsn) -> 
 
 
 def _remedy(lake: SourceLake, cut: Cut | None) -> str:
-    at = "its first cut" if cut is None else f"the newest cut, {cut.position}"
-    return f"read the tables of {lake.source} at {at}, and begin with its position"
+    place = "its first cut" if cut is None else f"the newest cut, {cut.position}"
+    return f"read the tables of {lake.source} at {place}, and begin with its position"
