@@ -237,10 +237,10 @@ def test_changes_cut_by_cut_add_up_to_every_cut(
                 assert +rows == state, f"{table} at cut {number}, seed {SEED}"
 
 
-    """Each table and cut has the same, and tables that did not change are not named; a range in the middle; the newest cut."""
+def test_without_spark_the_changes_are_the_same(
     past: Past, whole: Mapping[tuple[str, int], list[tuple[str, Row | None, Row | None]]]
 ) -> None:
-    """Of each table and cut, those that name a changed table among them; a range in the middle; nothing after the newest."""
+    """Each table and cut has the same changes; only tables that changed are named; a range in the middle; the newest cut."""
     actual: dict[tuple[str, int], Counter[str]] = {}
     for step in lakeproof.read_changes(past.lake, 0):
         for table in step.cut.tables:
