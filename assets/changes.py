@@ -21,7 +21,6 @@ from assets.support.keys import Layer, slot_key, table_key
 from assets.support.quiet_tables import QuietTables
 from assets.support.specs import LayerTable, table_spec
 from assets.support.throttle import ChangeSummary, EventThrottle
-from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.counts import LandedCounts
 from lakeproof.drain.until import Until
@@ -54,6 +53,8 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     def changes(
         context: dg.AssetExecutionContext, config: DrainRun, settings: Settings
     ) -> Iterator[dg.MaterializeResult[None]]:
+        from lakeproof.commands.drain import drain
+
         throttle = EventThrottle(config.event_seconds)
         log = to_run_log(context.log.info)
         windows = {t: window_s(settings.config(), source, t, Layer.CHANGES) for t in source.tables}

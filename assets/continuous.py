@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -19,12 +20,13 @@ from assets.support.event_log import to_run_log
 from assets.support.freshness import Heartbeat, window_s
 from assets.support.keys import Layer, view_key
 from assets.views import view_event
-from lakeproof.commands.follow import FollowOptions, follow
-from lakeproof.commands.refresh import ViewReport
 from lakeproof.errors import LakeproofError
 from lakeproof.events import RunControl
 from lakeproof.names import TableName
 from resources import Compute, Settings
+
+if TYPE_CHECKING:
+    from lakeproof.commands.refresh import ViewReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Continuous:
 
 def follow_and_report(context: dg.AssetExecutionContext, settings: Settings, spark: Compute, what: Continuous) -> None:
     """Follow the landing until the time is over; raises dagster.Failure for the engine's errors."""
+    from lakeproof.commands.follow import FollowOptions, follow
+
     cuts, views = CutThrottle(what.event_seconds), _ViewThrottle(what.event_seconds)
     log = to_run_log(context.log.info)
     quiet = _QuietTables(settings, what)

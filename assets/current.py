@@ -7,7 +7,7 @@ compacted as one.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import dagster as dg
 from pydantic import Field
@@ -20,10 +20,12 @@ from assets.support.keys import Layer, table_key
 from assets.support.specs import COMPACTION_CODE_VERSION, LayerTable, table_spec
 from lakeproof.cli.read_results import from_json
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 from resources import Compute, Settings
+
+if TYPE_CHECKING:
+    from lakeproof.lake.cycle.runner import CutReport
 
 
 class CompactionRun(dg.Config):
@@ -108,8 +110,10 @@ def compaction_asset(config: Config, unit: CompactionUnit) -> dg.AssetsDefinitio
 
 def _compact(
     context: dg.AssetExecutionContext, compute: Compute, unit: CompactionUnit
-) -> Mapping[str, Sequence[CutReport]]:
+) -> "Mapping[str, Sequence[CutReport]]":
     """Return the cycles of each source."""
+    from lakeproof.lake.cycle.runner import CutReport
+
     if unit.is_group:
         sources = run_command(context, compute, "compact", "--group", unit.name)["sources"]
     else:

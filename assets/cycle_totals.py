@@ -8,9 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.names import TableName
+
+if TYPE_CHECKING:
+    from lakeproof.lake.cycle.runner import CutReport
 
 
 @dataclass(frozen=True, slots=True)

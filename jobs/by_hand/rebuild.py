@@ -13,7 +13,6 @@ from assets.support.specs import SPARK_POOL
 from jobs.by_hand.confirmed import show
 from jobs.names import rebuild_job_name, run_tags
 from lakeproof.cli.read_results import from_json
-from lakeproof.commands.maintain import Maintained
 from lakeproof.config.mistakes import nearest
 from lakeproof.config.model import SourceConfig
 from lakeproof.config.table_names import parse_table, write_table
@@ -34,6 +33,8 @@ def rebuild_job(source: SourceConfig) -> dg.JobDefinition:
 
     @dg.op(name=f"rebuild_{source.name}", pool=SPARK_POOL, out=dg.Out(dg.Nothing))
     def rebuilt(context: dg.OpExecutionContext, config: RebuildRun, settings: Settings, compute: Compute) -> None:
+        from lakeproof.commands.maintain import Maintained
+
         tables = _chosen(source, config.tables)
         words = [*table_words("--rebuild", tables), "--nothing-else"]
         result = from_json(Maintained, run_command(context, compute, "maintain", source.name, *words))

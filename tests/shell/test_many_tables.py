@@ -5,6 +5,8 @@ Seconds are measured by `bench/many_assets.py`. What is counted here is what the
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -29,8 +31,30 @@ pytestmark = pytest.mark.postgres
 
 MANY = 200
 FEW = 4
+ROOT = Path(__file__).resolve().parents[2]
 _REST = """\
     tables: [shop.*]
+"""
+
+
+# Their import takes longer than everything that a location of 200 tables is made of.
+_NOT_LOADED = {"delta", "great_expectations", "numba", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "sqlglot"}
+_LOADED = """
+import json, sys
+from pathlib import Path
+import dagster as dg
+from orchestration.location import location
+from resources import Settings
+
+definitions = location(Path(sys.argv[1]))
+keys = len(definitions.resolve_asset_graph().get_all_asset_keys())
+with dg.DagsterInstance.local_temp(sys.argv[2]) as instance:
+    for name in ("shop_slot_drain_sensor", "shop_compaction_sensor"):
+        resources = {"settings": Settings(config_path=sys.argv[1])}
+        with dg.build_sensor_context(instance=instance, definitions=definitions, resources=resources) as context:
+            tick = definitions.resolve_sensor_def(name).evaluate_tick(context)
+            assert len(tick.run_requests or ()) == 1, tick.skip_message
+print(json.dumps({"assets": keys, "modules": sorted({name.partition(".")[0] for name in sys.modules})}))
 """
 
 
@@ -122,3 +146,22 @@ def test_a_tick_reads_as_few_files_for_many_tables_as_for_few(
         asked[number] = dict(counts)
     assert asked[FEW]["files"] > 0
     assert asked[MANY] == asked[FEW]
+
+
+def test_neither_a_location_nor_a_tick_loads_spark_arrow_or_compiled_loops(
+    sources: dict[int, tuple[Path, Database]], tmp_path: Path
+) -> None:
+    """They are imported where rows are read or written: in a run."""
+    config, _ = sources[FEW]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _LOADED, str(config), str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    loaded = json.loads(done.stdout.splitlines()[-1])
+    assert loaded["assets"] > 5 * FEW
+    assert _NOT_LOADED.isdisjoint(loaded["modules"]), _NOT_LOADED & {*loaded["modules"]}
