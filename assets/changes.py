@@ -15,6 +15,7 @@ from pydantic import Field
 from assets.slots import slot_positions
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
+from assets.support.event_budget import EventBudget
 from assets.support.event_log import to_run_log
 from assets.support.freshness import Heartbeat, window_s
 from assets.support.keys import Layer, slot_key, table_key
@@ -55,10 +56,11 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     ) -> Iterator[dg.MaterializeResult[None]]:
         from lakeproof.commands.drain import drain
 
-        throttle = EventThrottle(config.event_seconds)
+        budget = EventBudget(len(source.tables), time.monotonic())
+        throttle = EventThrottle(config.event_seconds, budget=budget)
         log = to_run_log(context.log.info)
         windows = {t: window_s(settings.config(), source, t, Layer.CHANGES) for t in source.tables}
-        quiet = QuietTables(Heartbeat(windows, time.monotonic()))
+        quiet = QuietTables(Heartbeat(windows, time.monotonic()), throttle.is_waiting)
 
         def report(summaries: Mapping[TableName, ChangeSummary]) -> None:
             slot = _slot(settings, source) if summaries else {}
@@ -70,7 +72,7 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         def report_due() -> None:
             if config.until == "max_seconds":
                 report(throttle.take_due(time.monotonic()))
-                report(quiet.summaries(lambda: settings.slot_status(source.name), time.monotonic()))
+                report(quiet.summaries(lambda: settings.slot_status(source.name), time.monotonic(), budget))
 
         try:
             totals = run_engine(
