@@ -27,9 +27,18 @@ class EventBudget:
     def spend(self, events: int, now_s: float, *, must: bool = False) -> bool:
         """Return True if so many events may be written now, and count them; those that `must` be always are."""
         with self._lock:
-            self._left = min(self._burst, self._left + (now_s - self._at_s) * EVENTS_PER_S)
-            self._at_s = now_s
+            self._come_back(now_s)
             if self._left < events and not must:
                 return False
             self._left -= events
             return True
+
+    def has(self, events: int, now_s: float) -> bool:
+        """Return True if so many events may be written now."""
+        with self._lock:
+            self._come_back(now_s)
+            return self._left >= events
+
+    def _come_back(self, now_s: float) -> None:
+        self._left = min(self._burst, self._left + (now_s - self._at_s) * EVENTS_PER_S)
+        self._at_s = now_s
