@@ -127,7 +127,7 @@ _JOBS = {
     **{
         f"{source}_{kind}": ([f"{kind}_{source}"], [])
         for source in ("shop", "crm")
-        for kind in ("rebuild", "recover", "teardown")
+        for kind in ("rebuild", "recover", "teardown", "pause", "resume")
     },
     "views_replace": (["replace_view"], []),
     "views_take_back": (["take_view_back"], []),
