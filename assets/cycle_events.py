@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -25,6 +25,7 @@ from lakeproof.errors import LakeproofError, TransientError
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut, newest_number, read_cut
 from lakeproof.names import CycleNumber, TableName
+from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from resources import Settings
 
@@ -47,6 +48,7 @@ class Untold:
 class _Told:
     cut: int
     version: int | None
+    rows: int | None
 
 
 class CycleEvents:
@@ -129,7 +131,10 @@ class CycleEvents:
                 key = table_key(layer, self._source, table)
                 new = self._not_told(table, each, told.get(key), cut)
                 if new is not None or always:
-                    layers = written(self._source, table, cut, new or TableTotals(), descriptions.get(table))
+                    new = new or TableTotals()
+                    if layer is Layer.CURRENT:
+                        new = replace(new, rows=self._rows(table, new, told.get(key), cut))
+                    layers = written(self._source, table, cut, new, descriptions.get(table))
                     yield from (w for w in layers if w.key == key)
 
     @contextmanager
@@ -152,6 +157,21 @@ class CycleEvents:
                     return
         yield False
 
+    def _rows(self, table: TableName, done: TableTotals, last: _Told | None, cut: Cut) -> int | None:
+        """Return the rows of current: as a cycle counted them, else from the newest event, else as Delta's log has them."""
+        if done.cycles and done.rows is not None and not done.others:
+            return done.rows
+        if last is not None and last.rows is not None and not done.others:
+            return last.rows + done.inserted - done.deleted
+        from lakeproof.lake.delta.files import rows_at
+
+        state = cut.tables.get(table)
+        try:
+            path = self._lake.url(LakePaths(self._source).current(table))
+            return None if state is None else rows_at(path, state.current_version)
+        except (LakeproofError, OSError):
+            return None
+
     def _told(self, tables: Sequence[TableName], newest: int) -> dict[dg.AssetKey, _Told]:
         """Return what the newest event of each layer says; an event of a cut that is not there is of another lake."""
         keys = [table_key(layer, self._source, table) for layer in _LAYERS for table in tables]
@@ -161,7 +181,7 @@ class CycleEvents:
             event = None if entry is None else entry.asset_materialization
             cut = None if event is None else _number(event, "cut")
             if event is not None and cut is not None and cut <= newest:
-                told[event.asset_key] = _Told(cut, _number(event, "delta_version"))
+                told[event.asset_key] = _Told(cut, _number(event, "delta_version"), _number(event, "dagster/row_count"))
         return told
 
     def _not_told(self, table: TableName, done: TableTotals, last: _Told | None, cut: Cut) -> TableTotals | None:

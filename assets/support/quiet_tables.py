@@ -35,7 +35,7 @@ class QuietTables:
     def summaries(
         self, slot_status: Callable[[], SlotStatus], now_s: float, budget: EventBudget | None = None
     ) -> dict[TableName, ChangeSummary]:
-        """Return summaries without changes, as many as `budget` has events for; none if nobody can say that the drain keeps up.
+        """Return summaries without changes, as many as `budget` pays for; none if nobody can say that the drain keeps up.
 
         A table that `is_waiting` for an event of its changes is not quiet.
         """

@@ -65,7 +65,7 @@ def _pause_job(source: SourceConfig) -> dg.JobDefinition:
         executor_def=dg.in_process_executor,
         tags=run_tags("pause", source=source.name, slot=source.slot),
         description=(
-            f"Takes tables of {source.name} out of the publication until they are resumed: the server sends nothing of them, "
+            f"Takes tables of {source.name} out of the publication until they are resumed: the server sends none of them, "
             f"and the lake keeps them as they are. Without `confirm: {source.name}` it shows what it would do."
         ),
     )

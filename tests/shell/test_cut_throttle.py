@@ -54,7 +54,8 @@ def test_a_few_tables_have_theirs_every_minute() -> None:
     assert sum(counts) == 20
     throttle.add("shop", [_cut(127, [], altered=(A,))], frozenset({A, B}))
     taken = throttle.take_due("shop", 596.0)
-    assert (taken.tables.keys(), taken.through) == ({A}, 127)
+    assert [*taken.tables] == [A]
+    assert taken.through == 127
     assert not throttle.is_waiting("shop", MANY[9])
 
 
