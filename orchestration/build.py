@@ -99,7 +99,13 @@ def build(file: Config, only: Sequence[str] | None = None) -> dg.Definitions:
 @cache
 def _resources(path: str) -> dict[str, Any]:
     """Return the resources of a configuration: the same objects for each component, or Dagster would not merge them."""
-    return {"settings": Settings(config_path=path), "compute": Compute(config_path=path)}
+    return {"settings": _fixed(Settings(config_path=path), path), "compute": _fixed(Compute(config_path=path), path)}
+
+
+def _fixed(resource: Settings | Compute, path: str) -> dg.ResourceDefinition:
+    """Return a resource without configuration: in the launchpad nobody can name another lake."""
+    definition = resource.get_resource_definition()
+    return definition.configured(lambda _config: {"config_path": path}, config_schema={})
 
 
 def _lasting(config: Config, sources: Sequence[SourceConfig], units: Sequence[CompactionUnit]) -> Lasting:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 import dagster as dg
-from dagster._core.events import EngineEventData
 
 from lakeproof.events import Event, Report
 
