@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +20,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from assets.changes import DrainRun
+from assets.support.engine_call import end_soon
+from assets.support.event_budget import EVENTS_PER_S
 from bench.many_assets import create_tables
 from demo.server import EmbeddedPostgres
 from lakeproof.commands.bootstrap import bootstrap
@@ -165,3 +170,35 @@ def test_neither_a_location_nor_a_tick_loads_spark_arrow_or_compiled_loops(
     loaded = json.loads(done.stdout.splitlines()[-1])
     assert loaded["assets"] > 5 * FEW
     assert _NOT_LOADED.isdisjoint(loaded["modules"]), _NOT_LOADED & {*loaded["modules"]}
+
+
+def test_a_drain_of_many_tables_writes_a_bounded_number_of_events(
+    sources: dict[int, tuple[Path, Database]], tmp_path: Path
+) -> None:
+    """Each table has one at its first change and one at the end, and all together one a second; no change is missing."""
+    config, database = sources[MANY]
+    rounds, job = 12, build(load(config)).resolve_job_def("shop_drain")
+    began_s = time.monotonic()
+
+    def change() -> None:
+        for number in range(1000, 1000 + rounds):
+            database.execute(*(f"INSERT INTO shop.t{n:03} (id, name) VALUES ({number}, 'n')" for n in range(MANY)))  # noqa: S608
+            time.sleep(0.5)
+        time.sleep(2)
+        end_soon()
+
+    options = dg.RunConfig(ops={"drain_shop": DrainRun(until="max_seconds", max_seconds=600, event_seconds=1)})
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        changing = threading.Thread(target=change)
+        changing.start()
+        result = job.execute_in_process(instance=instance, run_config=options)
+        changing.join()
+        assert result.success, "it was asked to end, and not terminated"
+        events = result.get_asset_materialization_events()
+    inserts: dict[str, Any] = {}
+    for event in events:
+        table = event.materialization.asset_key.path[-1]
+        metadata: dict[str, Any] = {name: value.value for name, value in event.materialization.metadata.items()}
+        inserts[table] = inserts.get(table, 0) + metadata["inserts"]
+    assert inserts == dict.fromkeys((f"t{n:03}" for n in range(MANY)), rounds)
+    assert 2 * MANY <= len(events) <= 2 * MANY + (time.monotonic() - began_s) * EVENTS_PER_S
