@@ -73,10 +73,10 @@ class _Reporter:
         self._tables = {source: frozenset(names) for source, names in tables.items()}
         self._budget = EventBudget(EVENTS * sum(map(len, tables.values())), now_s)
         self._events = {s: CycleEvents(context.instance, settings, s, names) for s, names in tables.items()}
-        untold = {source: events.untold() for source, events in self._events.items()}
-        through = {source: int(each.through) for source, each in untold.items()}
+        unreported = {source: events.unreported() for source, events in self._events.items()}
+        through = {source: int(each.through) for source, each in unreported.items()}
         self._cuts = CutThrottle(what.event_seconds, through, self._budget)
-        for source, each in untold.items():
+        for source, each in unreported.items():
             self._cuts.add_totals(source, each.tables, each.through)
         self.views = _ViewThrottle(what.event_seconds)
         self._quiet = _QuietTables(settings, what, self._cuts.is_waiting)
@@ -109,7 +109,7 @@ class _Reporter:
         self._write_views(now_s)
 
     def write_rest(self) -> None:
-        """Write the events of all that no event has, at the end; what can't be written the next compaction tells."""
+        """Write the events of all that no event has, at the end; what can't be written the next compaction reports."""
         for source, events in self._events.items():
             with events.turn(_TURN_S) as is_mine:
                 if is_mine:

@@ -95,7 +95,7 @@ def compaction_asset(config: Config, unit: CompactionUnit) -> dg.AssetsDefinitio
             follow_and_report(context, settings, compute, Continuous(unit.name, tables, config.max_seconds, event_s))
             return
         sources = {s.name: CycleEvents(context.instance, settings, s.name, s.tables) for s in unit.sources}
-        before = {name: events.untold() for name, events in sources.items()}
+        before = {name: events.unreported() for name, events in sources.items()}
         cuts = _compact(context, compute, unit)
         for source in unit.sources:
             events = sources[source.name]
@@ -103,8 +103,8 @@ def compaction_asset(config: Config, unit: CompactionUnit) -> dg.AssetsDefinitio
             with events.turn(_TURN_S):
                 done = events.after_run(before[source.name], cuts.get(source.name, ()))
                 every = source.tables if config.report == "all" else [t for t in source.tables if t in done.tables]
-                told = {table: done.tables.get(table) or TableTotals() for table in every}
-                for layer in events.events(told, done.through, always=config.report == "all"):
+                reported = {table: done.tables.get(table) or TableTotals() for table in every}
+                for layer in events.events(reported, done.through, always=config.report == "all"):
                     yield dg.MaterializeResult(
                         asset_key=layer.key, data_version=layer.data_version, metadata=layer.metadata
                     )

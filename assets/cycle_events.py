@@ -3,8 +3,8 @@
 Sums of cycles do not belong here (`cycle_totals.py`), nor what an event says of them (`cycle_metadata.py`).
 
 An event says up to which cut it reports (`cut`), and a run reports what comes after the newest event. So what a killed run
-has not told any more, and the cuts of a proof, of maintenance or of a command, are told by the next compaction. Runs tell in
-turn, under a lock. docs/decisions/0057-every-cut-is-told-once.md.
+has not reported, and the cuts of a proof, of maintenance or of a command, are in the events of the next compaction. Runs
+write theirs in turn, under a lock. docs/decisions/0057-every-cut-is-reported-once.md.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Untold:
+class Unreported:
     """The tables with cycles that no event has, up to the cut `through` (0: there is none)."""
 
     through: CycleNumber
@@ -45,7 +45,7 @@ class Untold:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _LastEvent:
     cut: int
     version: int | None
     rows: int | None
@@ -66,26 +66,26 @@ class CycleEvents:
     def _lake(self) -> SourceLake:
         return self._settings.lake_of(self._source)
 
-    def untold(self) -> Untold:
+    def unreported(self) -> Unreported:
         """Return what no event has of the cycles up to the newest cut; call it before the run's own cycles."""
         cut = newest_cut(self._lake)
         if cut is None:
-            return Untold(CycleNumber(0))
-        told = self._told(self._tables, int(cut.number))
+            return Unreported(CycleNumber(0))
+        reported = self._last_events(self._tables, int(cut.number))
         since: dict[TableName, CycleNumber] = {}
         for table in self._tables:
             state = cut.tables.get(table)
             if state is None:
                 continue
             for layer, version in zip(_LAYERS, (state.history_version, state.current_version), strict=True):
-                last = told.get(table_key(layer, self._source, table))
+                last = reported.get(table_key(layer, self._source, table))
                 if last is None:
                     since[table] = CycleNumber(0)
                 elif last.cut < cut.number and last.version != version:
                     since[table] = CycleNumber(min(last.cut, since.get(table, last.cut)))
-        return Untold(cut.number, self._others(since, cut))
+        return Unreported(cut.number, self._others(since, cut))
 
-    def after_run(self, before: Untold, ended: Sequence[CutReport]) -> Untold:
+    def after_run(self, before: Unreported, ended: Sequence[CutReport]) -> Unreported:
         """Return what no event has at the end of a run: what there was before it, its own cycles, and others' meanwhile."""
         tables, through = dict(before.tables), int(before.through)
 
@@ -103,7 +103,7 @@ class CycleEvents:
         newest = int(newest_number(lake.store, lake.paths.cuts))
         if newest > through:
             add(self.between(through, newest))
-        return Untold(CycleNumber(newest), tables)
+        return Unreported(CycleNumber(newest), tables)
 
     def between(self, after: int, last: int) -> dict[TableName, TableTotals]:
         """Return what others have done in the cuts after `after` and up to `last`; nothing if that is not known."""
@@ -119,21 +119,21 @@ class CycleEvents:
     ) -> Iterator[WrittenLayer]:
         """Yield history and current of tables at the cut `through`, after what was done; call it in a `turn`.
 
-        What another run has told meanwhile is left out; with `always` the layer comes nevertheless, as it is.
+        What another run has reported meanwhile is left out; with `always` the layer comes nevertheless, as it is.
         """
         if not done or not through:
             return
         lake = self._lake
         cut, descriptions = read_cut(lake, through), self._settings.descriptions(self._source)
-        told = self._told(list(done), int(newest_number(lake.store, lake.paths.cuts)))
+        reported = self._last_events(list(done), int(newest_number(lake.store, lake.paths.cuts)))
         for table, each in done.items():
             for layer in _LAYERS:
                 key = table_key(layer, self._source, table)
-                new = self._not_told(table, each, told.get(key), cut)
+                new = self._unreported_part(table, each, reported.get(key), cut)
                 if new is not None or always:
                     new = new or TableTotals()
                     if layer is Layer.CURRENT:
-                        new = replace(new, rows=self._rows(table, new, told.get(key), cut))
+                        new = replace(new, rows=self._rows(table, new, reported.get(key), cut))
                     layers = written(self._source, table, cut, new, descriptions.get(table))
                     yield from (w for w in layers if w.key == key)
 
@@ -157,7 +157,7 @@ class CycleEvents:
                     return
         yield False
 
-    def _rows(self, table: TableName, done: TableTotals, last: _Told | None, cut: Cut) -> int | None:
+    def _rows(self, table: TableName, done: TableTotals, last: _LastEvent | None, cut: Cut) -> int | None:
         """Return the rows of current: as a cycle counted them, else from the newest event, else as Delta's log has them."""
         if done.cycles and done.rows is not None and not done.others:
             return done.rows
@@ -172,26 +172,30 @@ class CycleEvents:
         except (LakeproofError, OSError):
             return None
 
-    def _told(self, tables: Sequence[TableName], newest: int) -> dict[dg.AssetKey, _Told]:
+    def _last_events(self, tables: Sequence[TableName], newest: int) -> dict[dg.AssetKey, _LastEvent]:
         """Return what the newest event of each layer says; an event of a cut that is not there is of another lake."""
         keys = [table_key(layer, self._source, table) for layer in _LAYERS for table in tables]
-        told: dict[dg.AssetKey, _Told] = {}
+        reported: dict[dg.AssetKey, _LastEvent] = {}
         for record in self._instance.get_asset_records(keys):
             entry = record.asset_entry.last_materialization
             event = None if entry is None else entry.asset_materialization
             cut = None if event is None else _number(event, "cut")
             if event is not None and cut is not None and cut <= newest:
-                told[event.asset_key] = _Told(cut, _number(event, "delta_version"), _number(event, "dagster/row_count"))
-        return told
+                reported[event.asset_key] = _LastEvent(
+                    cut, _number(event, "delta_version"), _number(event, "dagster/row_count")
+                )
+        return reported
 
-    def _not_told(self, table: TableName, done: TableTotals, last: _Told | None, cut: Cut) -> TableTotals | None:
+    def _unreported_part(
+        self, table: TableName, done: TableTotals, last: _LastEvent | None, cut: Cut
+    ) -> TableTotals | None:
         """Return what the newest event does not have of what was done; None if it has all of it."""
         if last is None:
             return done
         if last.cut > cut.number or 0 < done.last_cut <= last.cut:
             return None
         if 0 < done.first_cut <= last.cut:
-            # Another run has told a part of it, with its own.
+            # Another run has reported a part of it, with its own.
             return self._others({table: CycleNumber(last.cut)}, cut).get(table)
         return done
 

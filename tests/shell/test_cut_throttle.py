@@ -39,9 +39,9 @@ def test_an_hour_of_many_tables_has_a_bounded_number_of_events() -> None:
     assert rest.through == 3600
     events += [(3600.0, *each) for each in rest.tables.items()]
     for table in MANY[::40]:
-        told = [done for _, of, done in events if of == table]
-        assert [done.first_cut for done in told] == [1, *(done.last_cut + 1 for done in told[:-1])]
-        assert (told[-1].last_cut, sum(done.changes for done in told)) == (3600, 3600)
+        reported = [done for _, of, done in events if of == table]
+        assert [done.first_cut for done in reported] == [1, *(done.last_cut + 1 for done in reported[:-1])]
+        assert (reported[-1].last_cut, sum(done.changes for done in reported)) == (3600, 3600)
 
 
 def test_a_few_tables_have_theirs_every_minute() -> None:

@@ -81,7 +81,7 @@ class Shop:
         cut = newest_cut(SourceLake.open(self.config.location, "shop"))
         return 0 if cut is None else int(cut.number)
 
-    def told(self, table: TableName, layer: str = "current") -> list[tuple[int, int, int]]:
+    def reported(self, table: TableName, layer: str = "current") -> list[tuple[int, int, int]]:
         """The first cut, the last one and the changes of each event that reports some, oldest first."""
         key = dg.AssetKey([layer, "shop", table.schema, table.name])
         records = self.instance.fetch_materializations(key, limit=1000, ascending=True).records
@@ -89,16 +89,16 @@ class Shop:
         values: list[dict[str, Any]] = [{name: value.value for name, value in each.items()} for each in metadata]
         return [(each["first_cut"], each["cut"], each["changes"]) for each in values if "first_cut" in each]
 
-    def assert_told_once(self, table: TableName, changes: int, *, newest_too: bool = True) -> None:
+    def assert_reported_once(self, table: TableName, changes: int, *, newest_too: bool = True) -> None:
         """No two events report one cut, and all together report every change."""
         for layer in ("history", "current"):
-            told = self.told(table, layer)
-            assert all(before[1] < after[0] for before, after in itertools.pairwise(told)), told
-            assert sum(each[2] for each in told) == changes, told
+            reported = self.reported(table, layer)
+            assert all(before[1] < after[0] for before, after in itertools.pairwise(reported)), reported
+            assert sum(each[2] for each in reported) == changes, reported
         if newest_too:
-            assert self.rows_told(table) == self.database.rows(f"SELECT count(*) FROM {table.name}")[0][0]  # noqa: S608
+            assert self.rows_shown(table) == self.database.rows(f"SELECT count(*) FROM {table.name}")[0][0]  # noqa: S608  a test's table
 
-    def rows_told(self, table: TableName) -> object:
+    def rows_shown(self, table: TableName) -> object:
         """The number of rows that the asset's page shows: every event has it."""
         event = self.instance.get_latest_materialization_event(
             dg.AssetKey(["current", "shop", table.schema, table.name])
@@ -130,23 +130,23 @@ def shop(database: Database, config: Config, spark: SparkSession, tmp_path: Path
         yield result
 
 
-def test_what_a_command_has_compacted_is_told_by_the_next_run(shop: Shop, spark: SparkSession) -> None:
-    """Also by a scheduled one, which reports changed tables alone; a table that nobody changed has no event of it."""
-    before = shop.told(LINES)
+def test_what_a_command_has_compacted_is_reported_by_the_next_run(shop: Shop, spark: SparkSession) -> None:
+    """A scheduled one is enough, though it reports changed tables alone; a table that nobody changed has no event of it."""
+    before = shop.reported(LINES)
     shop.change(ORDERS, 3)
     compact(shop.config, "shop", spark, silent, Stop())
     shop.change(ORDERS, 4)
     compact(shop.config, "shop", spark, silent, Stop())
     shop.change(ORDERS, 5)
     shop.compact_in_dagster("changed")
-    assert shop.told(ORDERS)[1:] == [(2, 4, 12)]
-    assert shop.told(LINES) == before
+    assert shop.reported(ORDERS)[1:] == [(2, 4, 12)]
+    assert shop.reported(LINES) == before
     shop.compact_in_dagster("changed")
     shop.compact_in_dagster()
-    shop.assert_told_once(ORDERS, 12)
+    shop.assert_reported_once(ORDERS, 12)
 
 
-def test_the_cut_of_a_proof_is_told_and_one_without_new_versions_is_not(shop: Shop, spark: SparkSession) -> None:
+def test_the_cut_of_a_proof_is_reported_and_one_without_new_versions_is_not(shop: Shop, spark: SparkSession) -> None:
     """A proof brings the lake to where it compares; rebuilding a table that is right writes nothing of it."""
     shop.change(ORDERS, 3)
     shop.database.execute("INSERT INTO orders (note) VALUES ('not landed yet')")
@@ -154,12 +154,12 @@ def test_the_cut_of_a_proof_is_told_and_one_without_new_versions_is_not(shop: Sh
     assert prove(shop.config, "shop", None, spark).equal
     assert shop.newest > newest
     shop.compact_in_dagster("changed")
-    assert shop.told(ORDERS)[-1] == (newest + 1, shop.newest, 4)
-    told = shop.told(ORDERS)
+    assert shop.reported(ORDERS)[-1] == (newest + 1, shop.newest, 4)
+    reported = shop.reported(ORDERS)
     maintain(shop.config, "shop", spark, silent, MaintenanceRequest(rebuild=(ORDERS,), nothing_else=True))
     shop.compact_in_dagster("changed")
-    assert shop.told(ORDERS) == told
-    shop.assert_told_once(ORDERS, 4)
+    assert shop.reported(ORDERS) == reported
+    shop.assert_reported_once(ORDERS, 4)
 
 
 def test_events_of_another_lake_hide_nothing(shop: Shop, spark: SparkSession) -> None:
@@ -169,12 +169,12 @@ def test_events_of_another_lake_hide_nothing(shop: Shop, spark: SparkSession) ->
     shop.instance.report_runless_asset_event(dg.AssetMaterialization(key, metadata={"cut": 99, "delta_version": 99}))
     shop.change(ORDERS, 3)
     shop.compact_in_dagster("changed")
-    assert shop.told(ORDERS)[-1][1] == shop.newest
+    assert shop.reported(ORDERS)[-1][1] == shop.newest
     events = CycleEvents(shop.instance, settings, "shop", [ORDERS, LINES])
-    assert events.untold().tables == {}
+    assert events.unreported().tables == {}
 
 
-def test_a_sum_that_another_run_has_told_in_part_is_counted_again(shop: Shop, spark: SparkSession) -> None:
+def test_a_sum_that_another_run_has_reported_in_part_is_counted_again(shop: Shop, spark: SparkSession) -> None:
     """The rest comes from the landing's manifests, whoever has compacted it."""
     settings = Settings(config_path=str(shop.config.path))
     events = CycleEvents(shop.instance, settings, "shop", [ORDERS, LINES])
@@ -186,30 +186,30 @@ def test_a_sum_that_another_run_has_told_in_part_is_counted_again(shop: Shop, sp
     done = TableTotals(cycles=2, changes=7, first_cut=int(first[0].number), last_cut=int(second[0].number))
     layers = list(events.events({ORDERS: done}, second[0].number))
     assert [(each.metadata["changes"], each.metadata["first_cut"]) for each in layers] == [(4, second[0].number)] * 2
-    told = TableTotals(cycles=1, changes=3, first_cut=int(first[0].number), last_cut=int(first[0].number))
-    assert list(events.events({ORDERS: told}, second[0].number)) == []
+    reported = TableTotals(cycles=1, changes=3, first_cut=int(first[0].number), last_cut=int(first[0].number))
+    assert list(events.events({ORDERS: reported}, second[0].number)) == []
     with events.turn(0) as is_mine, CycleEvents(shop.instance, settings, "shop", []).turn(0) as is_others:
         assert (is_mine, is_others) == (True, False)
     assert events.between(99, CycleNumber(100)) == {}
 
 
 @pytest.mark.slow
-def test_a_run_that_goes_on_and_one_by_hand_tell_each_cut_once(
+def test_a_run_that_goes_on_and_one_by_hand_report_each_cut_once(
     database: Database, config: Config, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The first run's events wait; the second tells what it has not, and the first goes on from there. Then it is killed."""
+    """The first one's events wait; the second reports what it has not, and the first goes on there. Then it is killed."""
     with dagster(tmp_path / "dagster", config.path) as running:
         shop = Shop(database, config, running.instance)
         goes_on = {"compact_shop": {"until": "max_seconds", "max_seconds": 3600, "event_seconds": 3600}}
         run_id = running.start("shop_compaction", ops=goes_on)
-        wait_until(lambda: len(shop.told(ORDERS)) == 1, timeout_s=240)
+        wait_until(lambda: len(shop.reported(ORDERS)) == 1, timeout_s=240)
         _change(shop, 3)
         shop.compact_in_dagster()
-        assert sum(told[2] for told in shop.told(ORDERS)) == 3
+        assert sum(reported[2] for reported in shop.reported(ORDERS)) == 3
         _change(shop, 4)
         running.instance.run_launcher.terminate(run_id)
         running.ended(run_id)
-        shop.assert_told_once(ORDERS, 7)
+        shop.assert_reported_once(ORDERS, 7)
 
         killed = running.start("shop_compaction", ops=goes_on)
         wait_until(lambda: "has its turn" in _log(running, killed), timeout_s=240)
@@ -217,9 +217,9 @@ def test_a_run_that_goes_on_and_one_by_hand_tell_each_cut_once(
         _change(shop, 6)
         pids = re.findall(r"pid: (\d+)", _log(running, killed))
         os.kill(int(pids[0]), signal.SIGKILL)
-        shop.assert_told_once(ORDERS, 7 + 5, newest_too=False)
+        shop.assert_reported_once(ORDERS, 7 + 5, newest_too=False)
         shop.compact_in_dagster("changed")
-        shop.assert_told_once(ORDERS, 7 + 5 + 6)
+        shop.assert_reported_once(ORDERS, 7 + 5 + 6)
 
 
 def _change(shop: Shop, rows: int) -> None:
