@@ -24,6 +24,7 @@ from lakeproof.config.load import load
 from lakeproof.hidden_columns import ORD
 from orchestration.build import build
 from resources import Settings
+from resources.fixed import fixed
 from tests.damage import alter, data_files
 from tests.fix_postgres import Database
 from tests.shell.sample import password_of, write_source
@@ -51,7 +52,7 @@ class _Place:
     def run(self, job: str, **ops: dg.Config) -> dg.ExecuteInProcessResult:
         """Run a job to its end, which may be a failure."""
         definition = self.defs.resolve_job_def(job)
-        resources = {"compute": SharedSpark(config_path=str(self.path))}
+        resources = {"compute": fixed(SharedSpark(config_path=str(self.path)))}
         needed = resources if "compute" in definition.required_resource_keys else None
         config = dg.RunConfig(ops=ops) if ops else None
         return definition.execute_in_process(
