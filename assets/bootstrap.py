@@ -4,6 +4,7 @@ Copying does not belong here (`lakeproof.commands.bootstrap`). The next compacti
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import dagster as dg
 from pydantic import Field
@@ -14,13 +15,14 @@ from assets.support.event_log import to_run_log
 from assets.support.keys import Layer, table_key
 from assets.support.snapshot_progress import SnapshotObservations
 from assets.support.specs import LayerTable, table_spec
-from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.events import Event
 from lakeproof.names import TableName
-from lakeproof.snapshot.attempts import SnapshotTableReport
-from lakeproof.snapshot.run import SnapshotIncompleteError, SnapshotReport
 from resources import Settings
+
+if TYPE_CHECKING:
+    from lakeproof.snapshot.attempts import SnapshotTableReport
+    from lakeproof.snapshot.run import SnapshotReport
 
 
 class SnapshotOptions(dg.Config):
@@ -44,6 +46,9 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     def snapshot(
         context: dg.AssetExecutionContext, config: SnapshotOptions, settings: Settings
     ) -> Iterator[dg.MaterializeResult[None]]:
+        from lakeproof.commands.bootstrap import bootstrap
+        from lakeproof.snapshot.run import SnapshotIncompleteError
+
         selected = [table for key, table in tables.items() if key in context.selected_asset_keys]
         progress = SnapshotObservations(source.name, set(selected), context.log_event)
         log = to_run_log(context.log.info)
@@ -86,7 +91,7 @@ def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpe
     )
 
 
-def _result(source: str, table: TableName, result: SnapshotReport, reason: str) -> dg.MaterializeResult[None]:
+def _result(source: str, table: TableName, result: "SnapshotReport", reason: str) -> dg.MaterializeResult[None]:
     copied = _copied(result, table)
     return dg.MaterializeResult(
         asset_key=table_key(Layer.SNAPSHOT, source, table),
@@ -95,7 +100,7 @@ def _result(source: str, table: TableName, result: SnapshotReport, reason: str) 
     )
 
 
-def snapshot_event(source: str, table: TableName, result: SnapshotReport, reason: str) -> dg.AssetMaterialization:
+def snapshot_event(source: str, table: TableName, result: "SnapshotReport", reason: str) -> dg.AssetMaterialization:
     """Return the event of a copy that a run made beside its own assets."""
     copied = _copied(result, table)
     return dg.AssetMaterialization(
@@ -105,11 +110,11 @@ def snapshot_event(source: str, table: TableName, result: SnapshotReport, reason
     )
 
 
-def _copied(result: SnapshotReport, table: TableName) -> SnapshotTableReport:
+def _copied(result: "SnapshotReport", table: TableName) -> "SnapshotTableReport":
     return result.tables[table] if table in result.tables else result.kept[table]
 
 
-def _metadata(copied: SnapshotTableReport, slot: str, reason: str) -> md.Metadata:
+def _metadata(copied: "SnapshotTableReport", slot: str, reason: str) -> md.Metadata:
     return md.merged(
         md.lsns(consistent_point=copied.consistent_point),
         md.row_count(copied.rows),

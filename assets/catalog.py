@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -28,7 +29,6 @@ from assets.support.columns import (
 )
 from assets.support.keys import Layer, group_of, table_key, view_key
 from assets.support.places import uri
-from assets.support.view_lineage import view_columns
 from assets.views import read_keys
 from lakeproof.commands.describe import described
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
@@ -39,6 +39,9 @@ from lakeproof.names import TableName
 from lakeproof.postgres.catalog_descriptions import TableDescription
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
+
+if TYPE_CHECKING:
+    from assets.support.view_lineage import ViewColumn
 
 SOURCE_TAG, LAYER_TAG, SCHEMA_TAG = "lakeproof/source", "lakeproof/layer", "lakeproof/schema"
 _TAG_VALUE = re.compile(r"[A-Za-z0-9_.-]{1,63}")
@@ -159,7 +162,7 @@ class Catalog:
     def _of_view(self, view: ViewConfig) -> md.Metadata:
         metadata: md.Metadata = {"dagster/uri": uri(self._config.location, LakePaths.view(view.name))}
         tables = self._read_columns(view)
-        columns = [] if tables is None else view_columns(view.sql(), tables)
+        columns = [] if tables is None else _view_columns(view.sql(), tables)
         if tables is not None and columns:
             metadata["dagster/column_schema"] = view_schema(columns, tables)
             metadata["dagster/column_lineage"] = view_lineage(columns, read_keys(view))
@@ -184,10 +187,17 @@ class Catalog:
         if name not in self._view_columns:
             view = self._config.views[name]
             tables = self._read_columns(view)
-            columns = [] if tables is None else view_columns(view.sql(), tables)
+            columns = [] if tables is None else _view_columns(view.sql(), tables)
             schema = view_schema(columns, tables or {}).columns
             self._view_columns[name] = {column.name: column.type for column in schema}
         return self._view_columns[name]
+
+
+def _view_columns(sql: str, tables: Mapping[str, Mapping[str, str]]) -> list[ViewColumn]:
+    # A location without views does without the parser of SQL.
+    from assets.support.view_lineage import view_columns
+
+    return view_columns(sql, tables)
 
 
 def _code_references(files: Mapping[str, Path]) -> dg.CodeReferencesMetadataValue:

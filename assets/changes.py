@@ -15,13 +15,13 @@ from pydantic import Field
 from assets.slots import slot_positions
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
+from assets.support.event_budget import EventBudget
 from assets.support.event_log import to_run_log
 from assets.support.freshness import Heartbeat, window_s
 from assets.support.keys import Layer, slot_key, table_key
 from assets.support.quiet_tables import QuietTables
 from assets.support.specs import LayerTable, table_spec
 from assets.support.throttle import ChangeSummary, EventThrottle
-from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.counts import LandedCounts
 from lakeproof.drain.until import Until
@@ -54,10 +54,13 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     def changes(
         context: dg.AssetExecutionContext, config: DrainRun, settings: Settings
     ) -> Iterator[dg.MaterializeResult[None]]:
-        throttle = EventThrottle(config.event_seconds)
+        from lakeproof.commands.drain import drain
+
+        budget = EventBudget(len(source.tables), time.monotonic())
+        throttle = EventThrottle(config.event_seconds, budget=budget)
         log = to_run_log(context.log.info)
         windows = {t: window_s(settings.config(), source, t, Layer.CHANGES) for t in source.tables}
-        quiet = QuietTables(Heartbeat(windows, time.monotonic()))
+        quiet = QuietTables(Heartbeat(windows, time.monotonic()), throttle.is_waiting)
 
         def report(summaries: Mapping[TableName, ChangeSummary]) -> None:
             slot = _slot(settings, source) if summaries else {}
@@ -69,7 +72,7 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         def report_due() -> None:
             if config.until == "max_seconds":
                 report(throttle.take_due(time.monotonic()))
-                report(quiet.summaries(lambda: settings.slot_status(source.name), time.monotonic()))
+                report(quiet.summaries(lambda: settings.slot_status(source.name), time.monotonic(), budget))
 
         try:
             totals = run_engine(

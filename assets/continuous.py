@@ -7,24 +7,34 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets.cycle_metadata import written
-from assets.cycle_totals import CutThrottle, TableTotals
+from assets.cycle_events import CycleEvents
+from assets.cycle_totals import EVENTS, CutThrottle, TableTotals, Taken
 from assets.support.engine_call import run_engine
+from assets.support.event_budget import EventBudget
 from assets.support.event_log import to_run_log
 from assets.support.freshness import Heartbeat, window_s
 from assets.support.keys import Layer, view_key
 from assets.views import view_event
-from lakeproof.commands.follow import FollowOptions, follow
-from lakeproof.commands.refresh import ViewReport
 from lakeproof.errors import LakeproofError
 from lakeproof.events import RunControl
 from lakeproof.names import TableName
+from lakeproof.storage.open import folder_to_check
 from resources import Compute, Settings
+
+if TYPE_CHECKING:
+    from lakeproof.commands.refresh import ViewReport
+    from lakeproof.lake.cycle.runner import CutReport
+
+# Between two looks at what is due: on an object store a round takes three requests.
+_ROUND_S, _ROUND_S_REMOTE = 0.5, 10.0
+# Another run writes its events in less.
+_TURN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,38 +49,90 @@ class Continuous:
 
 def follow_and_report(context: dg.AssetExecutionContext, settings: Settings, spark: Compute, what: Continuous) -> None:
     """Follow the landing until the time is over; raises dagster.Failure for the engine's errors."""
-    cuts, views = CutThrottle(what.event_seconds), _ViewThrottle(what.event_seconds)
+    from lakeproof.commands.follow import FollowOptions, follow
+
+    reporter = _Reporter(context, settings, what)
     log = to_run_log(context.log.info)
-    quiet = _QuietTables(settings, what)
-
-    def report(due: Mapping[tuple[str, TableName], TableTotals], refreshed: Sequence[ViewReport]) -> None:
-        sources = {source for source, _ in due}
-        newest = {source: settings.newest_cut(source) for source in sources}
-        described = {source: settings.descriptions(source) for source in sources}
-        quiet.heartbeat.beat(due, time.monotonic())
-        for (source, table), totals in due.items():
-            cut = newest[source]
-            if cut is None or table not in what.tables.get(source, ()):
-                continue
-            for layer in written(source, table, cut, totals, described[source].get(table)):
-                tags = {"dagster/data_version": layer.data_version.value}
-                context.log_event(dg.AssetMaterialization(layer.key, layer.in_words, layer.metadata, tags=tags))
-        for view in refreshed:
-            context.log_event(view_event(view_key(view.view), view))
-
-    def report_due() -> None:
-        now_s = time.monotonic()
-        report({**quiet.take(now_s), **cuts.take_due(now_s)}, views.take(now_s))
-
-    options = FollowOptions(what.max_seconds, on_cuts=cuts.add, on_views=views.add)
+    options = FollowOptions(what.max_seconds, on_cuts=reporter.take_cuts, on_views=reporter.views.add)
     try:
         run_engine(
             lambda stop: follow(settings.config(), what.name, spark.session, RunControl(log, stop), options),
-            meanwhile=report_due,
+            meanwhile=reporter.write_due,
         )
     finally:
         # Even if a person ended the run, so that plots have no gaps.
-        report(cuts.take_all(time.monotonic()), views.take(float("inf")))
+        reporter.write_rest()
+
+
+class _Reporter:
+    """The events of such a run: what is due, in rounds, each table once and then one event a second."""
+
+    def __init__(self, context: dg.AssetExecutionContext, settings: Settings, what: Continuous) -> None:
+        now_s, tables = time.monotonic(), what.tables
+        self._context = context
+        self._tables = {source: frozenset(names) for source, names in tables.items()}
+        self._budget = EventBudget(EVENTS * sum(map(len, tables.values())), now_s)
+        self._events = {s: CycleEvents(context.instance, settings, s, names) for s, names in tables.items()}
+        unreported = {source: events.unreported() for source, events in self._events.items()}
+        through = {source: int(each.through) for source, each in unreported.items()}
+        self._cuts = CutThrottle(what.event_seconds, through, self._budget)
+        for source, each in unreported.items():
+            self._cuts.add_totals(source, each.tables, each.through)
+        self.views = _ViewThrottle(what.event_seconds)
+        self._quiet = _QuietTables(settings, what, self._cuts.is_waiting)
+        is_remote = folder_to_check(settings.config().location) is None
+        self._round_s = _ROUND_S_REMOTE if is_remote else _ROUND_S
+        self._looked_s = float("-inf")
+
+    def take_cuts(self, cuts: Mapping[str, Sequence[CutReport]]) -> None:
+        """Take the cycles that have just ended, with those that others have ended before; the follower's threads call it."""
+        for source, ended in cuts.items():
+            if ended and source in self._tables:
+                before, first = self._cuts.through(source), int(ended[0].number)
+                if first > before + 1:
+                    self._cuts.add_totals(source, self._events[source].between(before, first - 1), first - 1)
+                self._cuts.add(source, ended, self._tables[source])
+
+    def write_due(self) -> None:
+        """Write the events that are due."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s < self._round_s:
+            return
+        self._looked_s = now_s
+        quiet = self._quiet.take(now_s, self._budget)
+        for source in self._tables:
+            own = {table: TableTotals() for of, table in quiet if of == source}
+            if own or self._cuts.is_due(source, now_s):
+                with self._events[source].turn(0) as is_mine:
+                    if is_mine:
+                        self._write(source, self._cuts.take_due(source, now_s), own)
+        self._write_views(now_s)
+
+    def write_rest(self) -> None:
+        """Write the events of all that no event has, at the end; what can't be written the next compaction reports."""
+        for source, events in self._events.items():
+            with events.turn(_TURN_S) as is_mine:
+                if is_mine:
+                    self._write(source, self._cuts.take_all(source, time.monotonic()), {})
+        self._write_views(float("inf"))
+
+    def _write(self, source: str, taken: Taken, quiet: Mapping[TableName, TableTotals]) -> None:
+        done = {**quiet, **taken.tables}
+        try:
+            layers = list(self._events[source].events(done, taken.through))
+        except LakeproofError as error:
+            self._context.log.warning("events of %s have to wait: %s", source, error)
+            self._cuts.put_back(source, taken)
+            return
+        self._quiet.heartbeat.beat([(source, table) for table in done], time.monotonic())
+        for layer in layers:
+            tags = {"dagster/data_version": layer.data_version.value}
+            self._context.log_event(dg.AssetMaterialization(layer.key, layer.in_words, layer.metadata, tags=tags))
+
+    def _write_views(self, now_s: float) -> None:
+        for view in self.views.take(now_s):
+            self._budget.spend(1, time.monotonic(), must=True)
+            self._context.log_event(view_event(view_key(view.view), view))
 
 
 class _QuietTables:
@@ -78,7 +140,7 @@ class _QuietTables:
 
     _PAUSE_S = 30.0
 
-    def __init__(self, settings: Settings, what: Continuous) -> None:
+    def __init__(self, settings: Settings, what: Continuous, is_waiting: Callable[[str, TableName], bool]) -> None:
         config = settings.config()
         windows = {
             (name, table): window_s(config, config.sources[name], table, Layer.CURRENT)
@@ -87,23 +149,27 @@ class _QuietTables:
         }
         self.heartbeat = Heartbeat(windows, time.monotonic())
         self._settings = settings
+        self._is_waiting = is_waiting
         self._looked_s = float("-inf")
 
-    def take(self, now_s: float) -> dict[tuple[str, TableName], TableTotals]:
-        """Return the tables that are due; not those that are held, nor those of a source whose changes wait."""
-        due = self.heartbeat.due(now_s)
+    def take(self, now_s: float, budget: EventBudget) -> list[tuple[str, TableName]]:
+        """Return the tables that are due, as many as `budget` has events for.
+
+        Not those that are held or wait for an event of their changes, nor those of a source whose changes wait.
+        """
+        due = [key for key in self.heartbeat.due(now_s) if not self._is_waiting(*key)]
         if not due or now_s - self._looked_s < self._PAUSE_S:
-            return {}
+            return []
         self._looked_s = now_s
         try:
             held = {source: self._held(source) for source in {source for source, _ in due}}
         except LakeproofError:
-            return {}
-        return {
-            (source, table): TableTotals()
+            return []
+        return [
+            (source, table)
             for source, table in due
-            if (standing := held[source]) is not None and table not in standing
-        }
+            if (standing := held[source]) is not None and table not in standing and budget.spend(EVENTS, now_s)
+        ]
 
     def _held(self, source: str) -> Container[TableName] | None:
         """Return the held tables of a source, None if its newest cut is not all that has landed."""

@@ -7,23 +7,29 @@ compacted as one.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import dagster as dg
 from pydantic import Field
 
 from assets.continuous import Continuous, follow_and_report
-from assets.cycle_metadata import written
-from assets.cycle_totals import TableTotals, totals
+from assets.cycle_events import CycleEvents
+from assets.cycle_totals import TableTotals
 from assets.support.command_call import run_command
 from assets.support.keys import Layer, table_key
 from assets.support.specs import COMPACTION_CODE_VERSION, LayerTable, table_spec
 from lakeproof.cli.read_results import from_json
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 from resources import Compute, Settings
+
+if TYPE_CHECKING:
+    from lakeproof.lake.cycle.runner import CutReport
+
+
+# Another run writes its events in less.
+_TURN_S = 10.0
 
 
 class CompactionRun(dg.Config):
@@ -88,28 +94,30 @@ def compaction_asset(config: Config, unit: CompactionUnit) -> dg.AssetsDefinitio
             event_s, tables = config.event_seconds, {s.name: s.tables for s in unit.sources}
             follow_and_report(context, settings, compute, Continuous(unit.name, tables, config.max_seconds, event_s))
             return
+        sources = {s.name: CycleEvents(context.instance, settings, s.name, s.tables) for s in unit.sources}
+        before = {name: events.unreported() for name, events in sources.items()}
         cuts = _compact(context, compute, unit)
         for source in unit.sources:
-            newest = settings.newest_cut(source.name)
-            if newest is None:
-                continue
-            described = settings.descriptions(source.name)
-            for table in source.tables:
-                table_totals = totals(cuts.get(source.name, ()), table)
-                if table_totals is not None or config.report == "all":
-                    done = table_totals or TableTotals()
-                    for layer in written(source.name, table, newest, done, described.get(table)):
-                        yield dg.MaterializeResult(
-                            asset_key=layer.key, data_version=layer.data_version, metadata=layer.metadata
-                        )
+            events = sources[source.name]
+            # Without the lock, if need be: this run's result is what a person waits for.
+            with events.turn(_TURN_S):
+                done = events.after_run(before[source.name], cuts.get(source.name, ()))
+                every = source.tables if config.report == "all" else [t for t in source.tables if t in done.tables]
+                reported = {table: done.tables.get(table) or TableTotals() for table in every}
+                for layer in events.events(reported, done.through, always=config.report == "all"):
+                    yield dg.MaterializeResult(
+                        asset_key=layer.key, data_version=layer.data_version, metadata=layer.metadata
+                    )
 
     return compaction
 
 
 def _compact(
     context: dg.AssetExecutionContext, compute: Compute, unit: CompactionUnit
-) -> Mapping[str, Sequence[CutReport]]:
+) -> "Mapping[str, Sequence[CutReport]]":
     """Return the cycles of each source."""
+    from lakeproof.lake.cycle.runner import CutReport
+
     if unit.is_group:
         sources = run_command(context, compute, "compact", "--group", unit.name)["sources"]
     else:

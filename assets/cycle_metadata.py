@@ -48,6 +48,8 @@ def written(
             held=held and f"{held.reason}; {held.remedy}",
             schema_change="; ".join(done.schema_changes) or None,
             readers_need="; ".join(f"{name}: {reason}" for name, reason in done.features.items()) or None,
+            first_cut=done.first_cut or None,
+            cuts_of_others=True if done.others else None,
         ),
     )
     history = md.merged(
@@ -79,6 +81,10 @@ def _in_words(done: TableTotals, held: str | None) -> str:
     """Return what was done, as the line of an event."""
     if held is not None:
         return f"held: {held}"
-    if not done.cycles:
+    if not done.cycles and not done.others:
         return "no changes"
-    return f"{counted(done.changes, 'change')} in {counted(done.cycles, 'cycle')}"
+    changes = "changes whose number is not known" if done.uncounted else counted(done.changes, "change")
+    if not done.others:
+        return f"{changes} in {counted(done.cycles, 'cycle')}"
+    whose = f"{counted(done.cycles, 'cycle')} and others'" if done.cycles else "others' cycles"
+    return f"{changes} in {whose}, cuts {done.first_cut} to {done.last_cut}"

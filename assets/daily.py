@@ -7,6 +7,7 @@ one Spark session: the days and tables that a run selects go to one command.
 import warnings
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timezone
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -15,7 +16,6 @@ from assets.support.command_call import run_command, table_words
 from assets.support.keys import Layer, table_key
 from assets.support.specs import SPARK_POOL, LayerTable, table_spec
 from lakeproof.cli.read_results import from_json
-from lakeproof.commands.daily import DailyReport, DayReport
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
 from lakeproof.landing.incarnation_record import incarnations
@@ -25,6 +25,9 @@ from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 from resources import Compute
+
+if TYPE_CHECKING:
+    from lakeproof.commands.daily import DayReport
 
 CHECK = "adds_up"
 _DESCRIPTION = (
@@ -59,6 +62,8 @@ def daily_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition | N
         def daily(
             context: dg.AssetExecutionContext, compute: Compute
         ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
+            from lakeproof.commands.daily import DailyReport
+
             chosen = [table for key, table in tables.items() if key in context.selected_asset_keys]
             days = sorted(context.partition_keys)
             words = ["--days", f"{days[0]}..{days[-1]}", *table_words("--tables", chosen)]
@@ -103,7 +108,7 @@ def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpe
     )
 
 
-def _metadata(day: DayReport) -> md.Metadata:
+def _metadata(day: "DayReport") -> md.Metadata:
     return md.merged(
         md.lsns(position=day.position),
         {
@@ -116,7 +121,7 @@ def _metadata(day: DayReport) -> md.Metadata:
     )
 
 
-def _check(key: dg.AssetKey, days: Sequence[DayReport]) -> dg.AssetCheckResult:
+def _check(key: dg.AssetKey, days: "Sequence[DayReport]") -> dg.AssetCheckResult:
     wrong = [day for day in days if day.audit.status == "differs"]
     compared = [day for day in days if day.audit.status != "not compared"]
     rows = [

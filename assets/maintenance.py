@@ -12,8 +12,6 @@ from assets.support.keys import Layer, maintenance_key, table_key
 from assets.support.places import uri
 from assets.support.specs import SPARK_POOL
 from lakeproof.cli.read_results import from_json
-from lakeproof.commands.maintain import Maintained
-from lakeproof.commands.sizes import lake_sizes
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import parse_table
 from resources import Compute, Settings
@@ -43,6 +41,9 @@ def maintenance_asset(config: Config, source: SourceConfig) -> dg.AssetsDefiniti
     def maintained(
         context: dg.AssetExecutionContext, config: MaintenanceRun, settings: Settings, compute: Compute
     ) -> dg.MaterializeResult[None]:
+        from lakeproof.commands.maintain import Maintained
+        from lakeproof.commands.sizes import lake_sizes
+
         rebuild, restore = ([parse_table(name) for name in names] for names in (config.rebuild, config.restore))
         extra = [*table_words("--rebuild", rebuild), *table_words("--restore", restore)]
         result = from_json(Maintained, run_command(context, compute, "maintain", source.name, *extra))

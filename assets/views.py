@@ -5,6 +5,7 @@ Computing and correcting a view's rows does not belong here (`lakeproof.commands
 
 import hashlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -13,11 +14,13 @@ from assets.support.command_call import run_command
 from assets.support.keys import Layer, external_key, table_key, view_key
 from assets.support.specs import SPARK_POOL
 from lakeproof.cli.read_results import from_json
-from lakeproof.commands.refresh import ViewReport
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from resources import Compute
+
+if TYPE_CHECKING:
+    from lakeproof.commands.refresh import ViewReport
 
 
 def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
@@ -41,6 +44,8 @@ def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
         },
     )
     def refreshed(context: dg.AssetExecutionContext, compute: Compute) -> Iterator[dg.MaterializeResult[None]]:
+        from lakeproof.commands.refresh import ViewReport
+
         # Maintenance may hold the lock on the views for as long as it takes to merge their files.
         # The views that it reads are brought up first, as one refresh.
         *inputs, result = from_json(list[ViewReport], run_command(context, compute, "refresh", view.name, "--again"))
@@ -66,21 +71,21 @@ def _definition(view: ViewConfig) -> str:
     return hashlib.sha256(view.sql().encode()).hexdigest()[:12]
 
 
-def _result(report: ViewReport) -> dg.MaterializeResult[None]:
+def _result(report: "ViewReport") -> dg.MaterializeResult[None]:
     return dg.MaterializeResult(data_version=dg.DataVersion(_version(report)), metadata=_metadata(report))
 
 
-def view_event(key: dg.AssetKey, report: ViewReport) -> dg.AssetMaterialization:
+def view_event(key: dg.AssetKey, report: "ViewReport") -> dg.AssetMaterialization:
     """Return the event of a refresh that a run made beside its own assets."""
     return dg.AssetMaterialization(key, metadata=_metadata(report), tags={"dagster/data_version": _version(report)})
 
 
-def _version(report: ViewReport) -> str:
+def _version(report: "ViewReport") -> str:
     read = [f"{name}@{position}" for name, (_cut, position) in sorted(report.sources.items())]
     return ",".join([*read, *(f"{place}@{version}" for place, version in sorted(report.external.items()))])
 
 
-def _metadata(report: ViewReport) -> md.Metadata:
+def _metadata(report: "ViewReport") -> md.Metadata:
     positions = {name: position for name, (_cut, position) in sorted(report.sources.items())}
     return md.merged(
         {"inserted": report.inserted, "retracted": report.retracted},

@@ -69,6 +69,16 @@ def teardown_job_name(source: str) -> str:
     return f"{source}_teardown"
 
 
+def pause_job_name(source: str) -> str:
+    """Return `<source>_pause`."""
+    return f"{source}_pause"
+
+
+def resume_job_name(source: str) -> str:
+    """Return `<source>_resume`."""
+    return f"{source}_resume"
+
+
 def daily_job_name(source: str) -> str:
     """Return `<source>_daily`."""
     return f"{source}_daily"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
+from typing import TYPE_CHECKING, TypeAlias
 
 import dagster as dg
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from assets.checks.expectations import expectation_keys
 from assets.checks.proof import proof_targets
@@ -29,8 +29,11 @@ from jobs.names import (
 )
 from lakeproof.config.model import Config, SourceConfig
 
-# The return type of define_asset_job, which has no public name.
-Job = UnresolvedAssetJobDefinition
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+# The return type of define_asset_job, which has no public name: only the type checker looks for it where it is today.
+Job: TypeAlias = "UnresolvedAssetJobDefinition"
 
 
 def source_jobs(config: Config, source: SourceConfig) -> list[Job]:

@@ -19,6 +19,8 @@ from typing import Any
 from lakeproof.hidden_columns import HIDDEN_PREFIX, SCRATCH_PREFIX
 from lakeproof.names import Oid, TableName
 
+# Characters that Spark refuses in the names of a Parquet file's columns.
+REFUSED_IN_NAMES = frozenset(" ,;{}()\n\t=")
 # Column names that Spark and Delta use themselves while they read, merge and delete: with a table's column of that name they
 # fail, or confuse the two.
 _TAKEN_PREFIX = "__delta_internal"

@@ -46,6 +46,7 @@ from orchestration.sensors import held_sensor, slot_drain_sensor
 from orchestration.start import start_of
 from orchestration.view_conditions import conditional_views, view_condition, view_condition_sensor
 from resources import Compute, Settings
+from resources.fixed import fixed
 
 _log = logging.getLogger("lakeproof.dagster")
 
@@ -99,7 +100,7 @@ def build(file: Config, only: Sequence[str] | None = None) -> dg.Definitions:
 @cache
 def _resources(path: str) -> dict[str, Any]:
     """Return the resources of a configuration: the same objects for each component, or Dagster would not merge them."""
-    return {"settings": Settings(config_path=path), "compute": Compute(config_path=path)}
+    return {"settings": fixed(Settings(config_path=path)), "compute": fixed(Compute(config_path=path))}
 
 
 def _lasting(config: Config, sources: Sequence[SourceConfig], units: Sequence[CompactionUnit]) -> Lasting:

@@ -3,6 +3,7 @@
 Deciding does not belong here: `orchestration.policies.follow` does that.
 """
 
+import json
 import time
 from collections.abc import Callable
 
@@ -60,10 +61,12 @@ def compaction_sensor(
             other = bootstrap_job_name(source.name)
             others = run_policy.JobRuns(recent_runs(context.instance, other), clock(), settings.has_live_process(other))
             fail_dead(context.instance, run_policy.other_runs(others).dead)
+        # For people alone, beside the ticks: nothing is read back.
+        cursor = json.dumps({"state": decision.reason})
         if not decision.start:
-            return dg.SensorResult(skip_reason=decision.reason)
+            return dg.SensorResult(skip_reason=decision.reason, cursor=cursor)
         context.log.info(decision.reason)
-        return dg.SensorResult(run_requests=[_request(unit, job)])
+        return dg.SensorResult(run_requests=[_request(unit, job)], cursor=cursor)
 
     return keep_compacting
 

@@ -3,9 +3,10 @@
 Pipeline logic does not belong here, and nothing that connects to a server when it is imported or when the location loads.
 
     settings.py    the configuration, and cheap reads of slot and lake for sensors and metadata
-    lake_spark.py  the Spark session of a run
+    lake_spark.py  the Spark session of a run, made by run_session.py
     compute/       where a run's Spark work is done
     messages.py    the ways by which people are notified
+    fixed.py       a resource without configuration
     run_lock.py    the lock by which others see that a run's process is alive
 """
 

@@ -132,6 +132,10 @@ class Settings(dg.ConfigurableResource["Settings"]):
         lake = self.config().location
         return newest_cut(SourceLake.open(lake, source))
 
+    def lake_of(self, source: str) -> SourceLake:
+        """Return the place of a source in the lake."""
+        return SourceLake.open(self.config().location, source)
+
     def held_tables(self, source: str) -> dict[TableName, HeldReport]:
         """Return the tables of a source that stand still in the lake, and that somebody waits for; connects to no server."""
         config, cut = self.config(), self.newest_cut(source)

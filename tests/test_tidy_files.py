@@ -24,7 +24,7 @@ _LOCAL_FILES = {
     "lakeproof/storage/": "the stores: a local folder, and what an object store keeps on disk meanwhile",
     "resources/compute/on_": "the manifest, or the task, that the configuration names",
     "resources/compute/resource.py": "the configuration",
-    "resources/lake_spark.py": "the configuration",
+    "resources/run_session.py": "the configuration",
     "resources/settings.py": "the configuration",
 }
 _TOUCHES_A_FILE = re.compile(

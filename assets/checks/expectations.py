@@ -5,6 +5,7 @@ version 1 is called directly.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -14,14 +15,17 @@ from assets.support.engine_call import failure
 from assets.support.keys import Layer, table_key
 from assets.support.specs import SPARK_POOL, LayerTable, table_spec
 from lakeproof.cli.read_results import from_json
-from lakeproof.commands.expect import ExpectReport, expectations
-from lakeproof.commands.expect_gx import Expectation, Expected
+from lakeproof.commands.expectations import Expectation, expectations
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 from resources import Compute
+
+if TYPE_CHECKING:
+    from lakeproof.commands.expect import ExpectReport
+    from lakeproof.commands.expect_gx import Expected
 
 _SEVERITY = {"error": dg.AssetCheckSeverity.ERROR, "warn": dg.AssetCheckSeverity.WARN}
 
@@ -61,6 +65,8 @@ def expectations_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinit
     def expectations_of_tables(
         context: dg.AssetExecutionContext, compute: Compute
     ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
+        from lakeproof.commands.expect import ExpectReport
+
         assets, selected = context.selected_asset_keys, context.selected_asset_check_keys
         tables = {key: table for key, table in keys.items() if any(check.asset_key == key for check in selected)}
         words = table_words("--tables", tables.values())
@@ -109,7 +115,7 @@ def _description(expectation: Expectation) -> str:
     return f"{expectation.type}({arguments}), at the newest cut"
 
 
-def _about(report: ExpectReport, table: TableName) -> md.Metadata:
+def _about(report: "ExpectReport", table: TableName) -> md.Metadata:
     """Return the metadata that all results of a table share: the position, and the page of the data docs."""
     page = report.pages.get(table)
     return md.merged(md.lsns(checked_at_lsn=report.position), md.optional(page=_link(page)))
@@ -123,7 +129,7 @@ def _link(page: str | None) -> dg.MetadataValue[str] | None:
 
 
 def _result(
-    check: dg.AssetCheckKey, expectation: Expectation, results: Mapping[str, Expected], about: md.Metadata
+    check: dg.AssetCheckKey, expectation: Expectation, results: "Mapping[str, Expected]", about: md.Metadata
 ) -> dg.AssetCheckResult:
     result = results.get(check.name)
     if result is None:
@@ -145,7 +151,7 @@ def _result(
     )
 
 
-def _found(result: Expected) -> str | None:
+def _found(result: "Expected") -> str | None:
     """Return one line about what is wrong; None if nothing is."""
     if result.passed:
         return None

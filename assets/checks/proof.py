@@ -23,17 +23,12 @@ from lakeproof.cli.read_results import from_json
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.names import TableName
-from lakeproof.proof.compare import DifferingKey
-from lakeproof.proof.history import HistoryProof
 from lakeproof.proof.result import ProofReport
 from lakeproof.storage.paths import LakePaths
-from lakeproof.views.audit import ViewProof
 from resources import Compute, LastProofs, Settings
 
 CHECK = "proved_equal"
 HISTORY_CHECK = "proved_intact"
-# The types of a report that its module imports for the type checker alone.
-_PARTS: Mapping[str, type] = {kind.__name__: kind for kind in (DifferingKey, HistoryProof, ViewProof)}
 
 
 class ProofRun(dg.Config):
@@ -121,9 +116,8 @@ def proof_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         selected = _subset(targets, {*assets, *(check.asset_key for check in checks)})
         proofs, failed = ProofReport(source.name, None, {}), None
         try:
-            proofs = from_json(
-                ProofReport, run_command(context, compute, *_words(source.name, selected, config)), _PARTS
-            )
+            done = run_command(context, compute, *_words(source.name, selected, config))
+            proofs = from_json(ProofReport, done, _parts())
         except dg.Failure as failure:
             # The run fails, but only after each check has reported that nothing was compared, with its earlier result.
             failed = failure
@@ -138,6 +132,15 @@ def proof_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
             raise failed
 
     return proof
+
+
+def _parts() -> Mapping[str, type]:
+    """Return the types of a report that its module imports for the type checker alone."""
+    from lakeproof.proof.compare import DifferingKey
+    from lakeproof.proof.history import HistoryProof
+    from lakeproof.views.audit import ViewProof
+
+    return {kind.__name__: kind for kind in (DifferingKey, HistoryProof, ViewProof)}
 
 
 def _words(name: str, selected: ProofTargets, run: ProofRun) -> list[str]:

@@ -10,6 +10,7 @@ are here because they know nothing about their asset's definition.
     places.py        places in a lake as URIs
     freshness.py     ages that are too old, and events of tables without changes
     quiet_tables.py  events of a drain's tables without changes
+    event_budget.py the events that a run may write
     throttle.py     one event per table and interval out of many flushes
     command_call.py runs a command of lakeproof, wherever its Spark work is done
 """

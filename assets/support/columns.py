@@ -6,11 +6,11 @@ Reading schemas does not belong here (`assets.catalog`), nor a view's SQL (`view
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from assets.support.keys import Layer, table_key
-from assets.support.view_lineage import ViewColumn
 from lakeproof.hidden_columns import COMMIT_TIME, DUP, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
 from lakeproof.lake.columns import current_columns, history_columns, in_lake, lake_types
 from lakeproof.landing.file_columns import file_names
@@ -18,6 +18,9 @@ from lakeproof.names import TableName
 from lakeproof.postgres.catalog_descriptions import ColumnDescription, TableDescription
 from lakeproof.schema import Column, SchemaVersion, lake_names
 from lakeproof.values.types import precision_scale, spark_type
+
+if TYPE_CHECKING:
+    from assets.support.view_lineage import ViewColumn
 
 # The tag of a column that has its type in PostgreSQL.
 POSTGRES_TAG = "postgres"

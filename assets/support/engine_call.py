@@ -18,6 +18,8 @@ from lakeproof.errors import LakeproofError, TransientError
 from lakeproof.events import Stop
 
 T = TypeVar("T")
+# The calls of this process that have not ended.
+_at_work: list[Stop] = []
 
 # One writer at a time: proof, compaction and maintenance of a source take turns. A step waits ten minutes at most.
 _RETRIES_MAX = 40
@@ -36,6 +38,7 @@ def run_engine(engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _not
     Raises dagster.Failure for the engine's own errors; Dagster may retry only those that are transient.
     """
     stop, go, done = Stop(), threading.Event(), threading.Event()
+    _at_work.append(stop)
     outcome: Future[T] = Future()
 
     def work() -> None:
@@ -56,6 +59,7 @@ def run_engine(engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _not
         while not done.wait(_TICK_S):
             meanwhile()
     finally:
+        _at_work.remove(stop)
         stop.request()
         if go.is_set():
             done.wait()
@@ -65,6 +69,12 @@ def run_engine(engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _not
         return outcome.result()
     except LakeproofError as error:
         raise failure(error) from error
+
+
+def end_soon() -> None:
+    """Ask every engine call of this process to end at its next safe point; its run then succeeds, and is not canceled."""
+    for stop in _at_work:
+        stop.request()
 
 
 def failure(error: LakeproofError) -> dg.Failure:

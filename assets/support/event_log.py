@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 import dagster as dg
-from dagster._core.events import EngineEventData
 
 from lakeproof.events import Event, Report
 
@@ -68,6 +67,9 @@ def to_run_page(context: dg.OpExecutionContext) -> Report:
 
     A line of `context.log` has no fields. Dagster's own engine events have, and none of its public ones without an asset.
     """
+    # Its place is Dagster's own affair: a location loads without it.
+    from dagster._core.events import EngineEventData
+
     lock = threading.Lock()
 
     def show(event: Event) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from assets.support.event_budget import EventBudget
 from assets.support.freshness import Heartbeat
 from assets.support.throttle import ChangeSummary
 from lakeproof.drain.counts import LandedCounts
@@ -23,17 +24,22 @@ _PAUSE_S = 30.0
 class QuietTables:
     """The tables that are due for such an event; the server is asked only then, and at most every 30 seconds."""
 
-    def __init__(self, heartbeat: Heartbeat[TableName]) -> None:
+    def __init__(
+        self, heartbeat: Heartbeat[TableName], is_waiting: Callable[[TableName], bool] = lambda _table: False
+    ) -> None:
         self.heartbeat = heartbeat
+        self._is_waiting = is_waiting
         self._confirmed: Lsn | None = None
         self._looked_s = float("-inf")
 
-    def summaries(self, slot_status: Callable[[], SlotStatus], now_s: float) -> dict[TableName, ChangeSummary]:
-        """Return summaries without changes; none if nothing is due, or nobody can say that the drain keeps up.
+    def summaries(
+        self, slot_status: Callable[[], SlotStatus], now_s: float, budget: EventBudget | None = None
+    ) -> dict[TableName, ChangeSummary]:
+        """Return summaries without changes, as many as `budget` pays for; none if nobody can say that the drain keeps up.
 
-        Nothing is waiting in the throttle for a table that is due here: its first change would be due at once.
+        A table that `is_waiting` for an event of its changes is not quiet.
         """
-        due = self.heartbeat.due(now_s)
+        due = [table for table in self.heartbeat.due(now_s) if not self._is_waiting(table)]
         if not due or now_s - self._looked_s < _PAUSE_S:
             return {}
         self._looked_s = now_s
@@ -44,7 +50,8 @@ class QuietTables:
         position = self._kept_up(status)
         if position is None:
             return {}
-        return {table: ChangeSummary(position, position, LandedCounts()) for table in due}
+        paid = [table for table in due if budget is None or budget.spend(1, now_s)]
+        return {table: ChangeSummary(position, position, LandedCounts()) for table in paid}
 
     def _kept_up(self, status: SlotStatus) -> Lsn | None:
         """Return the position up to which everything has landed, None if the drain has not moved since the last look."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from assets.support.event_budget import EventBudget
 from lakeproof.drain.counts import Flush, LandedCounts
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
@@ -52,13 +53,17 @@ class ChangeSummary:
 class EventThrottle:
     """Flushed changes that no event has reported yet. `add` and the other methods may be called from different threads.
 
-    A table is due at its first change, when its last event is `every_s` seconds old, and when a change is urgent. Memory is
-    bounded by the number of tables, however long nobody takes the summaries.
+    A table is due at its first change, when its last event is `every_s` seconds old, and when a change is urgent; if more
+    are due than `budget` has events for, those wait longer whose last event is younger. Memory is bounded by the number of
+    tables, however long nobody takes the summaries.
     """
 
-    def __init__(self, every_s: float, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, every_s: float, clock: Callable[[], float] = time.time, budget: EventBudget | None = None
+    ) -> None:
         self._every_s = every_s
         self._clock = clock
+        self._budget = budget
         self._waiting: dict[TableName, ChangeSummary] = {}
         self._last_event_s: dict[TableName, float] = {}
         self._lock = threading.Lock()
@@ -87,8 +92,15 @@ class EventThrottle:
     def take_due(self, now_s: float) -> dict[TableName, ChangeSummary]:
         """Return the summaries that are due and count them as reported; `now_s` comes from a monotonic clock."""
         with self._lock:
-            due = {table: summary for table, summary in self._waiting.items() if self._is_due(table, summary, now_s)}
-            return self._take(due, now_s)
+            due = [table for table, summary in self._waiting.items() if self._is_due(table, summary, now_s)]
+            due.sort(key=lambda table: self._last_event_s.get(table, float("-inf")))
+            paid = [table for table in due if self._is_paid(self._waiting[table], now_s)]
+            return self._take({table: self._waiting[table] for table in paid}, now_s)
+
+    def is_waiting(self, table: TableName) -> bool:
+        """Return True if a table has changes that no event has reported."""
+        with self._lock:
+            return table in self._waiting
 
     def take_all(self, now_s: float) -> dict[TableName, ChangeSummary]:
         """Return all summaries not reported yet, at the end of a run."""
@@ -98,6 +110,9 @@ class EventThrottle:
     def _is_due(self, table: TableName, summary: ChangeSummary, now_s: float) -> bool:
         last = self._last_event_s.get(table)
         return last is None or summary.urgent or now_s - last >= self._every_s
+
+    def _is_paid(self, summary: ChangeSummary, now_s: float) -> bool:
+        return self._budget is None or self._budget.spend(1, now_s, must=summary.urgent)
 
     def _take(self, tables: dict[TableName, ChangeSummary], now_s: float) -> dict[TableName, ChangeSummary]:
         for table in tables:

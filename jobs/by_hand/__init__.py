@@ -5,6 +5,8 @@ What they do does not belong here (`lakeproof.commands`), nor the jobs that sens
     repair.py     corrects the tables that a proof finds to differ    rebuild.py    current tables from their history
     recover.py    a new incarnation after a gap                       teardown.py   drops slot and publications
     replace.py    an edited view: preview, apply, take back
+    pause.py      tables out of the publication for a while, and back
+    chosen_tables.py  the tables that a person names
     confirmed.py  the field `confirm`, and what a run's page shows
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import dagster as dg
 
+from jobs.by_hand.pause import pause_jobs
 from jobs.by_hand.rebuild import rebuild_job
 from jobs.by_hand.recover import recover_job
 from jobs.by_hand.repair import repair_job
@@ -22,4 +25,4 @@ from lakeproof.config.model import SourceConfig
 
 def jobs_by_hand(source: SourceConfig) -> list[Job | dg.JobDefinition]:
     """Return the jobs of one source with at least one table."""
-    return [repair_job(source), rebuild_job(source), recover_job(source), teardown_job(source)]
+    return [repair_job(source), rebuild_job(source), recover_job(source), teardown_job(source), *pause_jobs(source)]

@@ -4,6 +4,8 @@ Its steps do not belong here (`lakeproof.commands.recover`). Without a confirmat
 can't go on, which slots would go, what would be copied.
 """
 
+from typing import TYPE_CHECKING
+
 import dagster as dg
 from pydantic import Field
 
@@ -13,10 +15,12 @@ from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_page
 from jobs.by_hand.confirmed import Confirmed, is_confirmed, not_done, show
 from jobs.names import recover_job_name, run_tags
-from lakeproof.commands.recover import RecoverPlan, plan_recover, recover
 from lakeproof.config.model import SourceConfig
 from lakeproof.events import counted
 from resources import Settings
+
+if TYPE_CHECKING:
+    from lakeproof.commands.recover import RecoverPlan
 
 
 class RecoverRun(Confirmed):
@@ -32,6 +36,8 @@ def recover_job(source: SourceConfig) -> dg.JobDefinition:
 
     @dg.op(name=f"recover_{source.name}", out=dg.Out(dg.Nothing))
     def recovered(context: dg.OpExecutionContext, config: RecoverRun, settings: Settings) -> None:
+        from lakeproof.commands.recover import plan_recover, recover
+
         confirmed = is_confirmed(config, source.name)
         plan = run_engine(lambda _stop: plan_recover(settings.config(), source.name))
         if not confirmed:
@@ -66,7 +72,7 @@ def recover_job(source: SourceConfig) -> dg.JobDefinition:
     return recovery
 
 
-def _plan(plan: RecoverPlan) -> md.Metadata:
+def _plan(plan: "RecoverPlan") -> md.Metadata:
     return md.merged(
         {
             "reason": plan.reason,
@@ -83,7 +89,7 @@ def _plan(plan: RecoverPlan) -> md.Metadata:
     )
 
 
-def _would(plan: RecoverPlan) -> str:
+def _would(plan: "RecoverPlan") -> str:
     drops = f"drop slot {', '.join(plan.drops)}, " if plan.drops else ""
     begins = "go on with" if plan.resumes else "begin"
     tables = counted(len(plan.tables), "table")

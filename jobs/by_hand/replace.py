@@ -4,6 +4,8 @@ Computing and committing do not belong here (`lakeproof.commands.replace`). The 
 that is what confirms the second.
 """
 
+from typing import TYPE_CHECKING
+
 import dagster as dg
 from pydantic import Field
 
@@ -14,9 +16,11 @@ from assets.support.specs import SPARK_POOL
 from jobs.by_hand.confirmed import Confirmed, is_confirmed, not_done, show
 from jobs.names import VIEWS_REPLACE, VIEWS_TAKE_BACK, run_tags
 from lakeproof.cli.read_results import from_json
-from lakeproof.commands.replace import ReplaceReport
 from lakeproof.config.model import Config
 from resources import Compute
+
+if TYPE_CHECKING:
+    from lakeproof.commands.replace import ReplaceReport
 
 
 class ReplaceRun(dg.Config):
@@ -44,6 +48,8 @@ def replace_jobs(config: Config) -> list[dg.JobDefinition]:
 def _replace_job() -> dg.JobDefinition:
     @dg.op(name="replace_view", pool=SPARK_POOL, out=dg.Out(dg.Nothing))
     def replaced(context: dg.OpExecutionContext, config: ReplaceRun, compute: Compute) -> None:
+        from lakeproof.commands.replace import ReplaceReport
+
         words = ["--apply", "--preview", config.confirm] if config.confirm else ["--samples", str(config.samples)]
         done = from_json(ReplaceReport, run_command(context, compute, "replace", config.view, *words))
         show(context, {"changed": done.done == "applied", **_metadata(done)})
@@ -67,6 +73,8 @@ def _replace_job() -> dg.JobDefinition:
 def _take_back_job() -> dg.JobDefinition:
     @dg.op(name="take_view_back", pool=SPARK_POOL, out=dg.Out(dg.Nothing))
     def taken_back(context: dg.OpExecutionContext, config: TakeBackRun, compute: Compute) -> None:
+        from lakeproof.commands.replace import ReplaceReport
+
         if not is_confirmed(config, config.view):
             not_done(context, config.view, "return to the definition that was applied before")
             return
@@ -86,11 +94,11 @@ def _take_back_job() -> dg.JobDefinition:
     return taking_back
 
 
-def _materialized(context: dg.OpExecutionContext, done: ReplaceReport) -> None:
+def _materialized(context: dg.OpExecutionContext, done: "ReplaceReport") -> None:
     context.log_event(dg.AssetMaterialization(view_key(done.view), metadata=_metadata(done)))
 
 
-def _metadata(done: ReplaceReport) -> md.Metadata:
+def _metadata(done: "ReplaceReport") -> md.Metadata:
     columns = [{"change": "added", "column": name, "type": kind} for name, kind in done.added.items()]
     columns += [{"change": "dropped", "column": name, "type": kind} for name, kind in done.dropped.items()]
     columns += [{"change": "retyped", "column": name, "type": kind} for name, kind in done.retyped.items()]

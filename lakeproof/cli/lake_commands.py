@@ -43,6 +43,7 @@ def compact(context: Context, args: argparse.Namespace) -> Outcome:
 
     cuts: list[CutReport] = []
     if compaction_has_work(context.config, source):
+        _check_free(context, source)
         with context.spark() as spark:
             cuts = step.compact(context.config, source, spark, context.report, context.stop)
     return _compacted(context, source, cuts)
@@ -62,6 +63,21 @@ def _follow(context: Context, args: argparse.Namespace) -> Outcome:
     cycles = ", ".join(f"{source}: {counted(number, 'cycle')}" for source, number in sorted(report.cycles.items()))
     text = f"{cycles or name}; {counted(report.changes, 'change')}, {counted(report.refreshes, 'refresh', 'refreshes')}"
     return Outcome(DONE, report, f"{text}; {report.reason_for_end}")
+
+
+def _check_free(context: Context, *sources: str) -> None:
+    """Raise TransientError if another process writes to a source's lake: before the JVM, which would start for nothing."""
+    from lakeproof.lake.records.lease import check_free
+
+    for source in sources:
+        check_free(SourceLake.open(context.config.location, source))
+
+
+def _check_free_to_prove(context: Context, source: str) -> None:
+    """Raise TransientError if another process proves or maintains a source: before the JVM, too."""
+    from lakeproof.proof.record import check_free_to_prove
+
+    check_free_to_prove(SourceLake.open(context.config.location, source))
 
 
 def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:
@@ -100,6 +116,7 @@ def _compact_group(context: Context, group: str) -> Outcome:
 
     report = step.GroupReport(group)
     if group_has_work(context.config, group):
+        _check_free(context, *sources)
         with context.spark() as spark:
             report = step.compact_group(context.config, group, spark, context.report, context.stop)
     outcomes = {source: _compacted(context, source, report.cuts.get(source, [])) for source in sources}
@@ -124,6 +141,8 @@ def maintain(context: Context, args: argparse.Namespace) -> Outcome:
     if args.plan:
         report = step.maintenance_plan(context.config, source)
     else:
+        _check_free_to_prove(context, source)
+        _check_free(context, source)
         with context.spark() as spark:
             report = step.maintain(
                 context.config,
@@ -186,6 +205,7 @@ def prove(context: Context, args: argparse.Namespace) -> Outcome:
     from lakeproof.commands import prove as step
     from lakeproof.commands.prove_lake import LakePart, prove_in_lake
 
+    _check_free_to_prove(context, source)
     control, part = RunControl(context.report, context.stop), None
     if args.histories is not None or args.views is not None:
         part = LakePart(args.histories or (), [str(context.view(view)) for view in args.views or ()])

@@ -1,19 +1,19 @@
 """Checks the Great Expectations of the configuration on current tables, at the newest cut.
 
 Opening a table does not belong here (`lakeproof.lake.read.open`), nor what Great Expectations is asked and which of its
-answers are shown (`expect_gx.py`), nor the pages (`expect_docs.py`).
+answers are shown (`expect_gx.py`), what the configuration expects (`expectations.py`), nor the pages (`expect_docs.py`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.expect_docs import write_data_docs
-from lakeproof.commands.expect_gx import Evaluated, Expectation, Expected, Shown, evaluate
+from lakeproof.commands.expect_gx import Evaluated, Expected, Shown, evaluate
+from lakeproof.commands.expectations import expectations
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError
 from lakeproof.lake.read.open import open_lake
@@ -21,8 +21,6 @@ from lakeproof.lake.spark.failures import without_java
 from lakeproof.lake.spark.session import driver_lives
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-
-_NOT_IN_NAMES = re.compile(r"\W+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +36,6 @@ class ExpectReport:
     def all_passed(self) -> bool:
         """True if every expectation is met."""
         return all(result.passed for results in self.tables.values() for result in results)
-
-
-def expectations(source: SourceConfig, table: TableName) -> list[Expectation]:
-    """Return the configured expectations of a table, each with a unique name, its own or one of type and columns."""
-    result: list[Expectation] = []
-    names: set[str] = set()
-    for entry in source.table_config(table).expectations:
-        kwargs = dict(entry.get("kwargs", {}))
-        warns = str(entry.get("severity", "error")) == "warn"
-        unnamed = Expectation("", str(entry["type"]), kwargs, "warn" if warns else "error")
-        by_type = _NOT_IN_NAMES.sub("_", "__".join([unnamed.type, *unnamed.columns])).strip("_")
-        base = str(entry.get("name", by_type))
-        name, number = base, 1
-        while name in names:
-            number += 1
-            name = f"{base}_{number}"
-        names.add(name)
-        result.append(replace(unnamed, name=name))
-    return result
 
 
 @without_java(lambda _config, name, *_, **__: name)

@@ -15,10 +15,11 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from pyspark.sql import DataFrame
 
+from lakeproof.commands.expectations import COLUMN_ARGUMENTS, Expectation
 from lakeproof.errors import ConfigError
 
 # At most so many values in a result, each of so many characters.
@@ -26,24 +27,7 @@ VALUES_MAX = 10
 VALUE_TEXT_MAX = 80
 _COUNTS = ("element_count", "unexpected_count", "unexpected_percent", "missing_count", "missing_percent")
 _PERCENTAGES = ("unexpected_percent_total", "unexpected_percent_nonmissing")
-_COLUMN_ARGUMENTS = ("column", "column_A", "column_B")
 _NOT_COMPUTED = "it could not be computed; check that the column exists and that its type fits"
-
-
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """One entry of `expectations` in the configuration, under its own name."""
-
-    name: str
-    type: str
-    kwargs: Mapping[str, Any]
-    severity: Literal["error", "warn"]
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns that it names; none if it is about the whole table."""
-        named = [str(self.kwargs[key]) for key in _COLUMN_ARGUMENTS if key in self.kwargs]
-        return named + [str(name) for name in self.kwargs.get("column_list", ())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +162,7 @@ def _redact(result: Any, *, is_shown: bool) -> None:
 
 def _has_column(result: Any) -> bool:
     kwargs = result.expectation_config.kwargs
-    return any(name in kwargs for name in (*_COLUMN_ARGUMENTS, "column_list"))
+    return any(name in kwargs for name in (*COLUMN_ARGUMENTS, "column_list"))
 
 
 def _is_raised(result: Any) -> bool:

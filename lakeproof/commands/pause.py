@@ -37,16 +37,20 @@ def pause(config: Config, name: str, tables: Sequence[TableName], report: Report
     Raises ConfigError for a table that is not published, SourceError for one that its publication has with all others, or if
     the role may not alter the publication: the tables are paused then as soon as the owner has run what `plan` shows.
     """
-    source, lake = config.source(name), SourceLake.open(config.location, name)
-    already = read_paused(lake)
-    publications = _publications(source)
-    # What is in the record has left its publication, or may have: one that was to be resumed is paused anew.
-    chosen = {t: already[t] if t in already else _paused(source, publications, t) for t in tables}
-    add_paused(lake, chosen)
+    add_paused(SourceLake.open(config.location, name), plan_pause(config, name, tables))
     failpoint("pause.after_record")
     done = apply(config, name, plan(config, name, only=tables), report)
     report(Event("pause.done", f"paused {', '.join(map(str, tables))}", {"source": name}))
     return done
+
+
+def plan_pause(config: Config, name: str, tables: Sequence[TableName]) -> dict[TableName, PausedTable]:
+    """Return what `pause` would take out of publications, and change nothing; raises ConfigError, SourceError as `pause`."""
+    source = config.source(name)
+    already = read_paused(SourceLake.open(config.location, name))
+    publications = _publications(source)
+    # What is in the record has left its publication, or may have: one that was to be resumed is paused anew.
+    return {t: already[t] if t in already else _paused(source, publications, t) for t in tables}
 
 
 def resume(

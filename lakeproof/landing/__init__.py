@@ -13,4 +13,5 @@ Nothing here talks to PostgreSQL or needs Spark; files and folders of any kind a
     ownership.py           whose lake this is             row_order.py          the ordinals of rows
     row_sums.py            the sum of a file's rows       row_tags.py           the tags in their hashes
     file_columns.py        the columns of landed files      file_ends.py         finishes files, several at a time
+    decoded.py             the number of `decoded_size.py`, in documents
 """

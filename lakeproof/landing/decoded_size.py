@@ -9,24 +9,13 @@ together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeproof.field_types import Count
-from lakeproof.storage.document import Part
+from lakeproof.landing.decoded import Decoded
 
 _BITS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded(Part):
-    """Bytes of the values: of all rows (`bytes`), and of one row at most (`row`)."""
-
-    bytes: Count
-    row: Count
 
 
 class DecodedCount:

@@ -6,11 +6,13 @@ Rows do not belong here (`segment.py`, `lakeproof.snapshot.chunk_rows`), nor wha
 
 from __future__ import annotations
 
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from lakeproof.hidden_columns import COMMIT_TIME, LSN, ORD
-from lakeproof.schema import SchemaVersion, lake_names
-from lakeproof.storage.parquet import REFUSED_IN_NAMES, bounded
+from lakeproof.schema import REFUSED_IN_NAMES, SchemaVersion, lake_names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Delta keeps statistics of so many columns by itself; a key behind them has some, too.
 STATISTICS_COLUMNS = 32
@@ -35,6 +37,9 @@ def file_names(version: SchemaVersion) -> list[str]:
 
 def counted(version: SchemaVersion, schema: pa.Schema) -> list[str]:
     """Return the columns of a file with `schema` that have statistics: what a table's files are pruned by."""
+    # Arrow is for those who write files: others want the names alone, and it takes 0.2 s.
+    from lakeproof.storage.parquet import bounded
+
     names = file_names(version)
     keys = {name for name, column in zip(names, version.columns, strict=True) if column.name in version.key}
     chosen = {*names[:STATISTICS_COLUMNS], *keys, ORD, LSN, COMMIT_TIME}

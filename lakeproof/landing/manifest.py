@@ -29,7 +29,7 @@ from lakeproof.field_types import (
     XidField,
 )
 from lakeproof.landing.catalog_record import CatalogRecord
-from lakeproof.landing.decoded_size import Decoded
+from lakeproof.landing.decoded import Decoded
 from lakeproof.landing.row_order import ordinal_behind
 from lakeproof.storage.document import Document, Part, canonical
 from lakeproof.storage.times import time_text, time_us

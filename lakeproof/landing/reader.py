@@ -9,16 +9,17 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING
 
 from lakeproof.errors import BEGIN_AGAIN, LakeError
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.manifest import LogicalMessageFile, Manifest, SegmentFile
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.storage.parquet import parquet_file
 from lakeproof.storage.store import NotFoundError, Store
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _READ_BYTES = 1 << 20
 _REMEDY = f"restore the file from a backup, or {BEGIN_AGAIN}"
@@ -64,6 +65,8 @@ def file_url(chain: Chain, file: SegmentFile | LogicalMessageFile) -> str:
 @contextmanager
 def open_file(chain: Chain, file: SegmentFile | LogicalMessageFile) -> Iterator[pq.ParquetFile]:
     """Open a data file; raises LakeError if it is missing, and Arrow's errors if it is damaged."""
+    from lakeproof.storage.parquet import parquet_file
+
     key = _key(chain, file)
     try:
         with parquet_file(chain.lake.store, key) as opened:

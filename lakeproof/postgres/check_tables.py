@@ -25,8 +25,7 @@ from lakeproof.postgres.catalog_unpublished import SENDS_GENERATED, generated_ex
 from lakeproof.postgres.check_findings import Finding, error, from_error, note, warning
 from lakeproof.postgres.check_privileges import as_identifier
 from lakeproof.postgres.connection import Connection, rows, source_errors
-from lakeproof.schema import Identity, LeftOutColumn, describe_left_out, lake_names
-from lakeproof.storage.parquet import REFUSED_IN_NAMES
+from lakeproof.schema import REFUSED_IN_NAMES, Identity, LeftOutColumn, describe_left_out, lake_names
 from lakeproof.values.types import EXACT_TEXT, CatalogType, is_bare_numeric
 
 # A first choice for a person who does not know the values: the widest decimal, with decimals to spare.

@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from lakeproof.errors import LakeproofError, SourceError, TransientError, manual
 from lakeproof.postgres.connection_security import CLEAR_PASSWORD, UNVERIFIED_REMEDY, authentication
 from lakeproof.postgres.connection_timeouts import ASKED_TO_STOP, TimedConnection
-from lakeproof.values.cast import PINNED_SETTINGS
+from lakeproof.values.pinned_settings import PINNED_SETTINGS
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 

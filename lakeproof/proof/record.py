@@ -16,7 +16,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lakeproof.errors import LakeError
+from lakeproof.errors import LakeError, TransientError
 from lakeproof.field_types import Count, IncarnationField, LsnField, TableField
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.result import ProofReport, Status
@@ -83,6 +83,7 @@ class ProofRecord(Document):
 
 
 # The entry of a table of which only the history was checked.
+_PROVES = "another process proves or maintains it"
 _NEVER = Proved("blocked", "", None, None, "it was never compared")
 
 
@@ -106,8 +107,14 @@ def _read(lake: SourceLake) -> ProofRecord:
 @contextmanager
 def one_proof(lake: SourceLake) -> Iterator[None]:
     """Keep other proofs of the source, and its maintenance, out; raises TransientError if one is running."""
-    with lake.store.lock(lake.paths.proof_lock, lake.source, "another process proves or maintains it"):
+    with lake.store.lock(lake.paths.proof_lock, lake.source, _PROVES):
         yield
+
+
+def check_free_to_prove(lake: SourceLake) -> None:
+    """Raise TransientError as `one_proof` would by now: before a JVM is started that would only have to wait."""
+    if lake.store.is_locked(lake.paths.proof_lock):
+        raise TransientError(lake.source, _PROVES, "wait until it has ended, then try again")
 
 
 def record(lake: SourceLake, incarnation: Incarnation, report: ProofReport) -> None:

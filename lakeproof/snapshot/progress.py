@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, Report, counted
@@ -24,10 +24,12 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
 from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.copy_cost import SnapshotCost
-from lakeproof.postgres.copy_snapshot import Chunk
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import NotFoundError
 from lakeproof.storage.times import now_text
+
+if TYPE_CHECKING:
+    from lakeproof.postgres.copy_snapshot import Chunk
 
 FORMAT = "lakeproof.snapshotprogress/1"
 INTERVAL_S = 1.0

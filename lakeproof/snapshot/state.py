@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from lakeproof.field_types import Count, Digest, IncarnationField, LsnField, NumberKey, SchemaField, TableField
-from lakeproof.landing.decoded_size import Decoded
+from lakeproof.landing.decoded import Decoded
 from lakeproof.storage.document import Document, Part
 
 

@@ -21,8 +21,6 @@ import pyarrow.parquet as pq
 from lakeproof.errors import LakeproofError
 from lakeproof.storage.store import NewFile, Store
 
-# Characters that Spark refuses in the names of a Parquet file's columns.
-REFUSED_IN_NAMES = frozenset(" ,;{}()\n\t=")
 # A reader of Spark's then takes dates and times as they are; without it, it takes those before 1582 for days of another
 # calendar, or refuses them. Any version from 3.0 on means the same.
 SPARK_VERSION_KEY = "org.apache.spark.version"

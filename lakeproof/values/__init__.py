@@ -9,4 +9,5 @@ belongs here.
     parse_numbers.py  booleans, integers, decimals      parse_texts.py    strings, bytes, validity
     parse_times.py    dates and timestamps              xxhash.py         Spark's hash of values
     loading.py        the error of a loop that can't be loaded
+    pinned_settings.py   how PostgreSQL prints the texts
 """

@@ -12,7 +12,7 @@ is refused: it was read with a wrong schema, or the settings are not the pinned 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -23,31 +23,6 @@ import pyarrow.compute as pc
 from lakeproof.schema import Column
 from lakeproof.values.arrays import Flags, Ints, joined_octets, split_arrays
 from lakeproof.values.types import arrow_type, element_kind, precision_scale
-
-PINNED_SETTINGS: Mapping[str, str] = MappingProxyType(
-    {
-        # The output functions read these settings: the texts below depend on them.
-        "client_encoding": "UTF8",
-        "DateStyle": "ISO",
-        "IntervalStyle": "postgres",
-        "TimeZone": "UTC",
-        "extra_float_digits": "1",
-        "bytea_output": "hex",
-        "lc_monetary": "C",
-        "quote_all_identifiers": "off",
-        # An empty path: reg* values are printed with their schema, and no user's function shadows a name.
-        "search_path": "",
-        # A policy that would hide rows becomes an error.
-        "row_security": "off",
-        # PostgreSQL 18 reports with a warning that it continued without a publication.
-        "client_min_messages": "warning",
-        # A snapshot's transaction lives as long as its copy.
-        "statement_timeout": "0",
-        "idle_in_transaction_session_timeout": "0",
-        "idle_session_timeout": "0",
-    }
-)
-
 
 # Begins the key of a malformed text in `_lp_text`, and so the whole JSON object: `{"!3":"a"}`. Bytes that are not UTF-8 are
 # written in hexadecimal digits, `{"!x3":"ff"}`.

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lakeproof.names import Oid
 from lakeproof.schema import Column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 DECIMAL_PRECISION_MAX = 38
 EXACT_TEXT = "exact_text"
@@ -131,11 +132,18 @@ _FAR = "`infinity`, `-infinity`, years BC, years after 9999"
 _NO_DECIMAL = "`NaN`, `Infinity`, `-Infinity`; in a pinned column also more digits than it has"
 
 
+def _arrow(name: str, *arguments: Any) -> Any:
+    """Return what Arrow's function of this name returns. Importing Arrow takes 0.2 s, and most who import this need none."""
+    import pyarrow as pa
+
+    return getattr(pa, name)(*arguments)
+
+
 def _kind(  # noqa: PLR0917  a row of the table below, in the order of its columns
     name: str,
     oid: int,
     pg_type: str,
-    arrow: pa.DataType,
+    arrow: str,
     spark: str,
     exact_form: str,
     **facts: Any,
@@ -143,7 +151,7 @@ def _kind(  # noqa: PLR0917  a row of the table below, in the order of its colum
     return TypeKind(
         name,
         (pg_type,),
-        lambda _typmod: arrow,
+        lambda _typmod: _arrow(*arrow.split()),
         lambda _typmod: spark,
         spark,
         exact=facts.pop("exact", True),
@@ -156,7 +164,7 @@ def _kind(  # noqa: PLR0917  a row of the table below, in the order of its colum
 def _text(
     name: str, oid: int, pg_type: str, exact_form: str = "the string itself", *, fixed_size: bool = False
 ) -> TypeKind:
-    return _kind(name, oid, pg_type, pa.string(), "string", exact_form, fixed_size=fixed_size)
+    return _kind(name, oid, pg_type, "string", "string", exact_form, fixed_size=fixed_size)
 
 
 # PostgreSQL never stores a value of these types out of line.
@@ -165,16 +173,16 @@ _TIME = {"exact": False, "overflows": _FAR} | _FIXED
 _FLOAT = {"exact": False} | _FIXED
 
 _SCALARS = (
-    _kind("bool", 16, "boolean", pa.bool_(), "boolean", "`t` or `f`", **_FIXED),
-    _kind("int2", 21, "smallint", pa.int16(), "smallint", "decimal digits", **_FIXED),
-    _kind("int4", 23, "integer", pa.int32(), "int", "decimal digits", **_FIXED),
-    _kind("int8", 20, "bigint", pa.int64(), "bigint", "decimal digits", **_FIXED),
-    _kind("float4", 700, "real", pa.float32(), "float", _BITS.format(8, "7fc00000"), **_FLOAT),
-    _kind("float8", 701, "double precision", pa.float64(), "double", _BITS.format(16, "7ff8000000000000"), **_FLOAT),
+    _kind("bool", 16, "boolean", "bool_", "boolean", "`t` or `f`", **_FIXED),
+    _kind("int2", 21, "smallint", "int16", "smallint", "decimal digits", **_FIXED),
+    _kind("int4", 23, "integer", "int32", "int", "decimal digits", **_FIXED),
+    _kind("int8", 20, "bigint", "int64", "bigint", "decimal digits", **_FIXED),
+    _kind("float4", 700, "real", "float32", "float", _BITS.format(8, "7fc00000"), **_FLOAT),
+    _kind("float8", 701, "double precision", "float64", "double", _BITS.format(16, "7ff8000000000000"), **_FLOAT),
     TypeKind(
         "numeric",
         ("numeric(p,s), p ≤ 38, 0 ≤ s ≤ p", "numeric pinned by configuration"),
-        lambda typmod: pa.decimal128(*_decimal_pair(typmod)),
+        lambda typmod: _arrow("decimal128", *_decimal_pair(typmod)),
         lambda typmod: "decimal({},{})".format(*_decimal_pair(typmod)),
         "decimal(p,s)",
         exact=False,
@@ -187,10 +195,10 @@ _SCALARS = (
     _text("varchar", 1043, "varchar(n)"),
     _text("name", 19, "name", fixed_size=True),
     _text("uuid", 2950, "uuid", "the string itself, lower case", fixed_size=True),
-    _kind("bytea", 17, "bytea", pa.binary(), "binary", "`\\x` and lower-case hexadecimal digits"),
-    _kind("date", 1082, "date", pa.date32(), "date", "`YYYY-MM-DD`", **_TIME),
-    _kind("timestamp", 1114, "timestamp", pa.timestamp("us"), "timestamp_ntz", _CLOCK, **_TIME),
-    _kind("timestamptz", 1184, "timestamp with time zone", pa.timestamp("us", "UTC"), "timestamp", _INSTANT, **_TIME),
+    _kind("bytea", 17, "bytea", "binary", "binary", "`\\x` and lower-case hexadecimal digits"),
+    _kind("date", 1082, "date", "date32", "date", "`YYYY-MM-DD`", **_TIME),
+    _kind("timestamp", 1114, "timestamp", "timestamp us", "timestamp_ntz", _CLOCK, **_TIME),
+    _kind("timestamptz", 1184, "timestamp with time zone", "timestamp us UTC", "timestamp", _INSTANT, **_TIME),
     _text("enum", 0, "enum", "the label", fixed_size=True),
 )
 
@@ -201,7 +209,7 @@ def _array_of(kind: TypeKind) -> TypeKind:
     return TypeKind(
         kind.name + ARRAY,
         tuple(f"array of {pg_type}" for pg_type in kind.pg_types),
-        lambda typmod: pa.list_(pa.field("element", kind.arrow(typmod))),
+        lambda typmod: _arrow("list_", _arrow("field", "element", kind.arrow(typmod))),
         lambda typmod: f"array<{kind.spark(typmod)}>",
         f"array<{kind.spark_name}>",
         exact=False,

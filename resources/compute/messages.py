@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
-from dagster._core.pipes.utils import PipesBlobStoreMessageReader
 from dagster_pipes import PipesContextData, PipesDefaultContextLoader
 
 from lakeproof.cli.pipes import FOLDER
@@ -18,7 +17,7 @@ from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store, get_or_none
 
 
-class LakeMessageReader(PipesBlobStoreMessageReader):
+class LakeMessageReader(dg.PipesBlobStoreMessageReader):
     """Reads the chunks of one session's messages out of the lake, once a second; removes them at its end."""
 
     def __init__(self, store: Store, folder: str) -> None:

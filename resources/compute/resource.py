@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from pyspark.sql import SparkSession
 
 from lakeproof.cli.arguments import COMMANDS, parser
 from lakeproof.cli.context import Context
@@ -27,6 +26,9 @@ from resources.compute.on_emr_serverless import EmrServerlessLauncher
 from resources.compute.on_kubernetes import KubernetesLauncher
 from resources.compute.session import run_elsewhere
 from resources.lake_spark import LakeSpark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.records.view_cuts import ExternalVersion, ViewCut, ViewVersion
 from lakeproof.lake.records.view_definitions import ReadExternal, ReadTable, ViewDefinition
 from lakeproof.lake.records.view_previews import ViewPreview
-from lakeproof.landing.decoded_size import Decoded
+from lakeproof.landing.decoded import Decoded
 from lakeproof.landing.ownership import SourceDoc
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName

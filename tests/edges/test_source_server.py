@@ -14,7 +14,7 @@ from lakeproof.errors import LakeproofError, SourceError, TransientError
 from lakeproof.postgres.connection import _pin, connect, connect_replication, describe, source_errors
 from lakeproof.postgres.replication_slot import create_slot, drop_slot, name_problem, read_slot, slot_problem
 from lakeproof.postgres.server import identify
-from lakeproof.values.cast import PINNED_SETTINGS
+from lakeproof.values.pinned_settings import PINNED_SETTINGS
 from tests.fix_postgres import Database
 
 PASSWORD = "pa55/w@rd:#%"

@@ -17,10 +17,11 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.test_utils import create_test_daemon_workspace_context
+from dagster._core.test_utils import create_test_daemon_workspace_context, freeze_time
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import WorkspaceFileTarget
 from dagster._daemon.backfill import execute_backfill_iteration
+from dagster._daemon.freshness import FreshnessDaemon
 from dagster_graphql.test.utils import execute_dagster_graphql
 
 _ROOT = Path(__file__).parents[2]
@@ -126,6 +127,12 @@ class Dagster:
                 return list(self.instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill_id})))
             time.sleep(1)
         raise AssertionError(f"backfill {backfill_id} has not ended")
+
+    def look_at_ages(self, now_s: float) -> None:
+        """Let Dagster's daemon compare the ages of assets with their policies, as if it were `now_s`."""
+        self.workspace.refresh_workspace()
+        with freeze_time(now_s):
+            list(FreshnessDaemon().run_iteration(self.workspace))
 
     def shown(self, asset: str) -> dict[str, str]:
         """The colours of the checks on the asset's page: green, red, yellow, grey if it was not evaluated, or words."""

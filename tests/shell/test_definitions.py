@@ -127,7 +127,7 @@ _JOBS = {
     **{
         f"{source}_{kind}": ([f"{kind}_{source}"], [])
         for source in ("shop", "crm")
-        for kind in ("rebuild", "recover", "teardown")
+        for kind in ("rebuild", "recover", "teardown", "pause", "resume")
     },
     "views_replace": (["replace_view"], []),
     "views_take_back": (["take_view_back"], []),
@@ -309,3 +309,13 @@ def test_a_configuration_that_is_named_and_missing_is_an_error(tmp_path: Path) -
     """An empty location would hide the mistake."""
     with pytest.raises(ConfigError, match="nowhere"):
         location(tmp_path / "nowhere.yaml")
+
+
+def test_the_launchpad_can_name_no_other_lake(defs: dg.Definitions) -> None:
+    """A run works on the configuration that the location was loaded from."""
+    job = defs.resolve_job_def("shop_compaction")
+    for resource in ("settings", "compute"):
+        with pytest.raises(dg.DagsterInvalidConfigError):
+            dg.validate_run_config(
+                job, {"resources": {resource: {"config": {"config_path": "/another/lakeproof.yaml"}}}}
+            )

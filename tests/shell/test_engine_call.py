@@ -9,7 +9,7 @@ import threading
 import dagster as dg
 import pytest
 
-from assets.support.engine_call import run_engine, run_engine_in_turn
+from assets.support.engine_call import end_soon, run_engine, run_engine_in_turn
 from lakeproof.errors import ConfigError, LakeproofError, TransientError
 from lakeproof.events import Stop
 
@@ -111,3 +111,10 @@ def test_the_last_try_says_why_instead_of_asking_for_another() -> None:
         run_engine_in_turn(fail, 39)
     with pytest.raises(dg.Failure, match="somebody has it"):
         run_engine_in_turn(fail, 40)
+
+
+def test_a_host_that_ends_a_call_gets_its_result() -> None:
+    """The run succeeds: nobody has terminated it. A call that begins later goes on."""
+    threading.Timer(0.2, end_soon).start()
+    assert run_engine(lambda stop: "ended" if stop.wait(30) else "not asked") == "ended"
+    assert run_engine(lambda stop: stop.requested) is False

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from assets.checks.proof import ProofRun
+from jobs.by_hand.pause import PauseRun, ResumeRun
 from jobs.by_hand.rebuild import RebuildRun
 from jobs.by_hand.recover import RecoverRun
 from jobs.by_hand.replace import ReplaceRun, TakeBackRun
@@ -23,6 +24,7 @@ from lakeproof.config.load import load
 from lakeproof.hidden_columns import ORD
 from orchestration.build import build
 from resources import Settings
+from resources.fixed import fixed
 from tests.damage import alter, data_files
 from tests.fix_postgres import Database
 from tests.shell.sample import password_of, write_source
@@ -50,7 +52,7 @@ class _Place:
     def run(self, job: str, **ops: dg.Config) -> dg.ExecuteInProcessResult:
         """Run a job to its end, which may be a failure."""
         definition = self.defs.resolve_job_def(job)
-        resources = {"compute": SharedSpark(config_path=str(self.path))}
+        resources = {"compute": fixed(SharedSpark(config_path=str(self.path)))}
         needed = resources if "compute" in definition.required_resource_keys else None
         config = dg.RunConfig(ops=ops) if ops else None
         return definition.execute_in_process(
@@ -140,6 +142,38 @@ def test_recover_shows_its_plan_then_begins_anew(place: _Place) -> None:
     assert event is not None
     assert event.asset_materialization is not None
     assert str(event.asset_materialization.metadata["reason"].value).startswith("recovered: ")
+
+
+def test_a_table_is_paused_when_that_is_confirmed_and_comes_back_with_a_copy(place: _Place) -> None:
+    """The other table goes on; what was done to the paused one meanwhile is in its new copy."""
+
+    def published() -> set[str]:
+        return {row[0] for row in place.database.rows("SELECT tablename FROM pg_publication_tables")}
+
+    orders = PauseRun(tables=["shop.orders"])
+    plan = place.run("shop_pause", pause_shop=orders)
+    (row,) = place.shown(plan)["tables"].records
+    assert (place.shown(plan)["changed"], row.data["publications"]) == (False, "pub")
+    wrong = place.run("shop_pause", pause_shop=PauseRun(tables=["shop.orders"], confirm="crm"))
+    assert "the source's name is 'shop'" in _why(wrong)
+    assert "did you mean shop.orders?" in _why(place.run("shop_pause", pause_shop=PauseRun(tables=["shop.order"])))
+    assert "it is not paused" in _why(place.run("shop_resume", resume_shop=ResumeRun(tables=["shop.orders"])))
+    assert published() == {"orders", "lines"}
+
+    done = place.run("shop_pause", pause_shop=PauseRun(tables=["shop.orders"], confirm="shop"))
+    assert done.success
+    assert "DROP TABLE" in place.shown(done)["statements"]
+    assert published() == {"lines"}
+    place.database.execute("DELETE FROM shop.orders WHERE id > 10")
+    resumed = place.run("shop_resume")
+    assert resumed.success
+    assert published() == {"orders", "lines"}
+    (row,) = place.shown(resumed)["tables"].records
+    assert (row.data["table"], row.data["rows"]) == ("shop.orders", 10)
+    event = place.instance.get_latest_materialization_event(dg.AssetKey(["snapshot", "shop", "shop", "orders"]))
+    assert event is not None
+    assert event.asset_materialization is not None
+    assert event.asset_materialization.metadata["reason"].value == "resumed after a pause"
 
 
 def test_rebuild_names_a_table_that_the_source_does_not_have(place: _Place) -> None:

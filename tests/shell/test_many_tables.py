@@ -5,7 +5,11 @@ Seconds are measured by `bench/many_assets.py`. What is counted here is what the
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +20,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from assets.changes import DrainRun
+from assets.support.engine_call import end_soon
+from assets.support.event_budget import EVENTS_PER_S
 from bench.many_assets import create_tables
 from demo.server import EmbeddedPostgres
 from lakeproof.commands.bootstrap import bootstrap
@@ -29,8 +36,30 @@ pytestmark = pytest.mark.postgres
 
 MANY = 200
 FEW = 4
+ROOT = Path(__file__).resolve().parents[2]
 _REST = """\
     tables: [shop.*]
+"""
+
+
+# Their import takes longer than everything that a location of 200 tables is made of.
+_NOT_LOADED = {"delta", "great_expectations", "numba", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "sqlglot"}
+_LOADED = """
+import json, sys
+from pathlib import Path
+import dagster as dg
+from orchestration.location import location
+from resources import Settings
+
+definitions = location(Path(sys.argv[1]))
+keys = len(definitions.resolve_asset_graph().get_all_asset_keys())
+with dg.DagsterInstance.local_temp(sys.argv[2]) as instance:
+    for name in ("shop_slot_drain_sensor", "shop_compaction_sensor"):
+        resources = {"settings": Settings(config_path=sys.argv[1])}
+        with dg.build_sensor_context(instance=instance, definitions=definitions, resources=resources) as context:
+            tick = definitions.resolve_sensor_def(name).evaluate_tick(context)
+            assert len(tick.run_requests or ()) == 1, tick.skip_message
+print(json.dumps({"assets": keys, "modules": sorted({name.partition(".")[0] for name in sys.modules})}))
 """
 
 
@@ -122,3 +151,54 @@ def test_a_tick_reads_as_few_files_for_many_tables_as_for_few(
         asked[number] = dict(counts)
     assert asked[FEW]["files"] > 0
     assert asked[MANY] == asked[FEW]
+
+
+def test_neither_a_location_nor_a_tick_loads_spark_arrow_or_compiled_loops(
+    sources: dict[int, tuple[Path, Database]], tmp_path: Path
+) -> None:
+    """They are imported where rows are read or written: in a run."""
+    config, _ = sources[FEW]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _LOADED, str(config), str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    loaded = json.loads(done.stdout.splitlines()[-1])
+    assert loaded["assets"] > 5 * FEW
+    assert _NOT_LOADED.isdisjoint(loaded["modules"]), _NOT_LOADED & {*loaded["modules"]}
+
+
+def test_a_drain_of_many_tables_writes_a_bounded_number_of_events(
+    sources: dict[int, tuple[Path, Database]], tmp_path: Path
+) -> None:
+    """Each table has one at its first change and one at the end, and all together one a second; no change is missing."""
+    config, database = sources[MANY]
+    rounds, job = 12, build(load(config)).resolve_job_def("shop_drain")
+    began_s = time.monotonic()
+
+    def change() -> None:
+        for number in range(1000, 1000 + rounds):
+            database.execute(*(f"INSERT INTO shop.t{n:03} (id, name) VALUES ({number}, 'n')" for n in range(MANY)))  # noqa: S608  a test's tables
+            time.sleep(0.5)
+        time.sleep(2)
+        end_soon()
+
+    options = dg.RunConfig(ops={"drain_shop": DrainRun(until="max_seconds", max_seconds=600, event_seconds=1)})
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        changing = threading.Thread(target=change)
+        changing.start()
+        result = job.execute_in_process(instance=instance, run_config=options)
+        changing.join()
+        assert result.success, "it was asked to end, and not terminated"
+        events = result.get_asset_materialization_events()
+    inserts: dict[str, Any] = {}
+    for event in events:
+        table = event.materialization.asset_key.path[-1]
+        metadata: dict[str, Any] = {name: value.value for name, value in event.materialization.metadata.items()}
+        inserts[table] = inserts.get(table, 0) + metadata["inserts"]
+    assert inserts == dict.fromkeys((f"t{n:03}" for n in range(MANY)), rounds)
+    assert 2 * MANY <= len(events) <= 2 * MANY + (time.monotonic() - began_s) * EVENTS_PER_S

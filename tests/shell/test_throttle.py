@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from assets.support.event_budget import EVENTS_PER_S, EventBudget
 from assets.support.throttle import ChangeSummary, EventThrottle
 from lakeproof.drain.counts import Flush, LandedCounts
 from lakeproof.lsn import Lsn
@@ -118,3 +119,34 @@ def test_the_lag_is_measured_when_a_flush_is_durable_and_not_when_it_is_reported
     now = 160.0
     summary = throttle.take_due(0.0)[A]
     assert (summary.lag_s, summary.lag_s_max) == pytest.approx((0.0095, 0.9995))
+
+
+def test_a_run_has_each_of_many_tables_once_then_one_event_a_second() -> None:
+    """200 tables that change all the time cost no more events than four; none is forgotten, and no change is lost."""
+    tables = [TableName("s", f"t{n:03}") for n in range(200)]
+    throttle = EventThrottle(60, lambda: 0.0, EventBudget(len(tables), 0.0))
+    events: list[tuple[float, TableName, int]] = []
+    for second in range(3600):
+        throttle.add(_flush(10 * second, {table: LandedCounts(inserts=1) for table in tables}))
+        taken = throttle.take_due(float(second))
+        events += [(float(second), table, summary.counts.inserts) for table, summary in taken.items()]
+    assert [len([e for e in events if e[0] == s]) for s in (0.0, 1.0, 2.0)] == [200, 0, 0]
+    # The first minute has no table that is due again; its budget is there for the second one.
+    assert len(events) <= 200 + 3600 * EVENTS_PER_S
+    assert max(len([e for e in events if s <= e[0] < s + 600]) for s in range(0, 3600, 600)) <= 200 + 600 * EVENTS_PER_S
+    per_table = [len([e for e in events if e[1] == table]) for table in tables]
+    assert min(per_table) >= max(per_table) - 1
+    events += [(3600.0, table, summary.counts.inserts) for table, summary in throttle.take_all(3600.0).items()]
+    assert all(sum(e[2] for e in events if e[1] == table) == 3600 for table in tables[::50])
+
+
+def test_an_urgent_event_comes_whatever_the_others_cost() -> None:
+    """A truncate is seen at once; what it costs is saved on the others."""
+    throttle = EventThrottle(0, lambda: 0.0, EventBudget(1, 0.0))
+    throttle.add(_flush(0, {A: LandedCounts(inserts=1), B: LandedCounts(inserts=1)}))
+    assert throttle.take_due(0.0).keys() == {A}
+    throttle.add(_flush(10, {B: LandedCounts(truncates=1)}))
+    assert throttle.take_due(0.0).keys() == {B}
+    throttle.add(_flush(20, {A: LandedCounts(inserts=1)}))
+    assert throttle.take_due(1.0) == {}
+    assert throttle.take_due(2.0).keys() == {A}

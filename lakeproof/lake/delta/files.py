@@ -11,11 +11,12 @@ name. Only the holder of the source's lease may use this: it does not know the f
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
@@ -48,13 +49,15 @@ class VectorPlace:
 class DeltaFile:
     """A file of rows, its bytes, and the file of its deletion vector, if it has one; paths below the table.
 
-    `deleted` is the vector itself, which may also stand in the log.
+    `deleted` is the vector itself, which may also stand in the log; `rows` are those that the file has without it, None if
+    the log does not say.
     """
 
     path: str
     bytes: int
     vector: str | None
     deleted: VectorPlace | None = None
+    rows: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,16 @@ def files_at(path: str, version: int) -> tuple[DeltaFile, ...]:
     return tuple(live.values())
 
 
+def rows_at(path: str, version: int) -> int | None:
+    """Return the number of rows of one version, by the log alone; None if it does not say. Raises as `files_at`."""
+    rows = 0
+    for file in files_at(path, version):
+        if file.rows is None:
+            return None
+        rows += file.rows - (0 if file.deleted is None else file.deleted.rows)
+    return rows
+
+
 def _log(table: Folder, version: int) -> tuple[dict[int, str], int, list[str]]:
     """Return the log's commits, and the newest whole checkpoint up to a version (-1: none) with its parts."""
     names = sorted(log_files(table))
@@ -234,12 +247,20 @@ def data_file(added: Mapping[str, Any]) -> DeltaFile:
     """Return the file that an `add` or a `remove` in the log is about."""
     vector = added.get("deletionVector")
     path, size = unquote(added["path"]), int(added.get("size") or 0)
+    rows = _rows(added.get("stats"))
     if vector is None:
-        return DeltaFile(path, size, None)
+        return DeltaFile(path, size, None, rows=rows)
     file = _vector(vector)
     inline = str(vector["pathOrInlineDv"]) if vector.get("storageType") == "i" else ""
     place = VectorPlace(file, int(vector.get("offset") or 0), inline, int(vector["cardinality"]))
-    return DeltaFile(path, size, file, place)
+    return DeltaFile(path, size, file, place, rows)
+
+
+def _rows(stats: str | None) -> int | None:
+    try:
+        return int(json.loads(stats or "{}")["numRecords"])
+    except (ValueError, LookupError, TypeError):
+        return None
 
 
 def _vector(vector: dict[str, Any]) -> str | None:

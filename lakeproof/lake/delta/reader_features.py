@@ -11,13 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.columns import needs_mapping
 from lakeproof.lake.delta.log import LOG, RESTORE_LOG, LogGapError, commit_name, log_files, read_actions
 from lakeproof.storage.folder import Folder
-from lakeproof.storage.parquet import parquet_file
 from lakeproof.storage.store import NotFoundError
 
 VECTORS, MAPPING, WIDENING, NO_ZONE = "deletionVectors", "columnMapping", "typeWidening", "timestampNtz"
@@ -121,6 +118,10 @@ def _newest_first(path: str, number: int) -> Iterator[tuple[str, dict[str, Any]]
     if missing and not checkpoints:
         raise LogGapError(path, f"version {number} is missing from its log", RESTORE_LOG)
     for checkpoint in checkpoints:
+        import pyarrow as pa
+
+        from lakeproof.storage.parquet import parquet_file
+
         try:
             with parquet_file(table.store, table.key_of(checkpoint)) as file:
                 rows = file.read(columns=list(_KINDS)).to_pylist()

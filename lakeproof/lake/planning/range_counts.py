@@ -1,6 +1,7 @@
 """Counts the rows of each kind in a table's range of the landing, without Spark.
 
-The counts of whole files are in the manifests; a file is read only if a range has a part of it.
+The counts of whole files are in the manifests; a file is read only if a range has a part of it, and Arrow is imported only
+then: a plan, which sensors make at each tick, mostly needs none.
 """
 
 from __future__ import annotations
@@ -8,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP, UNCHANGED
@@ -19,6 +17,10 @@ from lakeproof.landing.chain import Chain
 from lakeproof.landing.manifest import SegmentFile
 from lakeproof.landing.reader import Slice, open_file
 from lakeproof.lsn import Lsn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 _OPS = {"insert": "inserts", "update": "updates", "delete": "deletes", "truncate": "truncates", "before": "befores"}
 
@@ -36,12 +38,16 @@ def count_changes(slices: Sequence[Slice], start: Lsn, end: Lsn) -> ChangeCounts
 
 def newest_row(chain: Chain, file: SegmentFile, end: Lsn) -> Lsn:
     """Return the position of a file's newest row up to `end`; zero if it has none."""
+    import pyarrow.compute as pc
+
     newest = (pc.max(part.column(LSN)).as_py() for part in _parts(open_file(chain, file), [LSN], Lsn.ZERO, end))
     return Lsn(max((lsn for lsn in newest if lsn is not None), default=0))
 
 
 def last_commit(slices: Sequence[Slice], start: Lsn, end: Lsn) -> datetime | None:
     """Return the greatest commit time of the rows in (start, end], read from the files."""
+    import pyarrow.compute as pc
+
     parts = (part for piece in slices for part in _parts(piece.open(), [LSN, COMMIT_TIME], start, end))
     times = (pc.max(part.column(COMMIT_TIME)).as_py() for part in parts)
     return max((t for t in times if t is not None), default=None)
@@ -49,10 +55,15 @@ def last_commit(slices: Sequence[Slice], start: Lsn, end: Lsn) -> datetime | Non
 
 def in_range_mask(lsn: pa.Array, start: Lsn, end: Lsn) -> pa.Array:
     """Return which values of an Arrow column of positions are in (start, end]."""
+    import pyarrow.compute as pc
+
     return pc.and_(pc.greater(lsn, int(start)), pc.less_equal(lsn, int(end)))
 
 
 def _count_part(piece: Slice, start: Lsn, end: Lsn) -> ChangeCounts:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     total = ChangeCounts()
     for part in _parts(piece.open(), [LSN, OP, UNCHANGED], start, end):
         counted = pc.value_counts(part.column(OP).cast(pa.string())).to_pylist()

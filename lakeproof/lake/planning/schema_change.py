@@ -13,10 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-
 from lakeproof.schema import Column, Identity, SchemaVersion
-from lakeproof.values.cast import cast_column
 from lakeproof.values.exact_kinds import FIXED_SIZE_KINDS, WHOLE_KINDS, needs_key_text
 from lakeproof.values.types import precision_scale, spark_type
 
@@ -114,6 +111,10 @@ def why_not_in_place(difference: SchemaDifference, *, mixed: bool = False) -> st
 
 def default_fits(column: Column, text: str) -> bool:
     """True if the text of a default is a value that the column holds in the lake."""
+    import pyarrow as pa
+
+    from lakeproof.values.cast import cast_column
+
     return cast_column(pa.array([text], pa.string()), column).fits
 
 

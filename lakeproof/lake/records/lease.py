@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 # The longest time that a follower's cycle may keep somebody else waiting.
 TURN_S = 600.0
+_HELD = "another process is writing to this source's lake"
 # On an object store each look is a request.
 _LOOK_S = 0.25
 
@@ -100,6 +101,15 @@ def hold_lease(lake: SourceLake, session: SparkSession | None = None, stop: Stop
         yield _take(lake, jvm_of(session))
 
 
+def check_free(lake: SourceLake) -> None:
+    """Raise TransientError as `hold_lease` would by now: before a JVM is started that would only have to wait.
+
+    What a process that follows holds is as good as free: it lets others have their turn.
+    """
+    if lake.store.is_locked(lake.paths.lease_lock) and not lake.store.is_locked(lake.paths.follow_lock):
+        raise TransientError(f"{lake.source}: lease", _HELD, "wait until it has ended, then try again")
+
+
 def someone_waits(lake: SourceLake) -> bool:
     """True if another process waits for the lease."""
     return bool(lake.store.is_locked(lake.paths.turn_lock))
@@ -118,7 +128,7 @@ def followed(lake: SourceLake) -> Iterator[None]:
 
 def _lock_in_turn(lake: SourceLake, held: ExitStack, stop: Stop) -> None:
     """Enter the lease's lock into `held`; raises TransientError if it stays with another process."""
-    thing, reason = f"{lake.source}: lease", "another process is writing to this source's lake"
+    thing, reason = f"{lake.source}: lease", _HELD
     try:
         held.enter_context(lake.store.lock(lake.paths.lease_lock, thing, reason))
     except TransientError:

@@ -1,0 +1,32 @@
+"""dagster-pyspark's lazy resource with the engine's session in it; it imports PySpark.
+
+What a run asks for does not belong here (`lake_spark.py`).
+"""
+
+from pathlib import Path
+from typing import Any
+
+from dagster_pyspark import LazyPySparkResource
+
+from lakeproof.lake.spark.session import session, stop_session
+
+
+class RunSession(LazyPySparkResource):
+    """The session of a run.
+
+    The stock resource never stops its session, so the next run in the same process would silently reuse the first run's
+    master, memory and jars; and it has no setting for the Delta jars.
+    """
+
+    spark_config: dict[str, Any] = {}  # noqa: RUF012  (a pydantic field; the configuration file has the settings)
+    config_path: str
+
+    def _init_session(self) -> None:
+        if self._spark_session is None:
+            self._spark_session = session(Path(self.config_path), "lakeproof dagster")
+
+    def stop(self) -> None:
+        """Stop the session, if one was started."""
+        if self._spark_session is not None:
+            stop_session(self._spark_session)
+            self._spark_session = None
