@@ -4,9 +4,9 @@ Finding the keys does not belong here (`lakeproof.proof.keys_to_repair`), nor wr
 (`lakeproof.snapshot.keyed_copy`).
 
 PostgreSQL finds the rows by its own equality, over the index of the key. That may be wider than the lake's, which compares
-exact forms (a numeric's 1.0 is its 1.00, a char's blanks at the end do not count), and never narrower: each value is equal to
-itself. So a row too many may come, and whoever enters the rows takes those of the exact keys. It would be narrower, or another
-type's altogether, if an extension or a collation decided what is equal: such keys are not read by.
+exact forms (a numeric's 1.0 is its 1.00, a char's blanks at the end do not count), and never narrower: each value is equal
+to itself. So a row too many may come, and whoever enters the rows takes those of the exact keys. If an extension or a
+collation decided what is equal, nobody would know that: rows are not read by such keys.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def remove_copies(lake: SourceLake) -> None:
         lake.store.delete(key)
 
 
-def write_rows(
+def write_rows(  # noqa: PLR0917  where, what, and its form
     store: Store, folder: str, name: str, version: SchemaVersion, point: Lsn, batches: Iterable[pa.RecordBatch]
 ) -> SnapshotTable:
     """Write batches (`_lp_text`, `c0`, …) as a durable file, and return what a document says of it; no rows make no file."""
@@ -146,4 +146,3 @@ def keys_batch(version: SchemaVersion, keys: Sequence[tuple[str, ...]]) -> pa.Re
         overflowing.append((column, texts[column.name], cast))
     names = [TEXT, *(f"c{i}" for i in range(len(values)))]
     return pa.RecordBatch.from_arrays([text_overflow(overflowing, len(keys)), *values], names)
-
