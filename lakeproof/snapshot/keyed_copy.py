@@ -8,8 +8,8 @@ Reading rows from PostgreSQL does not belong here (`lakeproof.postgres.copy_keys
     <folder>/copy.json          put last: the copy exists from here on
 
 Both files have the form of a snapshot's chunk. Whoever makes a copy holds the source's lease, and the cycle that enters it
-follows under the same lease: so an intent names it, or it is nobody's. What was left by a process that was killed is removed
-after the next cycle that enters a copy, and by maintenance.
+follows under the same lease: so an intent names it, or it is nobody's. It is removed when its cycle has ended; what a
+killed process has left is removed by the next repair, and by maintenance.
 """
 
 from __future__ import annotations
@@ -90,10 +90,12 @@ def copies_to_remove(lake: SourceLake) -> list[str]:
     return sorted(lake.store.list(lake.paths.keyed_copies), key=lambda key: not key.endswith(_DOCUMENT))
 
 
-def remove_copies(lake: SourceLake) -> None:
-    """Remove all copies; call it as `copies_to_remove`."""
+def remove_copies(lake: SourceLake, folders: Iterable[str] = ()) -> None:
+    """Remove the copies in `folders`, which have entered; without any all copies, called as `copies_to_remove`."""
+    within = tuple(f"{folder}/" for folder in folders)
     for key in copies_to_remove(lake):
-        lake.store.delete(key)
+        if not within or key.startswith(within):
+            lake.store.delete(key)
 
 
 def write_rows(  # noqa: PLR0917  where, what, and its form

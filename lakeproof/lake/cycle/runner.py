@@ -198,8 +198,9 @@ class Runner:
         result = apply_cycle(self.spark, chain, self.lease, cycle, settings)
         if any(table.snapshot is not None for table in cycle.intent.tables.values()):
             mark_consumed(self.lease.lake, result.cut)
-        if any(table.keyed is not None for table in cycle.intent.tables.values()):
-            remove_copies(self.lease.lake)
+        entered = {table.keyed for table in cycle.intent.tables.values() if table.keyed is not None}
+        if entered:
+            remove_copies(self.lease.lake, entered)
         cut_report = _cut_report(result)
         for change in result.schema_changes:
             self.report(_schema_event(cut_report, change))
