@@ -74,8 +74,9 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
 
     Then prove histories of these tables and audit views: those that are due, or all with `history`, or just `part`. With
     `repair` the rows that differ are read again, by their keys or with their whole table (`prove_repair`), entered as a
-    correction, and the tables proved once more. Raises ConfigError for an unknown name or a table that is neither published nor in the lake, LakeError if there is no landing,
-    TransientError if another process holds the lease or the source can't be reached, else what `drain` and `compact` raise.
+    correction, and the tables proved once more. Raises ConfigError for an unknown name or a table that is neither published
+    nor in the lake, LakeError if there is no landing, TransientError if another process holds the lease or the source can't
+    be reached, else what `drain` and `compact` raise.
     """
     control, request = control or RunControl(), request or ProofRequest()
     found: dict[TableName, KeysToRepair] | None = {} if request.repair else None
@@ -85,6 +86,8 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     if found is None or not wrong or control.stop.requested:
         return proof
     repair = Repair.of(wrong, found)
+    if repair.keys:
+        control.report(repair.event)
     _copy_whole(config, name, repair, control)
     proof = once(repair=repair)
     repair.whole = repair.left_over(proof, newest_cut(SourceLake.open(config.location, name)))

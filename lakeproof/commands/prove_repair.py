@@ -6,8 +6,9 @@ Comparing does not belong here (`prove_tables`), nor the cycle that enters what 
     under a lease  a slot with its snapshot at C ─ the rows under these keys ─ the cycle that ends at C enters them
     a proof        at C, with the same snapshot
 
-The lease is held from the slot to the cut, so the rows are those of the cut's own position: no change is applied to them that
-they have already, and none after them is lost. A table that still differs, or that the cycle had to hold, is copied whole.
+The lease is held from the slot to the cut, so the rows are those of the cut's own position: no change is applied to them
+that they have already, and none after them is lost. A table that still differs, or that the cycle had to hold, is copied
+whole.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import psycopg
 import pyarrow as pa
 
 from lakeproof.commands.prove_tables import OpenProof
-from lakeproof.errors import DefiniteError, TransientError
+from lakeproof.errors import SourceError, TableError, TransientError
 from lakeproof.events import Event, Stop, counted
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.records.documents import Cut
@@ -45,6 +46,10 @@ KEYS_AT_ONCE = 1_000
 _UNREAD = KeysToRepair(why_whole="its rows in the lake or in the source could not be read to find the keys")
 
 
+class NotByKeys(Exception):  # noqa: N818  not an error: the table is copied whole
+    """A table whose rows can't be read by keys now."""
+
+
 @dataclass(slots=True)
 class Repair:
     """A repair as it goes on: the keys to read, and what became of each table."""
@@ -64,6 +69,13 @@ class Repair:
             else:
                 repair.whole[table] = keys.why_whole
         return repair
+
+    @property
+    def event(self) -> Event:
+        """Return the event about the keys that are read again."""
+        keys = {table.key: len(chosen) for table, chosen in self.keys.items()}
+        message = f"reading {counted(sum(keys.values()), 'key')} of {counted(len(keys), 'differing table')} again"
+        return Event("prove.repair", message, {"keys": keys})
 
     def copied(self, report: SnapshotReport) -> None:
         """Record the tables that were copied whole."""
@@ -116,8 +128,8 @@ def copy_keys(proof: OpenProof, repair: Repair, stop: Stop) -> PlacedCopy | None
             continue
         try:
             copied[table] = _copy_table(proof, published[table], keys, f"{folder}/{number:06d}", stop)
-        except DefiniteError as error:
-            repair.whole[table] = f"its rows could not be read by keys: {error.reason}"
+        except (NotByKeys, SourceError, TableError) as error:
+            repair.whole[table] = f"its rows could not be read by keys: {error}"
             continue
         rows = copied[table].rows.rows
         repair.done[table] = TableRepair("keys", len(keys), rows)
@@ -132,7 +144,7 @@ def copy_keys(proof: OpenProof, repair: Repair, stop: Stop) -> PlacedCopy | None
 
 
 def _copy_table(proof: OpenProof, published: PublishedTable, keys: Sequence[Key], place: str, stop: Stop) -> KeyedTable:
-    """Copy the rows under a table's keys; raises DefiniteError if this can't be done now."""
+    """Copy the rows under a table's keys; raises NotByKeys, SourceError or TableError if this can't be done now."""
     store, version, point = proof.lake.store, published.version, proof.session.consistent_point
     folder, _, name = place.rpartition("/")
     thing = f"table {published.table}"
@@ -142,14 +154,14 @@ def _copy_table(proof: OpenProof, published: PublishedTable, keys: Sequence[Key]
         with proof.session.guard(conn, proof.source, published):
             why = why_not_by_keys(conn, published)
             if why is not None:
-                raise DefiniteError(thing, why, "")
+                raise NotByKeys(why)
             rows = write_rows(store, folder, f"{name}-rows", version, point, _batches(conn, published, keys, stop))
         batch = keys_batch(version, keys)
         return KeyedTable(rows, write_rows(store, folder, f"{name}-keys", version, point, [batch]))
     except CastError as error:
-        raise DefiniteError(thing, str(error), "") from None
+        raise NotByKeys(str(error)) from None
     except pa.ArrowInvalid:
-        raise DefiniteError(thing, "a text is not UTF-8", "") from None
+        raise NotByKeys("a text is not UTF-8") from None
     except psycopg.Error as error:
         raise translate(error, thing) from None
     except InterruptedError:
