@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.prove import ProofRequest, prove
-from lakeproof.config.model import Config, TableConfig
+from lakeproof.config.model import Config
 from lakeproof.events import Event, RunControl
 from lakeproof.lake.read.open import open_lake
 from lakeproof.names import TableName
@@ -108,6 +108,9 @@ TABLES = (
 )
 
 
+SOME, OTHERS = (TABLES[0], TABLES[3], TABLES[8]), (*TABLES[1:3], *TABLES[4:8])
+
+
 @dataclass
 class Damage:
     """The numbers of rows that are lost, changed, that nobody has, and that are there twice."""
@@ -123,16 +126,9 @@ class Damage:
         return sorted([*self.lost, *self.changed, *self.nobody, *self.twice])
 
 
-@pytest.fixture
-def rng() -> random.Random:
-    """The test's chance; the seed is printed with a failure."""
-    print(f"LAKEPROOF_SEED={SEED}")
-    return random.Random(SEED)
-
-
 def run(database: Database, *statements: str) -> None:
     """Run statements that are made here."""
-    database.execute(*(SQL(statement) for statement in statements))  # type: ignore[arg-type]  # no literals
+    database.execute(*(SQL(statement) for statement in statements))
 
 
 def largest_file(config: Config, keyed: Keyed) -> Path:
@@ -216,7 +212,7 @@ def damaged_lake(
 def rows_under(database: Database, keyed: Keyed, numbers: Sequence[int]) -> int:
     """The number of rows that the publication has under some keys."""
     query = f"SELECT count(*) FROM {keyed.name} WHERE {keyed.where(numbers)} AND ({keyed.row_filter or 'true'})"
-    return int(database.value(SQL(query)))  # type: ignore[arg-type]  # no literal
+    return int(database.value(SQL(query)))
 
 
 def check_rows(database: Database, config: Config, spark: SparkSession, tables: Sequence[Keyed]) -> None:
@@ -225,7 +221,7 @@ def check_rows(database: Database, config: Config, spark: SparkSession, tables: 
     lake = open_lake(spark, config)
     for keyed in tables:
         query = f"SELECT v, md5(doc) FROM {keyed.name} WHERE {keyed.row_filter or 'true'}"
-        expected = Counter(database.rows(SQL(query)))  # type: ignore[arg-type]  # no literal
+        expected = Counter(database.rows(SQL(query)))
         actual = Counter((r[0], r[1]) for r in lake.table("shop", keyed.table).selectExpr("v", "md5(doc)").collect())
         assert actual == expected, keyed.name
     proof = prove(config, "shop", None, spark, request=ProofRequest(history=True))
@@ -240,30 +236,28 @@ def repaired(
     return dict(prove(config, "shop", None, spark, RunControl(on_event), REPAIR).tables)
 
 
+@pytest.mark.parametrize("chosen", [SOME, pytest.param(OTHERS, marks=pytest.mark.full)], ids=["some", "others"])
 def test_the_differing_keys_alone_are_read_again(
-    rng: random.Random, database: Database, tmp_path: Path, spark: SparkSession
+    database: Database, tmp_path: Path, spark: SparkSession, chosen: Sequence[Keyed]
 ) -> None:
     """Every kind of damage and of key, while the same keys are written."""
-    config = make_config(database, tmp_path, TABLES)
+    rng = random.Random(SEED)
+    config = make_config(database, tmp_path, chosen)
     into_the_lake(config, spark)
-    damages = damaged_lake(rng, database, config, spark, TABLES)
-    found = prove(config, "shop", None, spark, request=TABLES_ALONE)
-    for keyed in TABLES:
-        proof = found.tables[keyed.table]
-        assert (proof.status, len(proof.differing_keys)) == ("differs", len(damages[keyed.table].numbers)), proof
+    damages = damaged_lake(rng, database, config, spark, chosen)
     expected = dict[TableName, int]()
 
     def beside(event: Event) -> None:
         if event.kind == "prove.repair":
-            for keyed in TABLES:
+            for keyed in chosen:
                 write_beside(rng, database, keyed, damages[keyed.table])
                 expected[keyed.table] = rows_under(database, keyed, damages[keyed.table].numbers)
         elif event.kind == "prove.keys":
-            keyed = next(each for each in TABLES if each.table.key == event.fields["table"])
+            keyed = next(each for each in chosen if each.table.key == event.fields["table"])
             write_beside(rng, database, keyed, damages[keyed.table])
 
     proofs = repaired(config, spark, beside)
-    for keyed in TABLES:
+    for keyed in chosen:
         proof, keys = proofs[keyed.table], len(damages[keyed.table].numbers)
         assert proof.repair is not None
         assert (proof.repair.how, proof.repair.reason) == ("keys", None), keyed.name
@@ -271,4 +265,4 @@ def test_the_differing_keys_alone_are_read_again(
         assert proof.status == "equal", (keyed.name, proof.reason)
     lake = SourceLake.open(config.location, "shop")
     assert lake.store.list(lake.paths.keyed_copies) == []
-    check_rows(database, config, spark, TABLES)
+    check_rows(database, config, spark, chosen)

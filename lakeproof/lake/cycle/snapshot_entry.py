@@ -42,7 +42,7 @@ class EntryCorrection:
     """The correction that history keeps of a snapshot's entry, beside the range's own `change`.
 
     `compared` are the rows of the buckets that differ; `kept` are the persisted rows after `change` in those buckets, with
-    their digest.
+    their digest. `restated` are rows to delete and rows to insert under other keys, whether they differ or not.
     """
 
     schema: SchemaVersion
@@ -50,6 +50,7 @@ class EntryCorrection:
     correction: Correction
     compared: BucketDiff
     kept: DataFrame
+    restated: tuple[DataFrame, DataFrame] | None = None
 
     @property
     def net_is_empty(self) -> bool:
@@ -59,7 +60,8 @@ class EntryCorrection:
     @property
     def retractions(self) -> DataFrame:
         """The rows that the correction deletes."""
-        return self.correction.retractions
+        retracted = pick(self.correction.retractions, current_columns(self.schema))
+        return retracted if self.restated is None else retracted.unionAll(self.restated[0])
 
     @property
     def insertions(self) -> DataFrame:
@@ -69,6 +71,7 @@ class EntryCorrection:
         a key of which another is deleted comes again, behind the delete.
         """
         inserted = pick(self.correction.insertions, current_columns(self.schema))
+        inserted = inserted if self.restated is None else inserted.unionAll(self.restated[1])
         return inserted if self.schema.is_bag else inserted.unionAll(self._staying(comes_again=True))
 
     def net(self, insertions: DataFrame) -> NetChange:
