@@ -79,13 +79,13 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     be reached, else what `drain` and `compact` raise.
     """
     control, request = control or RunControl(), request or ProofRequest()
-    found: dict[TableName, KeysToRepair] | None = {} if request.repair else None
+    to_repair: dict[TableName, KeysToRepair] | None = {} if request.repair else None
     once = partial(_prove_once, config, name, tables, spark, control, request)
-    proof = once(found=found)
+    proof = once(to_repair=to_repair)
     wrong = proof.with_status("differs")
-    if found is None or not wrong or control.stop.requested:
+    if to_repair is None or not wrong or control.stop.requested:
         return proof
-    repair = Repair.of(wrong, found)
+    repair = Repair.of(wrong, to_repair)
     if repair.keys:
         control.report(repair.event)
     _copy_whole(config, name, repair, control)
@@ -94,7 +94,7 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     if repair.whole and not control.stop.requested:
         _copy_whole(config, name, repair, control)
         proof = once()
-    return repair.told_in(proof)
+    return repair.described_in(proof)
 
 
 def _copy_whole(config: Config, name: str, repair: Repair, control: RunControl) -> None:
@@ -125,10 +125,10 @@ def _prove_once(  # noqa: PLR0917  as prove
     control: RunControl,
     request: ProofRequest,
     *,
-    found: dict[TableName, KeysToRepair] | None = None,
+    to_repair: dict[TableName, KeysToRepair] | None = None,
     repair: Repair | None = None,
 ) -> ProofReport:
-    """Make one proof; `found` gets the keys that differ, and the cycle that ends at its point enters those of `repair`."""
+    """Make one proof; `to_repair` gets the keys that differ, its cycle enters those of `repair`."""
     source = config.source(name)
     source_lake = SourceLake.open(config.location, name)
     check_prove(config, name, None)
@@ -149,7 +149,7 @@ def _prove_once(  # noqa: PLR0917  as prove
                     return ProofReport(name, None, dict.fromkeys(chosen, blocked))
                 conn = connect(source.dsn, "lakeproof proof")
                 open_until_compared.callback(close_quietly, conn)
-                running = OpenProof(config, source, spark, session, conn, control.report, to_repair=found)
+                running = OpenProof(config, source, spark, session, conn, control.report, to_repair=to_repair)
                 cut = _cut_at_point(running, len(chosen), lease, control.stop, repair)
             proof = compare_all(running, chosen, cut, control.stop)
         if cut is None:

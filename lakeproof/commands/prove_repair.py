@@ -59,11 +59,11 @@ class Repair:
     done: dict[TableName, TableRepair] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, wrong: Sequence[TableName], found: Mapping[TableName, KeysToRepair]) -> Repair:
+    def of(cls, wrong: Sequence[TableName], by_table: Mapping[TableName, KeysToRepair]) -> Repair:
         """Return the repair of the tables that differ, by what a proof found of them."""
         repair = cls()
         for table in wrong:
-            keys = found.get(table, _UNREAD)
+            keys = by_table.get(table, _UNREAD)
             if keys.why_whole is None:
                 repair.keys[table] = keys.keys
             else:
@@ -97,7 +97,7 @@ class Repair:
                 left[table] = why or f"the cycle held it: {held[table].reason}"
         return left
 
-    def told_in(self, proof: ProofReport) -> ProofReport:
+    def described_in(self, proof: ProofReport) -> ProofReport:
         """Return the report with what was done to each table."""
         tables = {t: replace(p, repair=self.done[t]) if t in self.done else p for t, p in proof.tables.items()}
         return replace(proof, tables=tables)

@@ -101,5 +101,5 @@ def _values(columns: Sequence[Column], key: Key) -> Composable:
     return SQL(", ").join(SQL("{}::{}").format(Literal(text), _type(column)) for column, text in pairs)
 
 
-def _type(column: Column) -> SQL:
-    return SQL("pg_catalog." + _TYPES[int(column.type_oid)])
+def _type(column: Column) -> Identifier:
+    return Identifier("pg_catalog", _TYPES[int(column.type_oid)])

@@ -34,7 +34,7 @@ def keys_to_repair(
 
     Each side is in the order of its buckets, one of which is in memory.
     """
-    found: set[tuple[str, ...]] = set()
+    differing: set[tuple[str, ...]] = set()
     for of_source, of_lake in both_by_bucket(source, lake):
         sides = rows_by_key(of_source), rows_by_key(of_lake)
         for key in sides[0].keys() | sides[1].keys():
@@ -43,7 +43,7 @@ def keys_to_repair(
             texts = tuple(text for text in key if text is not None)
             if len(texts) < len(key):
                 return KeysToRepair(why_whole="a key that differs has NULL in it")
-            found.add(texts)
-        if len(found) > keys_max:
+            differing.add(texts)
+        if len(differing) > keys_max:
             return KeysToRepair(why_whole=f"more than {keys_max:,} keys differ")
-    return KeysToRepair(sorted(found))
+    return KeysToRepair(sorted(differing))

@@ -30,7 +30,7 @@ _UNPROVEN: tuple[Status, ...] = ("differs", "held", "missing", "blocked")
 
 @dataclass(frozen=True, slots=True)
 class TableRepair:
-    """How a table that differed was repaired: by `keys`, of which so many differed, or `whole`, with the reason.
+    """The way in which a table that differed was repaired: by `keys`, their number, or `whole`, with the reason.
 
     `rows_read` are rows of the source: those that it has under the keys, or all; None if they were not read.
     """

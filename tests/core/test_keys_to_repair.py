@@ -34,8 +34,9 @@ def test_more_keys_than_the_limit_or_a_key_with_null_call_for_the_whole_table() 
     assert keys_to_repair([(0, ProofRow(1, ("a", None)))], []).why_whole == "a key that differs has NULL in it"
 
 
-ONE = "\"a\" = ANY (ARRAY['1', '2']::pg_catalog.int4[])"
-FIRST, SECOND = "('it''s'::pg_catalog.text, '1'::pg_catalog.int4)", r"( E'\\x'::pg_catalog.text, '2'::pg_catalog.int4)"
+INT4, TEXT = '"pg_catalog"."int4"', '"pg_catalog"."text"'
+ONE = f"\"a\" = ANY (ARRAY['1', '2']::{INT4}[])"
+FIRST, SECOND = f"('it''s'::{TEXT}, '1'::{INT4})", rf"( E'\\x'::{TEXT}, '2'::{INT4})"
 TWO = f'("b", "a") IN (VALUES {FIRST}, {SECOND})'
 
 

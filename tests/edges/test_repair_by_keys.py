@@ -22,7 +22,7 @@ from lakeproof.proof.result import TableProof
 from lakeproof.storage.source_lake import SourceLake
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
-from tests.repair_steps import REPAIR, Keyed, check_rows, damaged_lake, make_config, rows_under, write_beside
+from tests.repair_steps import REPAIR, Keyed, check_rows, damaged_lake, make_config, rows_under, run, write_beside
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
@@ -47,6 +47,8 @@ TABLES = (
 )
 
 
+INTS = TABLES[0]
+RATIOS = Keyed("ratios", "id float8", "id", "i / 7.0")
 SOME, OTHERS = (TABLES[0], TABLES[3], TABLES[8]), (*TABLES[1:3], *TABLES[4:8])
 
 
@@ -87,3 +89,38 @@ def test_the_differing_keys_alone_are_read_again(
     lake = SourceLake.open(config.location, "shop")
     assert lake.store.list(lake.paths.keyed_copies) == []
     check_rows(database, config, spark, chosen)
+
+
+@pytest.mark.full
+def test_a_table_without_a_fit_key_is_copied_whole_and_the_reason_is_given(
+    database: Database, tmp_path: Path, spark: SparkSession
+) -> None:
+    """A copy heals the same damage; a row that stays beside its double is in history behind the delete."""
+    rng = random.Random(SEED)
+    config = make_config(database, tmp_path, [RATIOS])
+    into_the_lake(config, spark)
+    damages = damaged_lake(rng, database, config, spark, [RATIOS])
+    proof = repaired(config, spark)[RATIOS.table]
+    assert damages[RATIOS.table].twice
+    assert proof.status == "equal", proof.reason
+    assert proof.repair is not None
+    assert (proof.repair.how, proof.repair.rows_read) == ("whole", proof.source_rows)
+    assert proof.repair.reason == "its key's column id is of type float8, which may compare in its own way"
+    check_rows(database, config, spark, [RATIOS])
+
+
+def test_a_key_that_was_moved_meanwhile_ends_equal_too(database: Database, tmp_path: Path, spark: SparkSession) -> None:
+    """The row under the new key has a wrong large value from the lake; it is copied whole then."""
+    rng = random.Random(SEED)
+    config = make_config(database, tmp_path, [INTS])
+    into_the_lake(config, spark)
+    damaged = damaged_lake(rng, database, config, spark, [INTS])[INTS.table]
+    moved = [n for n in damaged.lost if n % 3 == 0][:1] or damaged.lost[:1]
+
+    def beside(event: Event) -> None:
+        if event.kind == "prove.repair" and "keys" in event.fields:
+            run(database, f"UPDATE ints SET id = id + 5000 WHERE {INTS.where(moved)}")  # noqa: S608  made here
+
+    proof = repaired(config, spark, beside)[INTS.table]
+    assert proof.status == "equal", f"{proof.reason}, seed {SEED}"
+    check_rows(database, config, spark, [INTS])

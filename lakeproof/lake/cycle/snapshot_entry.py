@@ -97,7 +97,7 @@ class EntryCorrection:
     def _staying(self, *, comes_again: bool) -> DataFrame:
         """Return the rows that stay under keys of which a row is retracted: those that history gets again, or the others.
 
-        If history's rows are told apart by all their values (identity FULL), only an equal row's delete needs that.
+        If all values of a row identify it in history (identity FULL), only an equal row's delete needs that.
         """
         schema = self.schema
         key, columns = merge_key(schema), current_columns(schema)
