@@ -21,12 +21,12 @@ _KEYED = (
     "CREATE TABLE parts (id uuid, at timestamptz, PRIMARY KEY (id)) PARTITION BY HASH (id)",
     "CREATE TABLE parts_0 PARTITION OF parts FOR VALUES WITH (MODULUS 1, REMAINDER 0)",
     "CREATE TABLE parents (id int PRIMARY KEY)",
-    "CREATE TABLE children () INHERITS (parents)",
+    "CREATE TABLE children (PRIMARY KEY (id)) INHERITS (parents)",
 )
 _OTHERS = (
     "CREATE TYPE mood AS ENUM ('sad', 'ok')",
     "CREATE DOMAIN code AS text CHECK (value <> '')",
-    "CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
+    'CREATE COLLATION loose FROM "C"',
     "CREATE TABLE moods (id mood PRIMARY KEY)",
     "CREATE TABLE codes (id code PRIMARY KEY)",
     "CREATE TABLE ratios (id float8 PRIMARY KEY)",
@@ -37,6 +37,8 @@ _OTHERS = (
     "CREATE TABLE configured (id int)",
     "ALTER TABLE configured REPLICA IDENTITY FULL",
     "CREATE TABLE added (id int PRIMARY KEY)",
+    # The server was built without ICU, which such collations need; its catalog has the mark all the same.
+    "UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'loose'",
 )
 _PUBLICATIONS = (
     """CREATE PUBLICATION pub FOR TABLE ints WHERE (id > 2), pairs, parts, parents, children, moods, codes, ratios, lists,
@@ -56,7 +58,7 @@ _REASONS = {
 _ROWS = (
     "INSERT INTO ints SELECT generate_series(1, 9)",
     "INSERT INTO pairs VALUES ('a', 1.0, 'x'), ('b', 2.50, 'y'), ('c', 'NaN', 'z')",
-    "INSERT INTO parts SELECT md5(i::text)::uuid, 'infinity' FROM generate_series(1, 5) i",
+    "INSERT INTO parts SELECT md5(i::text)::uuid, now() FROM generate_series(1, 5) i",
     "INSERT INTO parents VALUES (1), (2)",
     "INSERT INTO children VALUES (1), (3)",
 )
@@ -83,7 +85,7 @@ def test_a_reason_is_given_for_every_table_that_is_copied_whole(conn: Connection
 
 
 def test_the_rows_of_the_keys_come_and_no_others(conn: Connection, source: SourceConfig) -> None:
-    """A filter is applied, a root is read with its partitions, a parent without its children; equal in PostgreSQL is enough."""
+    """A filter is applied, a root read with its partitions, a parent without its children; equal in PostgreSQL is enough."""
     tables = {t.name: table for t, table in read_tables(conn, source).items()}
 
     def rows(name: str, *keys: tuple[str, ...]) -> list[tuple[object, ...]]:
