@@ -130,8 +130,10 @@ def damage(rng: random.Random, config: Config, keyed: Keyed, gone: pa.Table) -> 
         place = {n: i for i, n in enumerate(rows["n"].to_pylist())}
         kept = rows.num_rows - gone.num_rows
         taken = rows.take([place[others.get(n, n)] for n in rows["n"].to_pylist()[:kept]])
+        # Of the rows that are there twice, some have another value once.
+        doubled = pa.array([others.get(n) in result.twice and others[n] % 2 == 1 for n in rows["n"].to_pylist()[:kept]])
+        wrong = pc.or_(pc.is_in(taken["n"], pa.array(result.changed, pa.int32())), doubled)
         for name, value in (("v", "wrong"), ("pad", "")):
-            wrong = pc.is_in(taken["n"], pa.array(result.changed, pa.int32()))
             altered = pc.if_else(wrong, value, taken[name]).cast(taken[name].type)
             taken = taken.set_column(taken.column_names.index(name), name, altered)
         return taken
