@@ -14,7 +14,7 @@ from assets.support import metadata as md
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.proof.record import Compared, LakeProved, Proved
-from lakeproof.proof.result import ProofReport
+from lakeproof.proof.result import ProofReport, TableRepair
 from lakeproof.schema import describe_left_out
 from lakeproof.storage.times import time_of
 
@@ -61,11 +61,24 @@ def table_outcome(table: TableName, report: ProofReport, proved: Proved | None, 
             left_out=describe_left_out(proof.left_out) if proof and proof.left_out else None,
             reason=reason,
         ),
+        _repair(proof.repair if proof else None),
     )
     if differed is not None and not compared:
         reason = f"{reason or status}; at {differed.position} ({differed.time}) it differed"
     wrong = status in _WRONG or (not compared and differed is not None)
     return ProofOutcome(status, wrong, reason, metadata, report.position if compared else None)
+
+
+def _repair(repair: TableRepair | None) -> md.Metadata:
+    """Return how the table was repaired before it was compared."""
+    if repair is None:
+        return {}
+    return md.optional(
+        repaired="by keys" if repair.how == "keys" else "whole",
+        repaired_keys=repair.keys,
+        repaired_rows_read=repair.rows_read,
+        repaired_whole_because=repair.reason,
+    )
 
 
 def history_outcome(table: TableName, report: ProofReport, proved: Proved | None, unreached: str) -> ProofOutcome:

@@ -36,7 +36,7 @@ class ProofRun(dg.Config):
 
     repair: bool = Field(
         default=False,
-        description="correct the selected tables that differ from the source, then compare them once more",
+        description="correct what differs from the source in the selected tables, then compare them once more",
     )
 
 

@@ -25,7 +25,8 @@ def repair_job(source: SourceConfig) -> Job:
         executor_def=dg.in_process_executor,
         tags=run_tags("repair", source=source.name, slot=source.slot),
         description=(
-            f"Compares the current tables of {source.name} with PostgreSQL, corrects those that differ from what the source "
-            "has, and compares them once more. Select proofs to repair some tables alone."
+            f"Compares the current tables of {source.name} with PostgreSQL, reads the rows of keys that differ again, or "
+            "the whole table if it has no key for that, corrects them, and compares the tables once more. The metadata of "
+            "each proof says which, and how many rows were read. Select proofs to repair some tables alone."
         ),
     )

@@ -268,7 +268,7 @@ def proof_page(proof: ProofReport) -> str:
     ]
     text = format_table(("table", "rows in PostgreSQL", "rows in the lake", "position", "equal"), rows)
     reasons = [line for table, result in proof.tables.items() for line in _differences(table, result)]
-    return "\n".join([text, *_left_out(proof), *reasons, *_lake(proof)])
+    return "\n".join([text, *_left_out(proof), *_repairs(proof), *reasons, *_lake(proof)])
 
 
 def _left_out(proof: ProofReport) -> list[str]:
@@ -280,6 +280,17 @@ def _left_out(proof: ProofReport) -> list[str]:
         for table, result in proof.tables.items()
         if result.left_out
     ]
+
+
+def _repairs(proof: ProofReport) -> Iterator[str]:
+    """Yield a line for each table that was repaired."""
+    for table, result in proof.tables.items():
+        repair = result.repair
+        if repair is None:
+            continue
+        rows = "" if repair.rows_read is None else f", {counted(repair.rows_read, 'row')} read"
+        by_keys = f"repaired by {counted(repair.keys or 0, 'key')}{rows}"
+        yield printable(f"{table}: {by_keys if repair.how == 'keys' else f'copied whole{rows}: {repair.reason}'}")
 
 
 def _lake(proof: ProofReport) -> Iterator[str]:

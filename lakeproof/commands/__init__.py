@@ -14,7 +14,8 @@ returns a report. Arguments and output are in `lakeproof.cli`.
     maintain.py        retention, small files, repairs        sizes.py           how much room a lake takes
     refresh.py         computes views                         refresh_point.py   what one refresh reads, at one point
     applied_views.py   views as applied, in order             views_behind.py    what views read has gone on
-    prove.py           compares the source with the lake
+    prove.py           compares the source with the lake  prove_tables.py    the comparison of its tables
+    prove_repair.py    reads rows that differ again
     prove_lake.py      proves histories and audits views      status.py          how everything stands
     concurrently.py    sources or tables, a few at once       known_tables.py    a source's tables without its database
     daily.py           tables at the end of days

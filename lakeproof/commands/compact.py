@@ -21,6 +21,7 @@ from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.lsn import Lsn
+from lakeproof.snapshot.keyed_copy import PlacedCopy
 from lakeproof.storage.source_lake import SourceLake
 
 
@@ -42,14 +43,21 @@ def compact(  # noqa: PLR0917  the same order in every step of the pipeline
 
 
 def compact_under(
-    lease: Lease, config: Config, spark: SparkSession, report: Report, stop: Stop, *, end: Lsn | None = None
+    lease: Lease,
+    config: Config,
+    spark: SparkSession,
+    report: Report,
+    stop: Stop,
+    *,
+    end: Lsn | None = None,
+    keyed: PlacedCopy | None = None,
 ) -> list[CutReport]:
-    """Do the same for the source of a lease that the caller holds."""
+    """Do the same for the source of a lease that the caller holds; the cycle that ends at `end` enters `keyed`."""
     name, lake = lease.lake.source, lease.lake
     source, newest = config.source(name), newest_incarnation(lake)
     if newest is None:
         raise _no_landing(name)
-    runner = Runner(spark, lease, source, report, stop, end)
+    runner = Runner(spark, lease, source, report, stop, end, keyed)
     done = runner.finish_interrupted()
     for incarnation in to_be_followed(lake, newest_cut(lake)):
         done += runner.follow(Chain.open(lake, incarnation), end if incarnation == newest else None)

@@ -15,98 +15,41 @@ too long nothing is compared, and the tables are blocked, which is not the same 
 from __future__ import annotations
 
 import secrets
-import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 
-from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact_under
-from lakeproof.commands.concurrently import few_at_a_time
 from lakeproof.commands.drain import drain
 from lakeproof.commands.prove_lake import LakePart, LakeScope, prove_lake
+from lakeproof.commands.prove_repair import Repair, copy_keys
+from lakeproof.commands.prove_tables import OpenProof, compare_all
 from lakeproof.config.mistakes import nearest
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.table_names import write_table
 from lakeproof.drain.until import Until
-from lakeproof.errors import ConfigError, DefiniteError, LakeError, TransientError, manual
-from lakeproof.events import Event, Report, RunControl, Stop, counted
-from lakeproof.lake.columns import in_lake
-from lakeproof.lake.delta.log import LogGapError
-from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.planning.schema_change import describe_change
-from lakeproof.lake.planning.schema_changes import waiting
-from lakeproof.lake.planning.set_aside import left_behind, paused_among
-from lakeproof.lake.records.documents import Cut, CutTable
-from lakeproof.lake.records.held import describe
+from lakeproof.errors import ConfigError, DefiniteError, LakeError, TransientError
+from lakeproof.events import Event, RunControl, Stop, counted
+from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.rows.memory import fit
 from lakeproof.lake.spark.executors import at_work
-from lakeproof.lake.spark.failures import reading, reason_of, without_java
-from lakeproof.landing.chain import Chain, newest_incarnation
+from lakeproof.lake.spark.failures import without_java
+from lakeproof.landing.chain import newest_incarnation
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import read_tables
-from lakeproof.postgres.catalog_tables import PublishedTable
-from lakeproof.postgres.catalog_unchanged import read_catalog
-from lakeproof.postgres.connection import Connection, close_quietly, connect
-from lakeproof.postgres.copy_snapshot import SnapshotSession, TableChangedError
-from lakeproof.progress import Progress, Work
-from lakeproof.proof.compare import Buckets, differing, differing_keys, rows_in, to_narrow
-from lakeproof.proof.lake_form import lake_buckets, lake_rows
+from lakeproof.postgres.connection import close_quietly, connect
+from lakeproof.postgres.copy_snapshot import SnapshotSession
+from lakeproof.proof.keys_to_repair import KeysToRepair
 from lakeproof.proof.record import one_proof, record
-from lakeproof.proof.result import ProofReport, Status, TableProof, compared
-from lakeproof.proof.source_side import source_buckets, source_rows
-from lakeproof.proof.unsent import ALL_ACTIONS, differences, judge
-from lakeproof.snapshot.folder import part_key, read_snapshot
+from lakeproof.proof.result import ProofReport, TableProof
+from lakeproof.snapshot.keyed_copy import remove_copies
 from lakeproof.storage.source_lake import SourceLake
 
 __all__ = ["ProofReport", "TableProof", "check_prove", "prove"]
-_TABLES_SHOWN = 5
-_CHANGES = manual("What changes of the source's tables do to the lake", "The way out")
-
-
-@dataclass(frozen=True, slots=True)
-class _Proof:
-    """The values that one proof works with; `conn` is idle outside of a guard.
-
-    `current` gets the buckets of the lake's tables that were read.
-    """
-
-    config: Config
-    source: SourceConfig
-    spark: SparkSession
-    session: SnapshotSession
-    conn: Connection
-    report: Report
-    current: dict[TableName, Buckets] = field(default_factory=dict)
-
-    @property
-    def lake(self) -> SourceLake:
-        return SourceLake.open(self.config.location, self.source.name)
-
-
-@dataclass(frozen=True, slots=True)
-class _SourceSide:
-    """A table as the snapshot has it: its buckets, or why it could not be read."""
-
-    table: PublishedTable | None
-    buckets: Buckets | None
-    blocked: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _BothSides:
-    """A table that both sides have at the position: the buckets of each, and the lake's rows."""
-
-    published: PublishedTable
-    cut_table: CutTable
-    source: Buckets
-    lake: Buckets
-    rows: DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,19 +73,39 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     """Compare `tables` (None: all that are published or in the lake) of the source `name` with the lake.
 
     Then prove histories of these tables and audit views: those that are due, or all with `history`, or just `part`. With
-    `repair` the tables that differ are snapshotted again, entered as a correction, and proved once more. Raises ConfigError
-    for an unknown name or a table that is neither published nor in the lake, LakeError if there is no landing,
-    TransientError if another process holds the lease or the source can't be reached, else what `drain` and `compact` raise.
+    `repair` the rows that differ are read again, by their keys or with their whole table (`prove_repair`), entered as a
+    correction, and the tables proved once more. Raises ConfigError for an unknown name or a table that is neither published
+    nor in the lake, LakeError if there is no landing, TransientError if another process holds the lease or the source can't
+    be reached, else what `drain` and `compact` raise.
     """
     control, request = control or RunControl(), request or ProofRequest()
-    proof = _prove_once(config, name, tables, spark, control, request)
+    to_repair: dict[TableName, KeysToRepair] | None = {} if request.repair else None
+    once = partial(_prove_once, config, name, tables, spark, control, request)
+    proof = once(to_repair=to_repair)
     wrong = proof.with_status("differs")
-    if not request.repair or not wrong or control.stop.requested:
+    if to_repair is None or not wrong or control.stop.requested:
         return proof
-    keys = {"tables": [t.key for t in wrong]}
-    control.report(Event("prove.repair", f"copying {counted(len(wrong), 'differing table')} again", keys))
-    bootstrap(config, name, wrong, control.report, control.stop)
-    return _prove_once(config, name, tables, spark, control, request)
+    repair = Repair.of(wrong, to_repair)
+    if repair.keys:
+        control.report(repair.event)
+    _copy_whole(config, name, repair, control)
+    proof = once(repair=repair)
+    repair.whole = repair.left_over(proof, newest_cut(SourceLake.open(config.location, name)))
+    if repair.whole and not control.stop.requested:
+        _copy_whole(config, name, repair, control)
+        proof = once()
+    return repair.described_in(proof)
+
+
+def _copy_whole(config: Config, name: str, repair: Repair, control: RunControl) -> None:
+    """Copy the tables of a repair that are not read by keys."""
+    if not repair.whole:
+        return
+    message = f"copying {counted(len(repair.whole), 'differing table')} again"
+    reasons = {table.key: why for table, why in repair.whole.items()}
+    control.report(Event("prove.repair", message, {"tables": list(reasons), "reasons": reasons}))
+    repair.copied(bootstrap(config, name, list(repair.whole), control.report, control.stop))
+    repair.whole.clear()
 
 
 def check_prove(config: Config, name: str, tables: Sequence[TableName] | None) -> None:
@@ -161,7 +124,11 @@ def _prove_once(  # noqa: PLR0917  as prove
     spark: SparkSession,
     control: RunControl,
     request: ProofRequest,
+    *,
+    to_repair: dict[TableName, KeysToRepair] | None = None,
+    repair: Repair | None = None,
 ) -> ProofReport:
+    """Make one proof; `to_repair` gets the keys that differ, its cycle enters those of `repair`."""
     source = config.source(name)
     source_lake = SourceLake.open(config.location, name)
     check_prove(config, name, None)
@@ -182,9 +149,9 @@ def _prove_once(  # noqa: PLR0917  as prove
                     return ProofReport(name, None, dict.fromkeys(chosen, blocked))
                 conn = connect(source.dsn, "lakeproof proof")
                 open_until_compared.callback(close_quietly, conn)
-                running = _Proof(config, source, spark, session, conn, control.report)
-                cut = _cut_at_point(running, len(chosen), lease, control.stop)
-            proof = _compare_all(running, chosen, cut, control.stop)
+                running = OpenProof(config, source, spark, session, conn, control.report, to_repair=to_repair)
+                cut = _cut_at_point(running, len(chosen), lease, control.stop, repair)
+            proof = compare_all(running, chosen, cut, control.stop)
         if cut is None:
             return proof
         scope = LakeScope(chosen, request.history, request.part, running.current)
@@ -213,177 +180,15 @@ def _chosen(source: SourceConfig, tables: Sequence[TableName] | None, cut: Cut |
     return existing if tables is None else list(dict.fromkeys(tables))
 
 
-def _cut_at_point(proof: _Proof, tables: int, lease: Lease, stop: Stop) -> Cut | None:
+def _cut_at_point(proof: OpenProof, tables: int, lease: Lease, stop: Stop, repair: Repair | None) -> Cut | None:
     """Bring the lake to the snapshot's position, and return its newest cut."""
     point = proof.session.consistent_point
     proof.report(Event("prove.point", f"comparing at {point}", {"consistent_point": str(point), "tables": tables}))
+    # Before the landing is drained, which may take a while: rows are read while the tables are as at the snapshot.
+    keyed = None if repair is None else copy_keys(proof, repair, stop)
     drain(proof.config, proof.source.name, Until.lsn(point), proof.report, stop)
     if not stop.requested:
-        compact_under(lease, proof.config, proof.spark, proof.report, stop, end=point)
+        compact_under(lease, proof.config, proof.spark, proof.report, stop, end=point, keyed=keyed)
+        if repair is not None:
+            remove_copies(proof.lake)
     return newest_cut(proof.lake)
-
-
-def _compare_all(proof: _Proof, names: Sequence[TableName], cut: Cut | None, stop: Stop) -> ProofReport:
-    name, point = proof.source.name, proof.session.consistent_point
-    if stop.requested:
-        blocked = TableProof("blocked", reason="it was asked to stop")
-        return ProofReport(name, point, dict.fromkeys(names, blocked))
-    sides = _read_source(proof, names, stop)
-    proofs = dict[TableName, TableProof]()
-
-    def read(table: TableName) -> TableProof | _BothSides:
-        return _read_lake(proof, table, sides.get(table), cut)
-
-    for number, (table, both) in enumerate(few_at_a_time(names, read, proof.source.compaction.threads), 1):
-        side = sides.get(table)
-        proofs[table] = both if isinstance(both, TableProof) else _compare(proof, both)
-        if side is not None and side.table is not None:
-            proofs[table] = replace(proofs[table], left_out=side.table.left_out)
-        proof.report(compared(table, proofs[table], point, f"{number:,} of {counted(len(names), 'table')}"))
-    return ProofReport(name, point, proofs)
-
-
-def _read_source(proof: _Proof, names: Sequence[TableName], stop: Stop) -> dict[TableName, _SourceSide]:
-    """Read every table's buckets under the snapshot, one table's lock at a time."""
-    conn = proof.session.connect("lakeproof proof")
-    refused: dict[TableName, DefiniteError] = {}
-    try:
-        published = read_tables(conn, proof.source, only=set(names), refused=refused)
-    finally:
-        close_quietly(conn)
-    sides = {table: _SourceSide(None, None, f"{e.reason}; {e.remedy}") for table, e in refused.items()}
-    progress = Progress(proof.report, Work("prove.progress", "reading the source", len(published)))
-    progress.begin()
-    for table, published_table in published.items():
-        if stop.requested:
-            sides[table] = _SourceSide(published_table, None, "it was asked to stop")
-            continue
-        try:
-            with proof.session.guard(proof.conn, proof.source, published_table):
-                buckets = source_buckets(proof.conn, published_table, proof.source.buckets)
-        except (TableChangedError, TransientError) as error:
-            sides[table] = _SourceSide(published_table, None, f"{error.reason}; {error.remedy}")
-        else:
-            sides[table] = _SourceSide(published_table, buckets)
-            progress.done(rows_in(buckets))
-    return sides
-
-
-def _read_lake(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof | _BothSides:
-    """Read a table's buckets in the lake, from any thread; or return why there is nothing to compare."""
-    if side is None or side.buckets is None or side.table is None:
-        return _unread(proof, table, side, cut)
-    source = rows_in(side.buckets)
-    cut_table = _in_lake(proof, table, side.table, cut)
-    if isinstance(cut_table, TableProof):
-        return replace(cut_table, source_rows=source)
-    schema = in_lake(cut_table.version)
-    session = proof.spark.newSession()
-    fit(session, cut_table.row_bytes)
-    with reading(proof.spark, Py4JError, LogGapError) as attempt:
-        current = read_layer(session, proof.lake, table, cut_table)
-        proof.current[table] = lake_buckets(current, schema, proof.source.buckets)
-    if attempt.error is not None:
-        # Nobody can read these rows: a repair writes them anew.
-        return TableProof("differs", source, reason=f"the lake's table can't be read: {reason_of(attempt.error)}")
-    return _BothSides(side.table, cut_table, side.buckets, proof.current[table], current)
-
-
-def _compare(proof: _Proof, both: _BothSides) -> TableProof:
-    """Compare the buckets of a table, and name the keys in those that differ."""
-    wrong, source, lake = differing(both.source, both.lake), rows_in(both.source), rows_in(both.lake)
-    if not wrong:
-        return TableProof("equal", source, lake)
-    reason = f"{len(wrong)} of {proof.source.buckets} buckets differ"
-    proven = TableProof("differs", source, lake, len(wrong), reason=reason)
-    published, schema = both.published, in_lake(both.cut_table.version)
-    unsent = not set(ALL_ACTIONS) <= published.actions
-    narrowed = wrong if unsent else to_narrow(both.source, both.lake)
-    if len(narrowed) < len(wrong):
-        proven = replace(proven, reason=f"{proven.reason}; the keys named are those of {len(narrowed)} of them")
-    names = published.version.key
-    try:
-        with proof.session.guard(proof.conn, proof.source, published):
-            rows = source_rows(proof.conn, published, proof.source.buckets, narrowed)
-            lake_side = lake_rows(both.rows, schema, proof.source.buckets, narrowed)
-            if unsent:
-                judged = judge(
-                    differences(names, rows, lake_side), published.actions, new_file=_new_file(proof, both.cut_table)
-                )
-                status: Status = "not applicable" if judged.excused else "differs"
-                return replace(
-                    proven, status=status, differing_keys=judged.keys, reason=f"{proven.reason}: {judged.message}"
-                )
-            keys = differing_keys(names, [row for _, row in rows], (row for _, row in lake_side))
-    except (TableChangedError, TransientError) as error:
-        reason = f"{proven.reason}; the keys could not be named: {error.reason}"
-        # A row that is not compared is neither excused nor damaged.
-        return replace(proven, status="blocked" if unsent else "differs", reason=reason)
-    return replace(proven, differing_keys=tuple(keys))
-
-
-def _new_file(proof: _Proof, cut_table: CutTable) -> bool:
-    """True if the table has another file than at its newest snapshot, as a TRUNCATE leaves it; call it inside a guard."""
-    lake = proof.lake
-    key = lake.paths.snapshot(cut_table.snapshot_incarnation, cut_table.snapshot_lsn)
-    copied = read_snapshot(lake, key).tables if lake.store.exists(part_key(key, 0)) else {}
-    then = copied.get(cut_table.version.table)
-    now = read_catalog(proof.conn, proof.source, [cut_table.version.oid]).files(cut_table.version.oid)
-    # A table that was created in the stream has no snapshot; its file had the number of its OID.
-    files = {cut_table.version.oid: int(cut_table.version.oid)} if then is None else then.files
-    return any(now.get(oid) != file for oid, file in files.items())
-
-
-def _unread(proof: _Proof, table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof:
-    """Return the proof of a table that could not be read in the source."""
-    held = {} if side is not None or cut is None else {t: h for t, h in cut.held.items() if t == table}
-    if left_behind(proof.source, held):
-        return TableProof("not applicable", reason=f"it is no longer configured, and {held[table].reason}")
-    if paused_among(held):
-        return TableProof("not applicable", reason=f"{held[table].reason}, at {held[table].at_lsn}")
-    if cut is not None and table in cut.held:
-        return TableProof("held", reason=str(describe(cut.held[table], proof.source.name, table)))
-    if side is not None:
-        return TableProof("blocked", reason=side.blocked)
-    reason = "it is not published any more (dropped, renamed or taken out), so the lake does not follow it"
-    return TableProof("held", reason=f"{reason}; what the lake has of it is kept ({_CHANGES})")
-
-
-def _in_lake(proof: _Proof, table: TableName, published: PublishedTable, cut: Cut | None) -> CutTable | TableProof:
-    """Return the table at the position, or why the lake does not have it there."""
-    begun = newest_incarnation(proof.lake)
-    if cut is not None and begun is not None and cut.incarnation != begun:  # its positions are of another order
-        remedy = f"run `lakeproof recover {proof.source.name}`, then prove again"
-        return TableProof("blocked", reason=f"incarnation {begun} has begun, its recover was not finished; {remedy}")
-    if cut is not None and table in cut.held:
-        return TableProof("held", reason=str(describe(cut.held[table], proof.source.name, table)))
-    if cut is None or table not in cut.tables:
-        remedy = (
-            f"run `lakeproof bootstrap {proof.source.name} --tables {shlex.quote(write_table(table))}`, then compact"
-        )
-        return TableProof("missing", reason=f"it is not in the lake yet; {remedy}")
-    cut_table = cut.tables[table]
-    point = proof.session.consistent_point
-    if cut.position != point or cut_table.at_lsn != point:
-        return TableProof(
-            "blocked",
-            reason=f"the lake has it at {cut_table.at_lsn}, not at {point}{_why(proof, cut)}; try again",
-        )
-    if cut_table.version.id != published.version.id:
-        change = describe_change(cut_table.version, published.version)
-        return TableProof(
-            "blocked",
-            reason=f"{change}; a drain that goes on from here, or the next change of a row, brings that; try again",
-        )
-    return cut_table
-
-
-def _why(proof: _Proof, cut: Cut) -> str:
-    """Return the schema change for which a compaction stopped before the position."""
-    chain = Chain.open(proof.lake, cut.incarnation)
-    tables = sorted(waiting(chain, cut))
-    if not tables:
-        return ""
-    named = ", ".join(map(str, tables[:_TABLES_SHOWN]))
-    more = f" and {len(tables) - _TABLES_SHOWN} more" if len(tables) > _TABLES_SHOWN else ""
-    return f": compaction waits until the catalog was read again, since columns were added to {named}{more}"

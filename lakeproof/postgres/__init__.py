@@ -13,6 +13,7 @@ this room touches a file.
     replication_stream.py        messages in, status out
     copy_snapshot.py             a snapshot exact at an LSN         copy_blocks.py           COPY to Arrow batches
     copy_text.py                 COPY's text format, compiled       copy_cost.py             what a snapshot costs
+    copy_keys.py                 the rows of single keys
     catalog_published.py         publications and their tables      catalog_tables.py        one published table, as a value
     catalog_queries.py           the SQL of both                    catalog_unpublished.py   columns that are not sent
     catalog_locks.py             who locks a published table        catalog_selection.py     names and patterns

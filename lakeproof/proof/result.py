@@ -29,12 +29,25 @@ _UNPROVEN: tuple[Status, ...] = ("differs", "held", "missing", "blocked")
 
 
 @dataclass(frozen=True, slots=True)
+class TableRepair:
+    """The way in which a table that differed was repaired: by `keys`, their number, or `whole`, with the reason.
+
+    `rows_read` are rows of the source: those that it has under the keys, or all; None if they were not read.
+    """
+
+    how: Literal["keys", "whole"]
+    keys: int | None = None
+    rows_read: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TableProof:
     """The result for one table, with a `reason` unless it is `equal`.
 
     `source_rows` and `lake_rows` are None if that side was not read; `differing_buckets` counts buckets, `differing_keys`
     names keys of some of them (at most `compare.KEYS_MAX`). `left_out` are columns that are not published, and so not
-    compared.
+    compared. `repair` says how the table was repaired before it was compared, None if it was not.
     """
 
     status: Status
@@ -44,6 +57,7 @@ class TableProof:
     differing_keys: tuple[DifferingKey, ...] = ()
     reason: str | None = None
     left_out: tuple[LeftOutColumn, ...] = ()
+    repair: TableRepair | None = None
 
 
 @dataclass(frozen=True, slots=True)

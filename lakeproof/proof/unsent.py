@@ -86,17 +86,25 @@ def differences(
 ) -> Differences:
     """Return how the rows of both sides differ; each side is in the order of its buckets, one of which is in memory."""
     result = Differences()
+    for rows in both_by_bucket(source, lake):
+        result.add(names, *rows)
+    return result
+
+
+def both_by_bucket(
+    source: Iterable[tuple[int, ProofRow]], lake: Iterable[tuple[int, ProofRow]]
+) -> Iterator[tuple[list[ProofRow], list[ProofRow]]]:
+    """Give the rows that the sides have in each bucket; each side is in the order of its buckets."""
     sides = by_bucket(source), by_bucket(lake)
     heads = [next(side, None) for side in sides]
     while any(head is not None for head in heads):
         bucket = min(head[0] for head in heads if head is not None)
-        rows = [head[1] if head is not None and head[0] == bucket else [] for head in heads]
-        result.add(names, *rows)
+        in_source, in_lake = (head[1] if head is not None and head[0] == bucket else [] for head in heads)
+        yield in_source, in_lake
         heads = [
             next(side, None) if head is not None and head[0] == bucket else head
             for side, head in zip(sides, heads, strict=True)
         ]
-    return result
 
 
 def judge(differing: Differences, sent: Iterable[str], *, new_file: bool) -> Judgement:

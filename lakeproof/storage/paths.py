@@ -116,6 +116,15 @@ class LakePaths:
         return f"{self.all_snapshots}/progress.json"
 
     @property
+    def keyed_copies(self) -> str:
+        """The folder of the copies of single keys, which a repair makes and its cycle enters."""
+        return f"{self.source}/repairs"
+
+    def keyed_copy(self, incarnation: Incarnation, consistent_point: Lsn, writer: str) -> str:
+        """The folder of one of them; several may be made at the same consistent point."""
+        return f"{self.keyed_copies}/{incarnation:06d}-{int(consistent_point):016x}-{writer}"
+
+    @property
     def intents(self) -> str:
         """The folder of the intents."""
         return f"{self.source}/cycles/intents"

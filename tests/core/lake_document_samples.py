@@ -22,6 +22,7 @@ from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.proof.record import Compared, LakeProved, ProofRecord, Proved
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
+from lakeproof.snapshot.keyed_copy import KeyedCopy, KeyedTable
 from lakeproof.snapshot.paused import Paused, PausedEntry, PausedTable
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotFile, SnapshotTable
 
@@ -78,6 +79,10 @@ CUT_DOC = CutDoc(
     *CONTENTS, CUT.next_segment, CUT.intent_sha256, CUT.created_at,
 )  # fmt: skip
 REQUEST = SnapshotRequest(Incarnation(1), Lsn(4096), "slot", "a", (TABLE, TableName("s", "t")))
+KEYED_COPY = KeyedCopy(
+    Incarnation(1), Lsn(4096), "2026-01-01T00:00:00Z",
+    {TABLE: KeyedTable(SnapshotTable(VERSION, 3, (CHUNK,)), SnapshotTable(VERSION, 3, (CHUNK,)))},
+)  # fmt: skip
 END = SnapshotEnd(
     Lsn(4096),
     "b",
@@ -170,6 +175,7 @@ DOCUMENTS = {
     "snapshot": SNAPSHOT.to_bytes(),
     "snapshotend": END.to_bytes(),
     "snapshotrequest": REQUEST.to_bytes(),
+    "keyedcopy": KEYED_COPY.to_bytes(),
     "intent": INTENT.to_bytes(),
     "cut": CUT_DOC.to_bytes(),
     "cutbase": base_bytes(CUT_DOC.number, CUT_DOC.changed),

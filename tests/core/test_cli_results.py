@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from lakeproof.cli.lake_commands import proof_page
+from lakeproof.cli.read_results import from_json
 from lakeproof.cli.results import format_bytes, format_table, printable, to_json
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
-from lakeproof.proof.result import ProofReport, TableProof
+from lakeproof.proof.result import ProofReport, TableProof, TableRepair
 from lakeproof.schema import LeftOutColumn
 
 
@@ -118,3 +119,20 @@ def test_a_proof_names_unpublished_columns_once() -> None:
         "public.lines: one row is missing",
     ]
     assert sum("columns not published" in line for line in page) == 1
+
+
+def test_a_repair_has_a_line_for_each_table() -> None:
+    """By keys or whole, with the reason; and a reader of the JSON gets it all back."""
+    lines, items = TableName("public", "lines"), TableName("public", "items")
+    tables = {
+        items: TableProof("equal", 2, 2, repair=TableRepair("keys", 3, 1)),
+        lines: TableProof("equal", 9, 9, repair=TableRepair("whole", None, 9, "it has no key")),
+    }
+    report = ProofReport("shop", Lsn(10), tables)
+    assert proof_page(report).splitlines()[-2:] == [
+        "public.items: repaired by 3 keys, 1 row read",
+        "public.lines: copied whole, 9 rows read: it has no key",
+    ]
+    # None of these is in the report, and their modules load Spark.
+    names: dict[str, type] = dict.fromkeys(("DifferingKey", "HistoryProof", "ViewProof"), object)
+    assert from_json(ProofReport, to_json(report), names) == report

@@ -123,6 +123,7 @@ def test_every_failpoint_is_one_where_a_test_kills() -> None:
     rooms = (
         "drain|bootstrap|snapshot|recover|cycle|apply|follow|group|links|maintenance|maintain|view|prove|pause|resume"
     )
+    rooms += "|repair"
     named = [re.fullmatch(rf"((?:{rooms})\.[a-z_]+)(?::\d+)?(@(?:hang|hold):.*)?", text) for text in texts]
     killed_at = {match[1] for match in named if match is not None and match[2] is None}
     assert len(places) > 10

@@ -26,6 +26,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.record import ProofRecord
 from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
+from lakeproof.snapshot.keyed_copy import KeyedCopy
 from lakeproof.snapshot.paused import Paused
 from lakeproof.snapshot.state import SnapshotDoc
 from lakeproof.storage.document import canonical
@@ -35,6 +36,7 @@ from tests.core.lake_document_samples import (
     END,
     GROUP_CUT,
     INTENT,
+    KEYED_COPY,
     PAUSED,
     PROVED,
     REQUEST,
@@ -51,6 +53,7 @@ DOCUMENTS: list[tuple[Any, Read]] = [
     (SNAPSHOT, SnapshotDoc.from_bytes),
     (REQUEST, SnapshotRequest.from_bytes),
     (END, SnapshotEnd.from_bytes),
+    (KEYED_COPY, KeyedCopy.from_bytes),
     (INTENT, Intent.from_bytes),
     (GROUP_CUT, GroupCut.from_bytes),
     (CUT_DOC, CutDoc.from_bytes),

@@ -37,6 +37,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.proof.record import ProofRecord
 from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
+from lakeproof.snapshot.keyed_copy import KeyedCopy
 from lakeproof.snapshot.state import SnapshotDoc
 from lakeproof.values.cast import CastError
 from tests.core.casting import cast
@@ -65,6 +66,7 @@ READERS: dict[str, Callable[[bytes, str], object]] = {
     "source": SourceDoc.from_bytes,
     "snapshot": SnapshotDoc.from_bytes,
     "snapshotend": SnapshotEnd.from_bytes,
+    "keyedcopy": KeyedCopy.from_bytes,
     "snapshotrequest": SnapshotRequest.from_bytes,
     "intent": Intent.from_bytes,
     "cut": CutDoc.from_bytes,

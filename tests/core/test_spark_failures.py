@@ -13,7 +13,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from lakeproof.commands import prove as proving
+from lakeproof.commands import prove_tables as proving
 from lakeproof.errors import LakeError, NoRoomError, TransientError
 from lakeproof.lake.spark.failures import concerns_all, reading, store_refusal
 from lakeproof.lsn import Lsn

@@ -223,13 +223,18 @@ def test_what_a_proof_found_is_repaired_and_a_table_rebuilt(place: _Place, spark
     for job in ("shop_drain", "shop_compaction"):
         assert place.run(job).success
     current = Path(Settings(config_path=str(place.path)).config().lake) / "shop" / "current" / "shop" / "orders"
-    (file,) = data_files(current)
-    alter(
-        file,
-        lambda rows: rows.set_column(
-            rows.schema.get_field_index("note"), "note", rows["note"].slice(0, 1).combine_chunks().take([0] * len(rows))
-        ),
-    )
+
+    def damage() -> None:
+        alter(
+            data_files(current)[-1],
+            lambda rows: rows.set_column(
+                rows.schema.get_field_index("note"),
+                "note",
+                rows["note"].slice(0, 1).combine_chunks().take([0] * len(rows)),
+            ),
+        )
+
+    damage()
     proof = dg.AssetKey(["proof", "current", "shop", "shop", "orders"])
 
     def colours(result: dg.ExecuteInProcessResult) -> dict[dg.AssetKey, bool]:
@@ -241,8 +246,16 @@ def test_what_a_proof_found_is_repaired_and_a_table_rebuilt(place: _Place, spark
     shown = place.shown(rebuilt)
     assert shown["rebuilt"] == 1
     assert [record.data["table"] for record in shown["tables"].records] == ["shop.orders"]
+    damage()
     repaired = place.run("shop_repair", prove_shop=ProofRun(repair=True))
     assert repaired.success
     assert all(colours(repaired).values())
     assert proof in colours(repaired)
+    (shown_of_proof,) = [
+        event.materialization.metadata
+        for event in repaired.get_asset_materialization_events()
+        if event.materialization.asset_key == proof
+    ]
+    assert shown_of_proof["repaired"].value == "by keys"
+    assert shown_of_proof["repaired_keys"].value == shown_of_proof["repaired_rows_read"].value
     assert ORD not in shown

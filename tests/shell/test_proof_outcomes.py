@@ -11,7 +11,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.history import HistoryProof
 from lakeproof.proof.record import Compared, LakeProved, Proved
-from lakeproof.proof.result import LakeProof, ProofReport, Status, TableProof
+from lakeproof.proof.result import LakeProof, ProofReport, Status, TableProof, TableRepair
 from lakeproof.views.audit import ViewProof, ViewStatus
 
 T = TableName("s", "t")
@@ -57,6 +57,24 @@ def test_a_table_is_red_until_it_is_found_equal(
     reason = outcome.reason or ""
     assert ("the server is gone" if status is None else "why") in reason
     assert ("at 0/64" in reason) == (differed is not None and not compared)
+
+
+@pytest.mark.parametrize(
+    ("repair", "shown"),
+    [
+        (TableRepair("keys", 3, 2), {"repaired": "by keys", "repaired_keys": 3, "repaired_rows_read": 2}),
+        (
+            TableRepair("whole", None, 7, "it has no key"),
+            {"repaired": "whole", "repaired_rows_read": 7, "repaired_whole_because": "it has no key"},
+        ),
+        (None, {}),
+    ],
+)
+def test_a_repair_shows_how_it_was_made(repair: TableRepair | None, shown: dict[str, object]) -> None:
+    """By keys or whole, how many rows were read, and why not by keys."""
+    tables = {T: TableProof("equal", 7, 7, repair=repair)}
+    outcome = table_outcome(T, ProofReport("shop", Lsn(200), tables), None, "")
+    assert {name: value for name, value in outcome.metadata.items() if name.startswith("repaired")} == shown
 
 
 def test_a_table_that_was_never_proved_says_only_why() -> None:

@@ -9,9 +9,12 @@ Deciding what a cycle does does not belong here but in `lakeproof.lake.planning`
     maintenance.py            step 2 without changes: small files, old history, current made from history
     task.py                   one table's task in a cycle, and its result
     table.py                  writes one table: changes, first rows, or a correction
+    table_parts.py            what every way of writing a table takes
     linked_entry.py           a table's first rows: the snapshot's files linked into both tables
     linked_range.py           a range's files linked into both tables
     snapshot_entry.py         the correction that a snapshot's entry needs
+    keyed_entry.py            the rows of single keys, which a repair has read
+    correction_commits.py     the two commits of a correction
     history_commit.py         the commit to history
     current_commit.py         the commit to current
     schema_change_commits.py  the commits that give a table another schema

@@ -33,7 +33,7 @@ from lakeproof.lake.cycle.schema_history import (
 from lakeproof.lake.cycle.snapshot_entry import files_since
 from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, run_cycle, versions_before
 from lakeproof.lake.cycle.table import write_table
-from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
+from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import WriteStrategy
 from lakeproof.lake.planning.range_counts import last_commit
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
@@ -46,6 +46,7 @@ from lakeproof.landing.reader import Slice, slices, verify, verify_file
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.snapshot.folder import read_snapshot
+from lakeproof.snapshot.keyed_copy import read_copy
 from lakeproof.snapshot.state import SnapshotTable
 from lakeproof.storage.times import text_of, time_of
 
@@ -122,6 +123,7 @@ def _tasks(context: CycleContext, previous: Cut | None) -> list[TableTask]:
             files[piece.file.table].append(piece)
     keys = {i.snapshot for i in intent.tables.values() if i.snapshot is not None}
     snapshots = {key: read_snapshot(lease.lake, key) for key in keys}
+    copies = {i.keyed: read_copy(lease.lake, i.keyed) for i in intent.tables.values() if i.keyed is not None}
     tasks = []
     for table, table_intent in intent.tables.items():
         entry = None
@@ -132,9 +134,11 @@ def _tasks(context: CycleContext, previous: Cut | None) -> list[TableTask]:
             entry = SnapshotEntry(None, table_intent.from_lsn, SnapshotTable(table_intent.created, 0, ()))
         before = None if previous is None else previous.held.get(table)
         lost = before is not None and before.history_lost
-        tasks.append(
-            TableTask(table, tables.get(table), entry, files[table], table_intent.schema_change, history_lost=lost)
-        )
+        task = TableTask(table, tables.get(table), entry, files[table], table_intent.schema_change, history_lost=lost)
+        if table_intent.keyed is not None:
+            copy = copies[table_intent.keyed]
+            task = replace(task, keyed=KeyedEntry(table_intent.keyed, copy.consistent_point, copy.tables[table]))
+        tasks.append(task)
     # The intent does not name the tables without changes; foreign commits to them are looked for all the same.
     return [*tasks, *(TableTask(table, tables[table], None, []) for table in idle)]
 
@@ -237,7 +241,7 @@ def _write_table_once(spark: SparkSession, context: CycleContext, task: TableTas
 
 def _is_carried(context: CycleContext, task: TableTask) -> bool:
     """True if there is nothing to do but to look for foreign commits."""
-    return not (task.files or task.entry or task.schema_change or task.table in context.intent.held)
+    return not (task.files or task.entry or task.keyed or task.schema_change or task.table in context.intent.held)
 
 
 def _write_verified(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
@@ -247,19 +251,28 @@ def _write_verified(session: SparkSession, context: CycleContext, task: TableTas
         task = replace(task, row_bytes=largest_row(task.before, None, ()))
         _make_room(session, task)
         return commit_schema_change(session, context, task, change)
-    pieces, entry = task.files, task.entry
+    pieces, entry, keyed = task.files, task.entry, task.keyed
+    entering = None if entry is None else entry.table
     if entry is not None:
-        lake = context.lease.lake
-        for chunk in entry.table.chunks:
-            key = f"{entry.key}/{chunk.path}"
-            verify(lake.store, key, f"snapshot file {lake.url(key)}", chunk.bytes, chunk.sha256)
+        _verify_chunks(context, entry.key, entry.table)
         pieces = files_since(context.chain, task.table, entry, context.intent.end_lsn)
+    if keyed is not None:
+        _verify_chunks(context, keyed.key, keyed.table.rows)
+        _verify_chunks(context, keyed.key, keyed.table.keys)
+        entering = keyed.table.rows
     for piece in pieces:
         verify_file(context.chain, piece.file)
-    task = replace(task, row_bytes=largest_row(task.before, None if entry is None else entry.table, pieces))
+    task = replace(task, row_bytes=largest_row(task.before, entering, pieces))
     if not _is_carried(context, task):
         _make_room(session, task)
     return write_table(session, context, task)
+
+
+def _verify_chunks(context: CycleContext, folder: str | None, table: SnapshotTable) -> None:
+    lake = context.lease.lake
+    for chunk in table.chunks:
+        key = f"{folder}/{chunk.path}"
+        verify(lake.store, key, f"snapshot file {lake.url(key)}", chunk.bytes, chunk.sha256)
 
 
 def _make_room(session: SparkSession, task: TableTask) -> None:

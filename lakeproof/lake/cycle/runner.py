@@ -32,6 +32,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.progress import Progress, Share, Work
 from lakeproof.snapshot.folder import snapshot_fingerprints
+from lakeproof.snapshot.keyed_copy import PlacedCopy, remove_copies
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
@@ -89,7 +90,10 @@ def archive_of(lake: SourceLake, retention: RetentionConfig) -> Store | None:
 
 @dataclass(slots=True)
 class Runner:
-    """Runs the cycles of one source under one lease; `end` is the position to stop at, None for the landing's end."""
+    """Runs the cycles of one source under one lease; `end` is the position to stop at, None for the landing's end.
+
+    `keyed` is a copy of single keys at `end`, until a cycle has taken it.
+    """
 
     spark: SparkSession
     lease: Lease
@@ -97,6 +101,7 @@ class Runner:
     report: Report
     stop: Stop
     end: Lsn | None = None
+    keyed: PlacedCopy | None = None
     _began: tuple[float, int] | None = None
 
     def follow(self, chain: Chain, end: Lsn | None) -> list[CutReport]:
@@ -146,7 +151,9 @@ class Runner:
         pending = pending_snapshots(self.lease.lake, chain.incarnation, previous)
         fingerprints = snapshot_fingerprints(self.lease.lake, chain.incarnation)
         limit = RangeLimit(end, self.source.compaction.cycle_rows)
-        plan = plan_cycle(chain, previous, pending, limit, fingerprints=fingerprints)
+        plan = plan_cycle(chain, previous, pending, limit, fingerprints=fingerprints, keyed=self.keyed)
+        if plan is not None and any(table.keyed is not None for table in plan.tables.values()):
+            self.keyed = None
         return None if plan is None else self._run(plan, chain, previous)
 
     def _switch(self, chain: Chain, previous: Cut) -> CutReport | None:
@@ -191,6 +198,9 @@ class Runner:
         result = apply_cycle(self.spark, chain, self.lease, cycle, settings)
         if any(table.snapshot is not None for table in cycle.intent.tables.values()):
             mark_consumed(self.lease.lake, result.cut)
+        entered = {table.keyed for table in cycle.intent.tables.values() if table.keyed is not None}
+        if entered:
+            remove_copies(self.lease.lake, entered)
         cut_report = _cut_report(result)
         for change in result.schema_changes:
             self.report(_schema_event(cut_report, change))

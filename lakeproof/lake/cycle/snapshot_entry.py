@@ -20,14 +20,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakeproof.hidden_columns import DUP, FROM, ORD, scratch
-from lakeproof.lake.columns import current_columns, key_may_be_null, merge_key
+from lakeproof.lake.columns import current_columns, has_old_rows, key_may_be_null, merge_key
 from lakeproof.lake.cycle.task import SnapshotEntry
 from lakeproof.lake.fold.table_state import with_net_change
 from lakeproof.lake.rows.bucket_diff import BucketDiff, bucket_diff
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import pick, row_key
-from lakeproof.lake.rows.correction import Correction, correct, left_over
-from lakeproof.lake.rows.matching import join_on_key
+from lakeproof.lake.rows.correction import SIDE, Correction, correct, left_over
+from lakeproof.lake.rows.matching import NET, join_on_key
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import Slice, slices
 from lakeproof.lsn import Lsn
@@ -42,7 +42,7 @@ class EntryCorrection:
     """The correction that history keeps of a snapshot's entry, beside the range's own `change`.
 
     `compared` are the rows of the buckets that differ; `kept` are the persisted rows after `change` in those buckets, with
-    their digest.
+    their digest. `restated` are rows to delete and rows to insert under other keys, whether they differ or not.
     """
 
     schema: SchemaVersion
@@ -50,16 +50,29 @@ class EntryCorrection:
     correction: Correction
     compared: BucketDiff
     kept: DataFrame
+    restated: tuple[DataFrame, DataFrame] | None = None
+
+    @property
+    def net_is_empty(self) -> bool:
+        """True if there is nothing to correct; costs a job over the digests."""
+        return self.correction.net.isEmpty()
 
     @property
     def retractions(self) -> DataFrame:
         """The rows that the correction deletes."""
-        return self.correction.retractions
+        retracted = pick(self.correction.retractions, current_columns(self.schema))
+        return retracted if self.restated is None else retracted.unionAll(self.restated[0])
 
     @property
     def insertions(self) -> DataFrame:
-        """The rows that the correction inserts."""
-        return self.correction.insertions
+        """The rows that the correction inserts.
+
+        A damaged lake may have a key twice. Whoever adds history up takes the last event of a key, so a row that stays under
+        a key of which another is deleted comes again, behind the delete.
+        """
+        inserted = pick(self.correction.insertions, current_columns(self.schema))
+        inserted = inserted if self.restated is None else inserted.unionAll(self.restated[1])
+        return inserted if self.schema.is_bag else inserted.unionAll(self._staying(comes_again=True))
 
     def net(self, insertions: DataFrame) -> NetChange:
         """Return the change that current commits; `insertions` are the correction's with the `_lp_ord` that history gives.
@@ -67,19 +80,34 @@ class EntryCorrection:
         Every row keeps the place in history that it has: a snapshot's own ordinals are not in history here.
         """
         schema, change = self.schema, self.change
-        columns, key = current_columns(schema), merge_key(schema)
+        key = merge_key(schema)
         retracted = pick(self.retractions, key)
         images = as_inserted(schema, insertions)
         if not schema.is_bag:
-            # A damaged lake may have a key twice: then all its rows are deleted, and the desired row is inserted whole.
+            # All rows under the key are deleted, those too that stay.
             retracted = retracted.distinct()
-            touched = join_on_key(self.kept, retracted, key, "left_semi", null_safe=True)
-            images = images.unionAll(pick(left_over(touched, self.correction, DIGEST), columns))
+        if has_old_rows(schema) and not schema.is_bag:
+            images = images.unionAll(self._staying(comes_again=False))
         if change.images is not None:
             images = images.unionAll(join_on_key(change.images, retracted, key, "left_anti", null_safe=True))
         deletes = retracted if change.deletes is None else retracted.unionAll(pick(change.deletes, key)).distinct()
         null_safe = key_may_be_null(schema)
         return NetChange(key, None if change.truncate else deletes, images, change.truncate, null_safe=null_safe)
+
+    def _staying(self, *, comes_again: bool) -> DataFrame:
+        """Return the rows that stay under keys of which a row is retracted: those that history gets again, or the others.
+
+        If all values of a row identify it in history (identity FULL), only an equal row's delete needs that.
+        """
+        schema = self.schema
+        key, columns = merge_key(schema), current_columns(schema)
+        retracted = pick(self.retractions, key).distinct()
+        touched = join_on_key(self.kept, retracted, key, "left_semi", null_safe=True)
+        staying = left_over(touched, self.correction, DIGEST)
+        if has_old_rows(schema):
+            equal = self.correction.net.where(F.col(NET) < 0)
+            staying = staying.join(equal, F.col(DIGEST) == F.col(SIDE), "left_semi" if comes_again else "left_anti")
+        return pick(staying, columns)
 
     def release(self) -> None:
         """Give back what is kept until both are written."""

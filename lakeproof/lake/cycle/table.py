@@ -9,11 +9,9 @@ current keeps its version while history gets its commit: the cut names both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache, partial, reduce
-from operator import or_
+from functools import cache, partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,18 +20,18 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError, TableError
 from lakeproof.hidden_columns import scratch
 from lakeproof.lake.columns import has_old_rows, in_lake, merge_key
+from lakeproof.lake.cycle.correction_commits import FEW_BYTES, FEW_ROWS, write_correction
 from lakeproof.lake.cycle.current_commit import check_snapshot, commit_current, prepare_current
 from lakeproof.lake.cycle.history_commit import HistoryRows, append_history
+from lakeproof.lake.cycle.keyed_entry import write_keyed
 from lakeproof.lake.cycle.linked_entry import EntryRows, LinkedEntry
 from lakeproof.lake.cycle.linked_range import prepare_linked_range
 from lakeproof.lake.cycle.snapshot_entry import as_inserted, entry_correction, files_since
+from lakeproof.lake.cycle.table_parts import range_of, release, resolve, rows_before, table_at_end, table_result
 from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
-from lakeproof.lake.delta.commit import Applied, Hints
+from lakeproof.lake.delta.commit import Hints
 from lakeproof.lake.delta.vectors import Unsupported
-from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import (
-    CORRECT_DELETE,
-    CORRECT_INSERT,
     SNAPSHOT,
     change_rows,
     few_files,
@@ -42,30 +40,25 @@ from lakeproof.lake.fold.history import (
     state_rows,
 )
 from lakeproof.lake.fold.net_change import ResolvedChanges
-from lakeproof.lake.fold.table_range import RangeSpan, TableRange
+from lakeproof.lake.fold.table_range import TableRange
 from lakeproof.lake.fold.table_state import empty_rows, snapshot_rows, with_net_change
 from lakeproof.lake.records.documents import CutTable, HistoryLow
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import numbered
 from lakeproof.lake.rows.landing_rows import key_bounds
 from lakeproof.lake.rows.refusal import refusals
-from lakeproof.landing.reader import Slice
-from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion
 
 _ROWS = scratch("rows")
-
-# A change up to this size (rows, and their decoded bytes) is sent whole to every task of its MERGE.
-FEW_ROWS = 100_000
-FEW_BYTES = 16 << 20
 
 
 def write_table(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
     """Write one table in its own session; raises TableError, before any commit, if its data can't be applied."""
     with refusals(str(task.table)):
+        if task.keyed is not None:
+            return write_keyed(session, context, task, task.keyed)
         if task.entry is None:
             return _write_changes(session, context, task)
         if task.before is None:
@@ -79,10 +72,10 @@ def _write_changes(session: SparkSession, context: CycleContext, task: TableTask
     before = task.before
     if before is None:
         raise InvariantError(str(task.table), "has changes but is not in the lake", "report this")
-    changes = _range(context, task, task.files, context.intent.start_lsn)
+    changes = range_of(context, task, task.files, context.intent.start_lsn)
     if changes.counts.rows == 0:
         history = before.history_version, before.history_sum
-        return TableResult(_cut_table(context, task, history, before.current_version), changes.counts, touched=False)
+        return TableResult(table_at_end(context, task, history, before.current_version), changes.counts, touched=False)
     try:
         return _link_changes(session, context, task, changes)
     except Unsupported as error:
@@ -101,7 +94,7 @@ def _write_changes(session: SparkSession, context: CycleContext, task: TableTask
         current = commit_current(context, prepared)
     finally:
         resolved.release()
-    return replace(_written(context, task, history, current, changes.counts), not_linked=not_linked)
+    return replace(table_result(context, task, history, current, changes.counts), not_linked=not_linked)
 
 
 def _link_changes(session: SparkSession, context: CycleContext, task: TableTask, changes: TableRange) -> TableResult:
@@ -110,7 +103,7 @@ def _link_changes(session: SparkSession, context: CycleContext, task: TableTask,
         raise Unsupported("the range has rows of several schema versions")
     linked = prepare_linked_range(session, context, task, changes.landed, changes.counts)
     history = linked.history.commit(context)
-    return _written(context, task, history, commit_current(context, linked.current), changes.counts)
+    return table_result(context, task, history, commit_current(context, linked.current), changes.counts)
 
 
 def _write_first(session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableResult:
@@ -120,7 +113,7 @@ def _write_first(session: SparkSession, context: CycleContext, task: TableTask, 
     snapshot = cache(partial(_snapshot, session, context, changes.schema, entry))
     if has_old_rows(changes.schema):
         snapshot()
-    resolved = None if changes.counts.rows == 0 else _resolve(session, changes, snapshot())
+    resolved = None if changes.counts.rows == 0 else resolve(session, changes, snapshot())
     events = None if resolved is None else change_rows(changes.schema, resolved.events)
     net = NetChange() if resolved is None else resolved.net
     rows = EntryRows(changes.schema, snapshot, events, net, changes.counts.rows)
@@ -135,8 +128,8 @@ def _write_first(session: SparkSession, context: CycleContext, task: TableTask, 
             history = linked.history.commit(context)
         applied = commit_current(context, current)
     finally:
-        _release(resolved)
-    written = _written(context, task, history, applied, changes.counts)
+        release(resolved)
+    written = table_result(context, task, history, applied, changes.counts)
     return replace(written, deleted=0, rows=written.inserted, not_linked=linked.reason)
 
 
@@ -167,8 +160,8 @@ def _write_anew(
     gap = None if before.incarnation == context.intent.incarnation else _gap(session, context, task, first)
     reset = first if gap is None else first + 1
     with ExitStack() as kept:
-        since = _resolve(session, changes, snapshot)
-        kept.callback(_release, since)
+        since = resolve(session, changes, snapshot)
+        kept.callback(release, since)
         check_snapshot(context, task, snapshot, since)
         desired = with_net_change(schema, snapshot, NetChange() if since is None else since.net)
         rows = numbered(session, desired, reset + 1)
@@ -178,7 +171,7 @@ def _write_anew(
         history = append_history(session, context, task, HistoryRows(events, rows.count, truncate=task.history_lost))
         whole = NetChange(images=few_files(as_inserted(schema, rows.frame), rows.count), truncate=True)
         current = commit_current(context, prepare_current(session, context, task, whole))
-    written = _written(context, task, history, current, ChangeCounts())
+    written = table_result(context, task, history, current, ChangeCounts())
     low = HistoryLow(reset, end, archived=False) if task.history_lost else written.cut_table.history_low
     at_end = replace(written.cut_table, history_low=low, exact_from=end)
     own_rows = reset + 1 + rows.count - first
@@ -193,54 +186,21 @@ def _write_again(
     follows = same_life and before.at_lsn == context.intent.start_lsn
     changes = _since_snapshot(context, task, entry)
     snapshot = _snapshot(session, context, changes.schema, entry)
-    persisted = _current(session, context, task, before)
-    since = _resolve(session, changes, snapshot)
+    persisted = rows_before(session, context, task, before)
+    since = resolve(session, changes, snapshot)
     check_snapshot(context, task, snapshot, since)
     own = _own_changes(session, context, task, persisted) if follows else None
     desired = with_net_change(changes.schema, snapshot, NetChange() if since is None else since.net)
     correction = entry_correction(changes.schema, desired, persisted, NetChange() if own is None else own.net)
-    first = own_ordinal = context.intent.own_ordinal
-    gap = None if same_life else _gap(session, context, task, first)
-    first += 0 if gap is None else 1
-    retractions = numbered(session, correction.retractions, first)
-    insertions = numbered(session, correction.insertions, first + retractions.count)
+    gap = None if same_life else _gap(session, context, task, context.intent.own_ordinal)
     try:
-        end = context.intent.end_lsn
-        events = state_rows(changes.schema, retractions.frame, CORRECT_DELETE, end)
-        events = events.unionAll(state_rows(changes.schema, insertions.frame, CORRECT_INSERT, end))
-        if gap is not None:
-            events = gap.unionAll(events)
-        if own is not None:
-            events = events.unionAll(change_rows(changes.schema, own.events))
-        counts = ChangeCounts() if own is None else own.counts
-        history = append_history(session, context, task, HistoryRows(events, counts.rows))
-        written = changes.counts.rows + counts.rows + retractions.count + insertions.count
-        hints = Hints(
-            broadcast=written <= FEW_ROWS and written * task.row_bytes <= FEW_BYTES,
-            max_keys=retractions.count + counts.rows,
-        )
-        net = correction.net(insertions.frame)
-        if retractions.count > 0 and _has_null_key(changes.schema, retractions.kept):
-            # Rows are deleted that were written before the table had its key.
-            net = replace(net, null_safe=True)
-        current = commit_current(context, prepare_current(session, context, task, net, hints))
+        result = write_correction(session, context, task, correction, own, gap)
     finally:
-        _release(since, own)
-        correction.release()
-        for kept in (retractions.kept, insertions.kept):
-            kept.unpersist()
-    written_now = _written(context, task, history, current, counts)
-    own_rows = first + retractions.count + insertions.count - own_ordinal
-    written_now = replace(written_now, own_rows=own_rows)
+        release(since, own)
     if not follows or own is not None or not task.files:
-        return written_now
+        return result
     # Its own changes do not fit what is persisted, or have several schemas: the correction has them, at the cycle's end.
-    return replace(written_now, cut_table=replace(written_now.cut_table, exact_from=end))
-
-
-def _has_null_key(schema: SchemaVersion, rows: DataFrame) -> bool:
-    """True if a row's key is NULL, wholly or in part: it was written before the table had this key."""
-    return not rows.where(reduce(or_, (col(k).isNull() for k in merge_key(schema)))).isEmpty()
+    return replace(result, cut_table=replace(result.cut_table, exact_from=context.intent.end_lsn))
 
 
 def _gap(session: SparkSession, context: CycleContext, task: TableTask, ordinal: int) -> DataFrame | None:
@@ -259,23 +219,17 @@ def _own_changes(
 
     A re-snapshot repairs rows that have drifted: history then has the correction instead of the changes.
     """
-    changes = _range(context, task, task.files, context.intent.start_lsn)
+    changes = range_of(context, task, task.files, context.intent.start_lsn)
     if changes.older:
         return None
     try:
         with refusals(str(task.table)):
-            own = _resolve(session, changes, persisted)
+            own = resolve(session, changes, persisted)
             if own is not None and own.persisted:
                 own.events.count()
             return own
     except TableError:
         return None
-
-
-def _range(context: CycleContext, task: TableTask, files: Sequence[Slice], start: Lsn) -> TableRange:
-    first_ordinals = {s.number: s.first_ordinal for s in context.intent.segments}
-    span = RangeSpan(start, context.intent.end_lsn, first_ordinals)
-    return TableRange(context.chain, task.version, task.before, files, span)
 
 
 def _hints(changes: TableRange, net: NetChange) -> Hints:
@@ -293,7 +247,7 @@ def _hints(changes: TableRange, net: NetChange) -> Hints:
 def _since_snapshot(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableRange:
     """Return the changes after a snapshot."""
     files = files_since(context.chain, task.table, entry, context.intent.end_lsn)
-    return _range(context, task, files, entry.consistent_point)
+    return range_of(context, task, files, entry.consistent_point)
 
 
 def _snapshot(session: SparkSession, context: CycleContext, schema: SchemaVersion, entry: SnapshotEntry) -> DataFrame:
@@ -309,41 +263,6 @@ def _snapshot(session: SparkSession, context: CycleContext, schema: SchemaVersio
     return rows
 
 
-def _resolve(session: SparkSession, changes: TableRange, base: DataFrame) -> ResolvedChanges | None:
-    return None if changes.counts.rows == 0 else changes.resolve(session, base)
-
-
 def _base(session: SparkSession, context: CycleContext, task: TableTask, changes: TableRange) -> DataFrame | None:
     """Return the table before the range if its rows may be needed; opening it costs reading its log."""
-    return _current(session, context, task, task.before) if changes.needs_base and task.before is not None else None
-
-
-def _current(session: SparkSession, context: CycleContext, task: TableTask, before: CutTable) -> DataFrame:
-    return read_layer(session, context.lease.lake, task.table, before)
-
-
-def _release(*resolved: ResolvedChanges | None) -> None:
-    for one in filter(None, resolved):
-        one.release()
-
-
-def _cut_table(context: CycleContext, task: TableTask, history: tuple[int, HistorySum], current: int) -> CutTable:
-    before = task.before
-    incarnation = context.intent.incarnation
-    if task.entry is not None:
-        point, snapshotted = task.entry.consistent_point, incarnation
-    elif before is not None:
-        point, snapshotted = before.snapshot_lsn, before.snapshot_incarnation
-    else:
-        raise InvariantError(str(task.table), "neither in the lake nor entering it", "report this")
-    low = None if before is None else before.history_low
-    version, rows = history
-    fields = (context.intent.end_lsn, point, version, current, task.version, incarnation, snapshotted, low)
-    return CutTable(*fields, task.row_bytes, rows)
-
-
-def _written(
-    context: CycleContext, task: TableTask, history: tuple[int, HistorySum], current: Applied, counts: ChangeCounts
-) -> TableResult:
-    cut_table = _cut_table(context, task, history, current.version)
-    return TableResult(cut_table, counts, current.inserted, current.deleted, fallback_reason=current.fallback_reason)
+    return rows_before(session, context, task, task.before) if changes.needs_base and task.before is not None else None

@@ -18,6 +18,7 @@ from lakeproof.landing.reader import Slice
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
+from lakeproof.snapshot.keyed_copy import KeyedTable
 from lakeproof.snapshot.state import SnapshotTable
 
 
@@ -53,11 +54,20 @@ class SnapshotEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyedEntry:
+    """The copy of some keys' rows that this cycle applies, at the cycle's end; `key` is its folder in the store."""
+
+    key: str
+    consistent_point: Lsn
+    table: KeyedTable
+
+
+@dataclass(frozen=True, slots=True)
 class TableTask:
     """A table to be written: its state in the cut before (None: not in the lake), its snapshot, its files of the range.
 
     `schema_change`: the schema that the table gets; then it gets nothing else. `from_scratch`: no existing row is read.
-    `history_lost`: history begins anew, too. `row_bytes`: the most that a row takes.
+    `history_lost`: history begins anew, too. `row_bytes`: the most that a row takes. `keyed`: the rows that a repair brings.
     """
 
     table: TableName
@@ -68,6 +78,7 @@ class TableTask:
     from_scratch: bool = False
     history_lost: bool = False
     row_bytes: int = 0
+    keyed: KeyedEntry | None = None
 
     @property
     def version(self) -> SchemaVersion:

@@ -23,6 +23,7 @@ from lakeproof.snapshot.folder import (
     read_snapshot,
     snapshot_folders,
 )
+from lakeproof.snapshot.keyed_copy import copies_to_remove
 from lakeproof.storage.document import Document
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import AlreadyExistsError
@@ -63,9 +64,10 @@ def mark_consumed(lake: SourceLake, cut: Cut) -> None:
 def entered_chunks(lake: SourceLake, cut: Cut) -> list[str]:
     """Return the chunk files that nobody reads again: of tables whose copy, or a later one, is in the lake.
 
+    Copies of single keys that a killed repair left are among them: call it under the lease, with no cycle to be finished.
     Costs a listing of each snapshot, and reads the documents of those alone that have chunks.
     """
-    keys = []
+    keys = copies_to_remove(lake)
     for incarnation in incarnations(lake):
         for folder in snapshot_folders(lake, incarnation) if incarnation <= cut.incarnation else ():
             chunks = {key for key in lake.store.list(folder) if key.endswith(".parquet")}

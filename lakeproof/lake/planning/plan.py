@@ -10,7 +10,7 @@ whose table has another schema than in the lake enters after such a cycle, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakeproof.lake.planning.catalog_drift import (
@@ -41,6 +41,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.folder import FinishedCopy
+from lakeproof.snapshot.keyed_copy import PlacedCopy
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +143,13 @@ def plan_cycle(
     *,
     fingerprints: Fingerprints = lambda _table, _point: None,
     schema_changes: bool = True,
+    keyed: PlacedCopy | None = None,
 ) -> CyclePlan | None:
     """Return the cycle after `cut`; None if there is nothing to do.
 
     `fingerprints` gives those of the snapshots that have entered. Without `schema_changes` a snapshot of another schema
-    waits, and no table that was created in the stream enters.
+    waits, and no table that was created in the stream enters. `keyed` enters if the cycle ends at its point, for tables that
+    the cycle neither holds nor gives a snapshot or another schema.
     """
     start = chain.head.end_lsn if cut is None else cut.position
     last = min(limit.end, chain.end)
@@ -177,12 +180,14 @@ def plan_cycle(
     stop = _end_of_range(chain, _ExpectedSchemas(start, in_force), min(bounds), limit.cycle_rows)
     entering = {t: p for t, p in pending.items() if places[t] <= stop}
     held_before = set() if cut is None else set(cut.held)
-    if stop == start and not entering and held.keys() <= held_before:
+    by_keys = {} if cut is None else _by_keys(keyed, cut, held.keys() | entering.keys(), stop)
+    if stop == start and not entering and not by_keys and held.keys() <= held_before:
         return None
     held = {t: h for t, h in _with_lost_histories(held, cut).items() if t not in entering}
     changed = {file.table for manifest in chain.between(start, stop) for file in manifest.files}
     still = held.keys() | entering.keys()
     active = {t: TableIntent(tables[t].at_lsn, tables[t].version.id) for t in changed & tables.keys() - still}
+    active |= by_keys
     active |= {t: _entry(p, created=t in created) for t, p in entering.items()}
     first = min([start, *(p.consistent_point for p in entering.values())])
     return CyclePlan(start, stop, range_ordinals(chain, cut, first, stop), active, held)
@@ -191,6 +196,25 @@ def plan_cycle(
 def without_range(cut: Cut) -> CycleOrdinals:
     """Return the ordinals of a cycle of an empty range, which takes no row of the landing."""
     return cycle_ordinals(cut.ordinals, (), ends_inside=False)
+
+
+def _by_keys(
+    keyed: PlacedCopy | None, cut: Cut, others: Collection[TableName], stop: Lsn
+) -> dict[TableName, TableIntent]:
+    """Return the tables that get the rows of single keys; `others` are held, or get all their rows.
+
+    At the cycle's end the rows are the table's own: changes after it belong to the next cycle, and none is applied twice.
+    """
+    if keyed is None or (keyed.copy.incarnation, keyed.copy.consistent_point) != (cut.incarnation, stop):
+        return {}
+    return {
+        table: TableIntent(cut.tables[table].at_lsn, copied.rows.version.id, keyed=keyed.key)
+        for table, copied in keyed.copy.tables.items()
+        if table in cut.tables
+        and table not in others
+        and cut.tables[table].at_lsn == cut.position
+        and cut.tables[table].version.id == copied.rows.version.id
+    }
 
 
 def _entry(snapshot: FinishedCopy, *, created: bool) -> TableIntent:

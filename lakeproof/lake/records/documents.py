@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
-from pydantic import model_validator
+from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from lakeproof.errors import LakeError
 from lakeproof.field_types import (
@@ -72,8 +73,12 @@ class TableIntent(Part):
 
     `schema_change`, in a cycle of kind `schema`, is the schema that the table gets. `created` is the schema of a table that
     enters without a snapshot: it had no row up to `from_lsn`. In a cycle of maintenance, history's rows below
-    `history_from` become those that the table had then, or what was archived comes back (`restores`).
+    `history_from` become those that the table had then, or what was archived comes back (`restores`). `keyed` is the folder
+    of the copy of some keys (`lakeproof.snapshot.keyed_copy`): their rows become those that the source has at the cycle's
+    end.
     """
+
+    ABSENT_IF_NONE = frozenset({"keyed"})
 
     from_lsn: LsnField
     schema_id: str
@@ -82,6 +87,11 @@ class TableIntent(Part):
     created: SchemaField | None = None
     history_from: Ordinal | None = None
     restores: bool = False
+    keyed: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in write(self).items() if name != "keyed" or value is not None}
 
 
 @dataclass(frozen=True, slots=True)

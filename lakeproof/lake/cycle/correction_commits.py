@@ -1,0 +1,80 @@
+"""The two commits of a correction: what is retracted and inserted goes to history, and with the range's changes to current.
+
+Computing the correction does not belong here (`snapshot_entry`), nor choosing the rows that it compares (`table`,
+`keyed_entry`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lakeproof.change_counts import ChangeCounts
+from lakeproof.lake.columns import merge_key
+from lakeproof.lake.cycle.current_commit import commit_current, prepare_current
+from lakeproof.lake.cycle.history_commit import HistoryRows, append_history
+from lakeproof.lake.cycle.snapshot_entry import EntryCorrection
+from lakeproof.lake.cycle.table_parts import table_result
+from lakeproof.lake.cycle.task import CycleContext, TableResult, TableTask
+from lakeproof.lake.delta.commit import Hints
+from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, change_rows, state_rows
+from lakeproof.lake.fold.net_change import ResolvedChanges
+from lakeproof.lake.rows.columns import col
+from lakeproof.lake.rows.correction import numbered
+from lakeproof.schema import SchemaVersion
+
+# A change up to this size (rows, and their decoded bytes) is sent whole to every task of its MERGE.
+FEW_ROWS = 100_000
+FEW_BYTES = 16 << 20
+
+
+def write_correction(  # noqa: PLR0917  whose table, and what is written
+    session: SparkSession,
+    context: CycleContext,
+    task: TableTask,
+    correction: EntryCorrection,
+    own: ResolvedChanges | None,
+    gap: DataFrame | None = None,
+) -> TableResult:
+    """Commit a correction together with the range's `own` changes, and release it.
+
+    `gap` is history's first row, if the table steps into another incarnation.
+    """
+    schema, end = correction.schema, context.intent.end_lsn
+    own_ordinal = context.intent.own_ordinal
+    first = own_ordinal + (0 if gap is None else 1)
+    retractions = numbered(session, correction.retractions, first)
+    insertions = numbered(session, correction.insertions, first + retractions.count)
+    try:
+        events = state_rows(schema, retractions.frame, CORRECT_DELETE, end)
+        events = events.unionAll(state_rows(schema, insertions.frame, CORRECT_INSERT, end))
+        if gap is not None:
+            events = gap.unionAll(events)
+        if own is not None:
+            events = events.unionAll(change_rows(schema, own.events))
+        counts = ChangeCounts() if own is None else own.counts
+        history = append_history(session, context, task, HistoryRows(events, counts.rows))
+        rows = counts.rows + retractions.count + insertions.count
+        hints = Hints(
+            broadcast=rows <= FEW_ROWS and rows * task.row_bytes <= FEW_BYTES,
+            max_keys=retractions.count + counts.rows,
+        )
+        net = correction.net(insertions.frame)
+        if retractions.count > 0 and _has_null_key(schema, retractions.kept):
+            # Rows are deleted that were written before the table had its key.
+            net = replace(net, null_safe=True)
+        current = commit_current(context, prepare_current(session, context, task, net, hints))
+    finally:
+        correction.release()
+        for kept in (retractions.kept, insertions.kept):
+            kept.unpersist()
+    own_rows = first + retractions.count + insertions.count - own_ordinal
+    return replace(table_result(context, task, history, current, counts), own_rows=own_rows)
+
+
+def _has_null_key(schema: SchemaVersion, rows: DataFrame) -> bool:
+    """True if a row's key is NULL, wholly or in part: it was written before the table had this key."""
+    return not rows.where(reduce(or_, (col(k).isNull() for k in merge_key(schema)))).isEmpty()

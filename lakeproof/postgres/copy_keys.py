@@ -1,0 +1,105 @@
+"""Reads the rows of single keys from a table: which tables allow that, and the SELECT for some keys.
+
+Finding the keys does not belong here (`lakeproof.proof.keys_to_repair`), nor writing the rows
+(`lakeproof.snapshot.keyed_copy`).
+
+PostgreSQL finds the rows by its own equality, over the index of the key. That may be wider than the lake's, which compares
+exact forms (a numeric's 1.0 is its 1.00, a char's blanks at the end do not count), and never narrower: each value is equal
+to itself. So a row too many may come, and whoever enters the rows takes those of the exact keys. If an extension or a
+collation decided what is equal, nobody would know that: rows are not read by such keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
+
+from lakeproof.postgres.catalog_tables import ACTIONS, PublishedTable
+from lakeproof.postgres.connection import Connection, rows, source_errors
+from lakeproof.schema import Column, Identity
+from lakeproof.values.exact_kinds import key_columns
+
+# The texts of a key's columns, in the key's order.
+Key = tuple[str, ...]
+
+# Types by OID whose equality is PostgreSQL's own, and whose output is their input again.
+_TYPES = {
+    16: "bool",
+    17: "bytea",
+    19: "name",
+    20: "int8",
+    21: "int2",
+    23: "int4",
+    25: "text",
+    26: "oid",
+    1042: "bpchar",
+    1043: "varchar",
+    1082: "date",
+    1083: "time",
+    1114: "timestamp",
+    1184: "timestamptz",
+    1700: "numeric",
+    2950: "uuid",
+}
+# The columns that compare by a collation under which texts of different bytes may be equal.
+_LOOSE = SQL("""
+SELECT a.attname AS name
+FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation
+WHERE a.attrelid = {oid}::oid AND a.attnum = ANY ({numbers}::int2[]) AND NOT c.collisdeterministic
+ORDER BY a.attnum
+""")
+
+
+def why_not_by_keys(conn: Connection, table: PublishedTable) -> str | None:
+    """Return why the rows of single keys can't be read from this table, None if they can. Raises as `source_errors`."""
+    version = table.version
+    if version.is_bag:
+        return "it has no key"
+    if version.identity is Identity.FULL:
+        return "its key is one of the configuration's, for which PostgreSQL has no unique index"
+    if table.actions != frozenset(ACTIONS):
+        return "its publication does not send all changes"
+    columns = key_columns(version)
+    other = [column for column in columns if int(column.type_oid) not in _TYPES]
+    if other:
+        return f"its key's column {other[0].name} is of type {other[0].type_name}, which may compare in its own way"
+    values = {"oid": int(version.oid), "numbers": [column.attnum for column in columns]}
+    with source_errors(f"table {table.table}"):
+        loose = rows(conn, _LOOSE, values)
+    if loose:
+        return f"the collation of its key's column {loose[0]['name']} calls different texts equal"
+    return None
+
+
+def keys_query(table: PublishedTable, keys: Sequence[Key]) -> Composed:
+    """Return the SELECT of the rows under some keys: columns by name, with the publication's row filter.
+
+    A partitioned root is read with its partitions, any other table without those that inherit from it.
+    """
+    version = table.version
+    names = SQL(", ").join(Identifier(column.name) for column in version.columns)
+    relation = SQL("{}{}").format(
+        SQL("" if table.partitioned else "ONLY "), Identifier(version.table.schema, version.table.name)
+    )
+    # The catalog's own text of the filter, printed and parsed under the same empty search_path.
+    condition = SQL("({}) AND {}").format(SQL(table.row_filter or "true"), _is_one_of(key_columns(version), keys))
+    return SQL("SELECT {} FROM {} WHERE {}").format(names, relation, condition)
+
+
+def _is_one_of(columns: Sequence[Column], keys: Sequence[Key]) -> Composed:
+    if len(columns) == 1:
+        texts = SQL(", ").join(Literal(key[0]) for key in keys)
+        return SQL("{} = ANY (ARRAY[{}]::{}[])").format(Identifier(columns[0].name), texts, _type(columns[0]))
+    names = SQL(", ").join(Identifier(column.name) for column in columns)
+    values = SQL(", ").join(SQL("({})").format(_values(columns, key)) for key in keys)
+    return SQL("({}) IN (VALUES {})").format(names, values)
+
+
+def _values(columns: Sequence[Column], key: Key) -> Composable:
+    pairs = zip(columns, key, strict=True)
+    return SQL(", ").join(SQL("{}::{}").format(Literal(text), _type(column)) for column, text in pairs)
+
+
+def _type(column: Column) -> Identifier:
+    return Identifier("pg_catalog", _TYPES[int(column.type_oid)])
