@@ -158,17 +158,20 @@ def _check_others(
 def _correction(schema: SchemaVersion, copied: _Copied, persisted: DataFrame, own: _Own | None) -> EntryCorrection:
     key, change = merge_key(schema), NetChange() if own is None else own.changes.net
     after = with_net_change(schema, persisted, change)
-    after = join_on_key(after, F.broadcast(copied.keys), key, "left_semi", null_safe=True)
-    desired, restated = copied.rows, None
+    # As many rows as there are keys, but for damage. What follows reads them many times, and each time would be the table's
+    # scan and the range's sum.
+    after = keep(join_on_key(after, F.broadcast(copied.keys), key, "left_semi", null_safe=True))
+    rows = keep(copied.rows)
+    kept = [after, rows]
+    desired, restated = rows, None
     if own is not None and own.left_out is not None:
-        restated = _restated(schema, copied, after, own.left_out)
-        desired, after = (
-            join_on_key(side, own.left_out, key, "left_anti", null_safe=True) for side in (desired, after)
-        )
-    # As many rows as there are keys, but for damage: they are found once.
-    desired, kept = (keep(side.withColumn(DIGEST, row_key(schema))) for side in (desired, after))
-    compared = BucketDiff(desired, kept, 0, (desired, kept))
-    return EntryCorrection(schema, change, correct(desired, kept, DIGEST), compared, kept, restated)
+        gone, come = (keep(side) for side in _restated(schema, replace(copied, rows=rows), after, own.left_out))
+        restated = gone, come
+        kept += [gone, come]
+        desired, after = (join_on_key(side, own.left_out, key, "left_anti", null_safe=True) for side in (rows, after))
+    desired, after = (keep(side.withColumn(DIGEST, row_key(schema))) for side in (desired, after))
+    compared = BucketDiff(desired, after, 0, (*kept, desired, after))
+    return EntryCorrection(schema, change, correct(desired, after, DIGEST), compared, after, restated)
 
 
 def _restated(schema: SchemaVersion, copied: _Copied, after: DataFrame, keys: DataFrame) -> tuple[DataFrame, DataFrame]:
