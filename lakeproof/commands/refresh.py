@@ -5,9 +5,10 @@ Computing and committing one view does not belong here but in `lakeproof.views.r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock
 
 from pyspark.sql import SparkSession
 
@@ -32,6 +33,9 @@ from lakeproof.views.cost import table_rows
 from lakeproof.views.read_at import unreadable
 from lakeproof.views.refresh import ViewInputs, refresh_view
 from lakeproof.views.since_cut import changes_since
+
+# Two refreshes of one process put one set of names.
+_NAMING = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +73,44 @@ def refresh(
     damaged document or table. Raises ConfigError for an unknown name, and for one view's wrong definition, LakeError for a
     damaged cut or table, TransientError if another process refreshes views of this lake.
     """
+    store = open_store(config.location)
+    with one_refresh(store) as lock:
+        return refresh_under(Round(lock, int(newest_view_cut_number(store)) + 1), config, view, spark, report)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One refresh under a lock that its caller holds; its `number` is no other refresh's.
+
+    At most `threads` of its views are computed at a time (None: as the configuration says), and `ended` is called with each
+    as it ends.
+    """
+
+    lock: ViewsLock
+    number: int
+    threads: int | None = None
+    ended: Callable[[str], None] = lambda _name: None
+
+
+@without_java(lambda _this, _config, view, *_, **__: f"view {view}" if isinstance(view, str) else "views")
+def refresh_under(
+    this: Round, config: Config, view: str | Collection[str] | None, spark: SparkSession, report: Report = silent
+) -> list[ViewReport]:
+    """Do what `refresh` does; several may be at work under one lock, if no view is in two of them, nor reads one that is."""
     chosen = _chosen(config, view)
     store = open_store(config.location)
     reports: dict[str, ViewReport] = {}
-    with at_work(spark, config.location), one_refresh(store) as lock:
+    with at_work(spark, config.location):
         applied = AppliedViews.read(config, store)
         needs = applied.in_order(chosen)
-        point = Point(applied.config, store, int(newest_view_cut_number(store)) + 1)
-        run = _Run(config, applied, point, lock, spark)
-        threads = views_at_once(spark, config.views_at_once)
+        run = _Run(config, applied, Point(applied.config, store, this.number), this.lock, spark)
+        threads = this.threads or views_at_once(spark, config.views_at_once)
         for name, view_report in after_inputs(needs, lambda n: run.refresh_or_hold(n, raises=n == view), threads):
             reports[name] = view_report
             report(_event(view_report))
-        name_views(config, spark, report)
+            this.ended(name)
+        with _NAMING:
+            name_views(config, spark, report)
     return [reports[name] for name in needs]
 
 

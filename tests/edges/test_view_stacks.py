@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from delta.tables import DeltaTable
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
+from lakeproof.commands import follow_views
 from lakeproof.commands import refresh as step
 from lakeproof.commands.pending_work import why_not_refresh
 from lakeproof.commands.replace import apply_preview, preview
@@ -21,7 +23,7 @@ from lakeproof.commands.status import status
 from lakeproof.config.external_table import ExternalTable
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.errors import LakeError
-from lakeproof.events import Event
+from lakeproof.events import Event, silent
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.read.read import read_lake
 from lakeproof.lake.records.view_cuts import newest_view_cut
@@ -267,6 +269,62 @@ def test_a_slow_view_keeps_back_only_what_needs_it(
     with _peak(spark) as alone:
         step.refresh(one, None, shop.spark)
     assert together[0] <= 2 * max(1, alone[0])
+
+
+def test_a_slow_view_of_a_follower_lets_the_others_go_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come to newer cuts while it is at work; what it reads, and what reads it, waits; all end at the newest cut."""
+    shop = Shop(spark, tmp_path)
+    shop.view("a_slow", "SELECT id FROM below", "below")
+    shop.view("below", "SELECT id, grp FROM items")
+    shop.view("over_slow", "SELECT count(*) AS n FROM a_slow", "a_slow")
+    shop.view("quick", "SELECT grp, count(*) AS n FROM items GROUP BY grp")
+    assert set(shop.held().values()) == {None}
+    begun, may_end, others_moved = threading.Event(), threading.Event(), threading.Event()
+    told: list[tuple[str, int]] = []
+
+    def slow(session: SparkSession, store: Any, view: ViewConfig, *arguments: Any) -> Any:
+        if view.name == "a_slow":
+            begun.set()
+            assert may_end.wait(300), "the others were kept back"
+        return refresh_view(session, store, view, *arguments)
+
+    def refreshed(views: Sequence[step.ViewReport]) -> None:
+        told.extend((view.view, int(view.sources["shop"][0])) for view in views)
+        if ("quick", shop.cuts) in told and not may_end.is_set():
+            others_moved.set()
+
+    # inside: a view that is slow until the others have moved on
+    monkeypatch.setattr(step, "refresh_view", slow)
+    monkeypatch.setattr(follow_views, "SLOW_S", 0.0)
+    shop.change("items")
+    with follow_views.ViewRefresher(shop.config, list(shop.config.views), shop.spark, silent, refreshed) as refresher:
+        refresher.ask()
+        assert begun.wait(120)
+        first = shop.cuts
+        shop.change("items")
+        refresher.ask()
+        assert others_moved.wait(120), told
+        assert told == [("quick", first + 1)], "what is at work, and what it reads, is left alone"
+        may_end.set()
+        _wait(lambda: ("over_slow", first + 1) in told)
+        refresher.check()
+    cuts = {name: newest_view_cut(shop.source.store, name) for name in shop.config.views}
+    assert {int(cut.sources["shop"]) for cut in cuts.values() if cut is not None} == {first + 1}
+    refreshes = {name: cut.refresh for name, cut in cuts.items() if cut is not None}
+    assert refreshes["a_slow"] == refreshes["below"] == refreshes["over_slow"] != refreshes["quick"]
+    assert shop.answer("a_slow") == [
+        str({"id": key}) for key in sorted(shop.rows["items"], key=lambda k: str({"id": k}))
+    ]
+    assert shop.answer("over_slow") == [str({"n": len(shop.rows["items"])})]
+
+
+def _wait(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 300
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 @contextmanager
