@@ -282,7 +282,7 @@ def test_a_slow_view_of_a_follower_lets_the_others_go_on(
     shop.view("quick", "SELECT grp, count(*) AS n FROM items GROUP BY grp")
     assert set(shop.held().values()) == {None}
     begun, may_end, others_moved = threading.Event(), threading.Event(), threading.Event()
-    told: list[tuple[str, int]] = []
+    finished: list[tuple[str, int]] = []
 
     def slow(session: SparkSession, store: Any, view: ViewConfig, *arguments: Any) -> Any:
         if view.name == "a_slow":
@@ -291,12 +291,13 @@ def test_a_slow_view_of_a_follower_lets_the_others_go_on(
         return refresh_view(session, store, view, *arguments)
 
     def refreshed(views: Sequence[step.ViewReport]) -> None:
-        told.extend((view.view, int(view.sources["shop"][0])) for view in views)
-        if ("quick", shop.cuts) in told and not may_end.is_set():
+        finished.extend((view.view, int(view.sources["shop"][0])) for view in views)
+        if ("quick", shop.cuts) in finished and not may_end.is_set():
             others_moved.set()
 
     # inside: a view that is slow until the others have moved on
     monkeypatch.setattr(step, "refresh_view", slow)
+    # inside: no view of a test takes ten seconds
     monkeypatch.setattr(follow_views, "SLOW_S", 0.0)
     shop.change("items")
     with follow_views.ViewRefresher(shop.config, list(shop.config.views), shop.spark, silent, refreshed) as refresher:
@@ -305,10 +306,10 @@ def test_a_slow_view_of_a_follower_lets_the_others_go_on(
         first = shop.cuts
         shop.change("items")
         refresher.ask()
-        assert others_moved.wait(120), told
-        assert told == [("quick", first + 1)], "what is at work, and what it reads, is left alone"
+        assert others_moved.wait(120), finished
+        assert finished == [("quick", first + 1)], "what is at work, and what it reads, is left alone"
         may_end.set()
-        _wait(lambda: ("over_slow", first + 1) in told)
+        _wait(lambda: ("over_slow", first + 1) in finished)
         refresher.check()
     cuts = {name: newest_view_cut(shop.source.store, name) for name in shop.config.views}
     assert {int(cut.sources["shop"]) for cut in cuts.values() if cut is not None} == {first + 1}
