@@ -53,15 +53,19 @@ def test_tasks_are_done_in_order_beside_their_submitter(gate: threading.Event) -
 def test_handed_over_bytes_are_bounded(gate: threading.Event, sizes: list[int], limit: int) -> None:
     """The task that would exceed the bound waits; one that alone exceeds it goes when nothing else is there."""
     thread, submitted, most = WriterThread(limit), threading.Event(), list[int]()
+    all_but_one = threading.Event()
 
     def submit() -> None:
         for size in sizes:
             thread.submit(partial(_pass, gate), size)
             most.append(thread.bytes)
+            if len(most) == len(sizes) - 1:
+                all_but_one.set()
         submitted.set()
 
     submitter = threading.Thread(target=submit)
     submitter.start()
+    assert all_but_one.wait(_WAIT_S)
     assert not submitted.wait(0.2)
     assert len(most) == len(sizes) - 1
     gate.set()
