@@ -203,6 +203,9 @@ def test_cuts_still_name_rows_that_have_left_history(spark: SparkSession, tmp_pa
         assert low.at_lsn == truncated
     actual = lakeproof.changes(spark, config, 1).table(LINES)
     assert [(row["cut"], row["kind"]) for row in actual.collect()] == [(2, "delete")] * count, f"seed {SEED}"
+    steps = {int(step.cut.number): step.table(LINES).arrow() for step in lakeproof.read_changes(config, 1)}
+    given = {number: rows.column("kind").to_pylist() for number, rows in steps.items() if rows.num_rows}
+    assert given == {2: ["delete"] * count}, f"seed {SEED}"
 
 
 def _damage(spark: SparkSession, config: Config, source: SimulatedSource) -> None:

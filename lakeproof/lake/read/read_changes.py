@@ -35,7 +35,7 @@ from lakeproof.lake.records.cut_range import (
     view_cuts_of_range,
     view_range_end,
 )
-from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.documents import Cut, CycleKind
 from lakeproof.lake.records.view_cuts import ViewCut, view_path
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
@@ -80,7 +80,11 @@ class TableStep:
         ]
         path = self.lake.url(self.lake.paths.current(name))
         reshaped = then is not None and then.version.id != after.version.id
-        if then is not None and not reshaped and then.current_version == after.current_version:
+        # Maintenance puts files together, and changes no row.
+        same = then is not None and (
+            then.current_version == after.current_version or self.cut.kind is CycleKind.MAINTENANCE
+        )
+        if same and not reshaped:
             rows = _no_rows(path, after.current_version, columns[1])
         else:
             versions = None if then is None else then.current_version, after.current_version
@@ -101,7 +105,9 @@ class TableStep:
 
     def _differs(self, name: TableName) -> bool:
         then, now = None if self.before is None else self.before.tables.get(name), self.cut.tables[name]
-        return then is None or _state(then) != _state(now)
+        if then is None or then.version.id != now.version.id:
+            return True
+        return self.cut.kind is not CycleKind.MAINTENANCE and then.current_version != now.current_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +187,6 @@ def read_view_changes(
             reached = int(end)
         if not follow or last is not None or stop.wait(LOOK_EVERY_S):
             return
-
-
-def _state(table: CutTable) -> tuple[int, str]:
-    return table.current_version, table.version.id
 
 
 def _no_rows(path: str, version: int, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
