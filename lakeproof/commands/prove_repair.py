@@ -36,7 +36,8 @@ from lakeproof.postgres.copy_blocks import copy_blocks, typed_batch
 from lakeproof.postgres.copy_keys import Key, keys_query, why_not_by_keys
 from lakeproof.proof.keys_to_repair import KeysToRepair
 from lakeproof.proof.result import ProofReport, TableRepair
-from lakeproof.snapshot.keyed_copy import KeyedCopy, KeyedTable, PlacedCopy, keys_batch, place_copy, write_rows
+from lakeproof.snapshot.keyed_copy import KeyedCopy, KeyedTable, PlacedCopy, place_copy
+from lakeproof.snapshot.keyed_rows import keys_batch, write_rows
 from lakeproof.snapshot.run import SnapshotReport
 from lakeproof.storage.times import now_text
 from lakeproof.values.cast import CastError

@@ -12,5 +12,6 @@ Applying a finished copy to the lake does not belong here (`lakeproof.lake`), no
     chunk_rows.py   a chunk's rows in the tables' form
     parts.py        writes the documents              folder.py       the documents of a folder
     state.py        a part as a value                 progress.py     events and a file for people
-    status.py       the newest snapshot's state       keyed_copy.py   the rows of single keys, for a repair
+    status.py       the newest snapshot's state       keyed_copy.py   a copy of single keys, for a repair
+                                                      keyed_rows.py   its rows and keys as files
 """

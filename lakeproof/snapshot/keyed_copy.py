@@ -1,7 +1,7 @@
 """A copy of single keys' rows at one consistent point, for a repair: its files, its document, and its end.
 
-Reading rows from PostgreSQL does not belong here (`lakeproof.postgres.copy_keys`), nor entering them in the lake
-(`lakeproof.lake.cycle.keyed_entry`). `lake/FORMAT.md` has the fields.
+Reading rows from PostgreSQL does not belong here (`lakeproof.postgres.copy_keys`), nor writing their files (`keyed_rows`),
+nor entering them in the lake (`lakeproof.lake.cycle.keyed_entry`). `lake/FORMAT.md` has the fields.
 
     <folder>/<n>-rows.parquet   the rows that the source has under the keys of the n-th table: of some keys there are none
     <folder>/<n>-keys.parquet   the keys: a row for each, with nothing but the key's columns
@@ -14,26 +14,14 @@ killed process has left is removed by the next repair, and by maintenance.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakeproof.errors import LakeError
 from lakeproof.field_types import IncarnationField, LsnField, TableField
-from lakeproof.hidden_columns import TEXT
-from lakeproof.landing.decoded_size import DecodedCount
-from lakeproof.lsn import Lsn
-from lakeproof.schema import SchemaVersion
-from lakeproof.snapshot.state import SnapshotFile, SnapshotTable
+from lakeproof.snapshot.state import SnapshotTable
 from lakeproof.storage.document import Document, Part
-from lakeproof.storage.parquet import abandon
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import NewFile, Store
-from lakeproof.values.cast import cast_column, text_overflow
-from lakeproof.values.exact_kinds import key_columns
-from lakeproof.values.types import arrow_type
 
 _DOCUMENT = "copy.json"
 
@@ -96,55 +84,3 @@ def remove_copies(lake: SourceLake, folders: Iterable[str] = ()) -> None:
     for key in copies_to_remove(lake):
         if not within or key.startswith(within):
             lake.store.delete(key)
-
-
-def write_rows(  # noqa: PLR0917  where, what, and its form
-    store: Store, folder: str, name: str, version: SchemaVersion, point: Lsn, batches: Iterable[pa.RecordBatch]
-) -> SnapshotTable:
-    """Write batches (`_lp_text`, `c0`, …) as a durable file, and return what a document says of it; no rows make no file."""
-    # Imported here because it imports the compiler, which only a process that copies should load.
-    from lakeproof.snapshot.chunk_rows import ChunkRows
-
-    path = f"{name}.parquet"
-    rows, decoded = ChunkRows(version, 0, point), DecodedCount()
-    file: NewFile | None = None
-    writer: pq.ParquetWriter | None = None
-    try:
-        for batch in batches:
-            decoded.add(batch)
-            formed = rows.in_lake_form(batch)
-            if writer is None:
-                file = store.create(f"{folder}/{path}")
-                writer = rows.open(file, formed.schema)
-            writer.write_batch(formed)
-        if writer is None or file is None:
-            return SnapshotTable(version, 0, ())
-        writer.close()
-        file.finish()
-    except BaseException:
-        abandon(writer, file)
-        raise
-    total, size = rows.sum, decoded.so_far
-    chunk = SnapshotFile(
-        path, total.rows, file.bytes_written, file.sha256, total.total, size, (0, None), version.table.key
-    )
-    return SnapshotTable(version, total.rows, (chunk,))
-
-
-def keys_batch(version: SchemaVersion, keys: Sequence[tuple[str, ...]]) -> pa.RecordBatch:
-    """Return keys, each the exact texts of its columns, as rows whose other columns are NULL.
-
-    Raises CastError for a text that no value of its column has.
-    """
-    columns = key_columns(version)
-    texts = {c.name: pa.array([key[i] for key in keys], pa.string()) for i, c in enumerate(columns)}
-    values, overflowing = [], []
-    for column in version.columns:
-        if column.name not in texts:
-            values.append(pa.nulls(len(keys), arrow_type(column)))
-            continue
-        cast = cast_column(texts[column.name], column).refuse_malformed(column)
-        values.append(cast.values)
-        overflowing.append((column, texts[column.name], cast))
-    names = [TEXT, *(f"c{i}" for i in range(len(values)))]
-    return pa.RecordBatch.from_arrays([text_overflow(overflowing, len(keys)), *values], names)
