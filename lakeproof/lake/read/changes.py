@@ -33,7 +33,7 @@ from lakeproof.lake.fold.history import RESET
 from lakeproof.lake.fold.replay import behind
 from lakeproof.lake.read.changes_part import ChangesPart
 from lakeproof.lake.records.cut_choice import one_source, table_name
-from lakeproof.lake.records.cut_range import cuts_of_range, range_end
+from lakeproof.lake.records.cut_range import cuts_of_range, range_end, table_differs
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.rows.columns import col, no_rows, pick, row_key
 from lakeproof.lake.rows.matching import NET, ROW, join_on_key, multiset_difference, same_key
@@ -151,10 +151,9 @@ class _Step:
 
     def frames(self, *, whole: bool) -> list[DataFrame]:
         """Return the changes; none if the cut has the same content as the one before."""
-        reshaped = self.before is not None and self.before.version.id != self.after.version.id
-        same = self.before is not None and self.before.current_version == self.after.current_version
-        if not reshaped and (same or (self.cut.kind is CycleKind.MAINTENANCE and self.before is not None)):
+        if not table_differs(self.name, self.before, self.cut):
             return []
+        reshaped = self.before is not None and self.before.version.id != self.after.version.id
         new = read_layer(self.spark, self.lake, self.name, self.after)
         if self.before is None:
             old = new.limit(0)

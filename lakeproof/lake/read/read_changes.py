@@ -32,10 +32,11 @@ from lakeproof.lake.records.cut_range import (
     check_follows,
     cuts_of_range,
     range_end,
+    table_differs,
     view_cuts_of_range,
     view_range_end,
 )
-from lakeproof.lake.records.documents import Cut, CycleKind
+from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.view_cuts import ViewCut, view_path
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
@@ -57,7 +58,8 @@ class TableStep:
     @property
     def tables(self) -> list[TableName]:
         """The tables that may have changed, those that are new among them."""
-        return sorted(name for name in self.cut.tables if self._differs(name))
+        before = {} if self.before is None else self.before.tables
+        return sorted(name for name in self.cut.tables if table_differs(name, before.get(name), self.cut))
 
     def table(
         self, table: TableName | str, *, exact_texts: bool = False, rows_max: int | None = ROWS_MAX
@@ -79,15 +81,11 @@ class TableStep:
             for names, s in zip(shown, (old, new), strict=True)
         ]
         path = self.lake.url(self.lake.paths.current(name))
-        reshaped = then is not None and then.version.id != after.version.id
-        # Maintenance puts files together, and changes no row.
-        same = then is not None and (
-            then.current_version == after.current_version or self.cut.kind is CycleKind.MAINTENANCE
-        )
-        if same and not reshaped:
+        if not table_differs(name, then, self.cut):
             rows = _no_rows(path, after.current_version, columns[1])
         else:
             versions = None if then is None else then.current_version, after.current_version
+            reshaped = then is not None and then.version.id != after.version.id
             rows = _moved(path, versions, columns, rows_max, whole=reshaped)
         went, came = (Side(part, names, merge_key(s)) for part, names, s in zip(rows, shown, (old, new), strict=True))
         return self._changes(name, (old, went), (new, came))
@@ -102,12 +100,6 @@ class TableStep:
             return anew(went, came)
         compared = [*column_names(after), TEXT] if went.schema == came.schema else None
         return keyed_changes(f"{self.lake.source}: {name}", went, came, compared)
-
-    def _differs(self, name: TableName) -> bool:
-        then, now = None if self.before is None else self.before.tables.get(name), self.cut.tables[name]
-        if then is None or then.version.id != now.version.id:
-            return True
-        return self.cut.kind is not CycleKind.MAINTENANCE and then.current_version != now.current_version
 
 
 @dataclass(frozen=True, slots=True)

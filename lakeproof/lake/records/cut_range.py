@@ -6,10 +6,10 @@ What changed between them belongs to `lakeproof.lake.read`, choosing one cut to 
 from __future__ import annotations
 
 from lakeproof.errors import ConfigError, LakeError
-from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lake.records.view_cuts import ViewCut, cuts_in_order, newest_view_cut
-from lakeproof.names import CycleNumber
+from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
 
@@ -32,6 +32,15 @@ def cuts_of_range(lake: SourceLake, first: int, last: int) -> list[Cut]:
     """Return cut `first`, unless it is 0, and those after it up to `last`; raises LakeError if one is no longer kept."""
     _check_kept(lake, cut_numbers(lake), first, last)
     return [read_cut(lake, CycleNumber(n)) for n in range(max(1, first), last + 1)]
+
+
+def table_differs(name: TableName, before: CutTable | None, cut: Cut) -> bool:
+    """True if a table at a cut may have other rows or columns than `before` (None: it was not there)."""
+    now = cut.tables[name]
+    if before is None or before.version.id != now.version.id:
+        return True
+    # Maintenance puts files together, and changes no row.
+    return cut.kind is not CycleKind.MAINTENANCE and before.current_version != now.current_version
 
 
 def view_range_end(store: Store, view: str, first: int, last: int | None) -> CycleNumber:
