@@ -58,7 +58,7 @@ class Shop:
         self.states: dict[int, Mapping[TableName, Counter[Row]]] = {}
 
     def change(self) -> None:
-        """Insert, update, delete, and empty a table now and then; columns by their places, since names change."""
+        """Insert, update and delete; columns by their places, since names change."""
         with psycopg.connect(self.database.dsn) as conn:
             key = Identifier(_names(conn, KEYED)[0])
             for _ in range(8):
@@ -69,8 +69,6 @@ class Shop:
                     conn.execute(SQL("INSERT INTO keyed ({}, v) VALUES (%s, %s)").format(key), values)
                 conn.execute("INSERT INTO bag (v) VALUES (%s)", (self.rng.randrange(4),))
                 conn.execute("DELETE FROM bag WHERE v = %s", (self.rng.randrange(9),))
-            if self.rng.random() < 0.2:
-                conn.execute("TRUNCATE bag")
 
     def compact(self) -> int:
         """Drain and compact, and remember what PostgreSQL has; returns the newest cut."""
@@ -156,6 +154,10 @@ def test_the_changes_lead_from_state_to_state(
     shop = Shop(database, spark, pipeline_config(database, tmp_path / "lake"))
     bootstrap(shop.config, SOURCE, None, silent, Stop())
     shop.change()
+    # Not beside a column that is added: rows in a new file with it are of unknown values, and the table is held.
+    if shop.rng.random() < 0.5:
+        database.execute("TRUNCATE bag")
+        shop.change()
     before = shop.compact()
     chosen = sorted(random.Random(SEED).sample(range(len(STEPS)), steps))
     for step in (STEPS[number] for number in chosen):
