@@ -5,7 +5,7 @@ No Spark and no pool are needed: PostgreSQL admits one reader per slot, and that
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Literal
 
@@ -17,6 +17,7 @@ from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_budget import EventBudget
 from assets.support.event_log import to_run_log
+from assets.support.first_events import copies_unseen, without_event
 from assets.support.freshness import Heartbeat, window_s
 from assets.support.keys import Layer, slot_key, table_key
 from assets.support.quiet_tables import QuietTables
@@ -28,6 +29,7 @@ from lakeproof.drain.until import Until
 from lakeproof.errors import LakeproofError
 from lakeproof.events import counted
 from lakeproof.names import TableName
+from lakeproof.storage.source_lake import SourceLake
 from resources import Settings
 
 
@@ -68,6 +70,12 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
             for table, summary in summaries.items():
                 if table in source.tables:
                     context.log_event(_event(source, table, summary, slot))
+
+        lake = settings.lake_of(source.name)
+        for copied in copies_unseen(context.instance, lake, source.tables):
+            context.log_event(copied)
+        if config.until == "max_seconds":
+            report(_nothing_yet(lake, without_event(context.instance, source.name, source.tables)))
 
         def report_due() -> None:
             if config.until == "max_seconds":
@@ -119,6 +127,14 @@ def _slot(settings: Settings, source: SourceConfig) -> md.Metadata:
         return slot_positions(settings.slot_status(source.name))
     except LakeproofError:
         return {}
+
+
+def _nothing_yet(lake: SourceLake, tables: Sequence[TableName]) -> dict[TableName, ChangeSummary]:
+    """Return summaries without changes, at the end of the landing."""
+    from lakeproof.landing.chain import Chain
+
+    chain = Chain.open_newest(lake) if tables else None
+    return {} if chain is None else {table: ChangeSummary(chain.end, chain.end, LandedCounts()) for table in tables}
 
 
 def _progress(source: SourceConfig, summary: ChangeSummary) -> md.Metadata:

@@ -12,6 +12,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from assets.changes import DrainRun
+from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.load import load
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import finished_tables, part_key, read_snapshot, snapshot_folders
@@ -42,6 +44,17 @@ class Location:
         job = build(load(self.path)).resolve_job_def("shop_bootstrap")
         keys = [dg.AssetKey(["snapshot", "shop", "public", table]) for table in tables]
         return job.execute_in_process(instance=self.instance, asset_selection=keys or None, raise_on_error=False)
+
+    def events_of_a_drain(self) -> dict[tuple[str, str], dg.AssetMaterialization]:
+        """The events of a drain like that of the sensor, by layer and table."""
+        options = dg.RunConfig(ops={"drain_shop": DrainRun(until="max_seconds", max_seconds=1)})
+        result = (
+            build(load(self.path))
+            .resolve_job_def("shop_drain")
+            .execute_in_process(instance=self.instance, run_config=options)
+        )
+        events = [event.materialization for event in result.get_asset_materialization_events()]
+        return {(event.asset_key.path[0], event.asset_key.path[-1]): event for event in events}
 
     def slow(self, bytes_per_s: int) -> None:
         """Set the limit."""
@@ -89,6 +102,24 @@ def test_a_run_is_of_exactly_the_chosen_tables(location: Location) -> None:
     assert len({each["consistent_point"] for each in actual}) == 1
     assert {each["dagster/row_count"] for each in actual} == {50, 0}
     assert all(each.keys() >= {"chunks", "seconds", "dagster/size_bytes", "slot"} for each in actual)
+
+
+def test_a_copy_of_the_command_line_is_an_event_once(location: Location) -> None:
+    """The next drain reports it, and that nothing has come yet: else Dagster warns before every run that follows."""
+    location.slow(0)
+    small, other = TableName("public", "small"), TableName("public", "other")
+    bootstrap(load(location.path), "shop")
+    first = location.events_of_a_drain()
+    assert len(first) == 6
+    point = finished_tables(location.places(), ONE)[small].consistent_point
+    values = first["snapshot", "small"].metadata
+    assert (values["consistent_point"].value, values["dagster/row_count"].value) == (str(point), 50)
+    assert first["changes", "small"].metadata["inserts"].value == 0
+    assert location.events_of_a_drain() == {}
+    bootstrap(load(location.path), "shop", [other])
+    assert location.events_of_a_drain().keys() == {("snapshot", "other")}
+    assert location.run("small").success
+    assert location.events_of_a_drain() == {}
 
 
 def test_a_run_that_is_ended_leaves_nothing_and_the_next_goes_on(location: Location) -> None:
