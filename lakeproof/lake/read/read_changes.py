@@ -10,10 +10,11 @@ were only put together beside the change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,6 +46,8 @@ from lakeproof.storage.source_lake import SourceLake
 
 # A cut comes some seconds after the last one; a look costs one request.
 LOOK_EVERY_S = 0.5
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +148,16 @@ def read_changes(
     Raises ConfigError for cuts in the wrong order, LakeError if there is no such cut, or if it is not kept any more.
     """
     source_lake = one_source("read_changes", lake, source)
-    stop, reached = Stop() if stop is None else stop, first
-    while True:
-        end = range_end(source_lake, reached, last)
-        if reached < end:
-            cuts: list[Cut | None] = [*cuts_of_range(source_lake, reached, end)]
-            for before, cut in pairwise(cuts if reached else [None, *cuts]):
-                if cut is not None:
-                    yield TableStep(source_lake, before, cut)
-            reached = int(end)
-        if not follow or last is not None or stop.wait(LOOK_EVERY_S):
-            return
+
+    def steps(reached: int, end: int) -> Iterator[TableStep]:
+        cuts: list[Cut | None] = [*cuts_of_range(source_lake, reached, end)]
+        for before, cut in pairwise(cuts if reached else [None, *cuts]):
+            if cut is not None:
+                yield TableStep(source_lake, before, cut)
+
+    yield from _followed(
+        lambda reached: range_end(source_lake, reached, last), steps, first, _until(stop, last, follow=follow)
+    )
 
 
 def read_view_changes(
@@ -169,15 +171,33 @@ def read_view_changes(
 ) -> Iterator[ViewStep]:
     """Yield a step for each cut of a view after cut `first` of the views (0: from nothing); otherwise as `read_changes`."""
     store = open_store(location_of(lake))
-    stop, reached = Stop() if stop is None else stop, first
+
+    def steps(reached: int, end: int) -> Iterator[ViewStep]:
+        for before, cut in pairwise(view_cuts_of_range(store, view, reached, end)):
+            if cut is not None and (before is None or before.number != cut.number):
+                yield ViewStep(view_path(store, view), before, cut)
+
+    yield from _followed(
+        lambda reached: view_range_end(store, view, reached, last), steps, first, _until(stop, last, follow=follow)
+    )
+
+
+def _until(stop: Stop | None, last: int | None, *, follow: bool) -> Stop | None:
+    """Return what ends a feed that goes on; None for one that ends by itself, at its last cut."""
+    return (stop or Stop()) if follow and last is None else None
+
+
+def _followed(
+    end_of: Callable[[int], int], steps: Callable[[int, int], Iterator[S]], first: int, stop: Stop | None
+) -> Iterator[S]:
+    """Yield the steps after cut `first` up to the end; with `stop`, on and on as cuts come, until it is requested."""
+    reached = first
     while True:
-        end = view_range_end(store, view, reached, last)
+        end = int(end_of(reached))
         if reached < end:
-            for before, cut in pairwise(view_cuts_of_range(store, view, reached, end)):
-                if cut is not None and (before is None or before.number != cut.number):
-                    yield ViewStep(view_path(store, view), before, cut)
-            reached = int(end)
-        if not follow or last is not None or stop.wait(LOOK_EVERY_S):
+            yield from steps(reached, end)
+            reached = end
+        if stop is None or stop.wait(LOOK_EVERY_S):
             return
 
 
