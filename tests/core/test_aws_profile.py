@@ -11,6 +11,7 @@ import pytest
 from lakeproof.errors import ConfigError
 from lakeproof.storage.aws_profile import ProfileCredentials
 from tests.fix_object_store import S3Server, object_store
+from tests.object_signing import ACCESS, SECRET
 
 WORDS = "hush-hush"
 
@@ -67,7 +68,7 @@ def test_what_is_missing_is_named_without_a_secret(aws: Path, config: str, text:
 
 def test_a_store_takes_its_profile(bucket: str, aws: Path, s3_server: S3Server) -> None:
     """The configuration names it, and the environment has no keys."""
-    (aws / "credentials").write_text(f"[lake]\naws_access_key_id = a\naws_secret_access_key = {WORDS}\n")
+    (aws / "credentials").write_text(f"[lake]\naws_access_key_id = {ACCESS}\naws_secret_access_key = {SECRET}\n")
     store = object_store(bucket, s3_server.endpoint, profile="lake")
     store.put_if_absent("a", b"x")
     assert store.get("a") == b"x"
