@@ -9,6 +9,9 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,25 +20,30 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeError
-from lakeproof.events import Stop, silent
+from lakeproof.events import Event, RunControl, Stop, silent
 from lakeproof.hidden_columns import HIDDEN_PREFIX
 from lakeproof.lake.read.past_transactions import past_changes
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
+from tests.damage import alter
+from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 from tests.lake_workload import SEED
 from tests.maintain_steps import MUCH_LATER
 from tests.properties.pipeline_steps import pipeline_config, publish
+from tests.repair_steps import REPAIR, Keyed, largest_file, make_config, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 SOURCE = "shop"
 LATER = MaintenanceRequest(now=MUCH_LATER)
+NUMBERED = Keyed("numbered", "id int", "id", "i")
 TABLES = tuple(TableName("public", name) for name in ("account", "Account two", "note"))
 
 
@@ -154,7 +162,73 @@ def test_a_table_that_a_copy_put_right_is_named(shop: Config, database: Database
     lake = SourceLake.open(shop.location, SOURCE)
     end = lakeproof.read(shop).position(SOURCE)
     # The landing still has these transactions; the part of the feed that is history's refuses what it can't give.
-    with pytest.raises(LakeError, match=r"Account two: .*a copy has put the table right at .*leave the table out"):
+    with pytest.raises(LakeError, match=r"Account two: .*a copy came at .*leave the table out"):
         next(past_changes(lake, start, end, None))
     others = [*past_changes(lake, start, end, {TABLES[0], TABLES[2]})]
     assert {name for batches in others for name, _ in batches} == {TABLES[0], TABLES[2]}
+
+
+@pytest.mark.parametrize("copied", [True, False], ids=["late", "never"])
+def test_a_table_without_a_copy_at_that_time_is_named(
+    database: Database, spark: SparkSession, tmp_path: Path, *, copied: bool
+) -> None:
+    """Its changes landed, no cycle took them, and the landing has gone; without it the transactions are no whole ones."""
+    account, note = TABLES[0], TABLES[2]
+    database.execute("CREATE TABLE account (id int PRIMARY KEY)", "CREATE TABLE note (id int PRIMARY KEY)")
+    publish(database, (account, note))
+    config = pipeline_config(database, tmp_path / "lake")
+    bootstrap(config, SOURCE, [account], silent, Stop())
+    start = _landing_begins(config)
+    for number in range(10):
+        with database.connect() as conn:
+            conn.execute("BEGIN")
+            conn.execute("INSERT INTO account VALUES (%s)", (number,))
+            conn.execute("INSERT INTO note VALUES (%s)", (number,))
+            conn.execute("COMMIT")
+        drain(config, SOURCE, Until.caught_up(), silent, Stop())
+        if copied and number == 4:
+            bootstrap(config, SOURCE, [note], silent, Stop())
+    compact(config, SOURCE, spark, silent, Stop())
+    expected = _feed(config, start)
+    assert len(expected) == 10
+    maintain(_without_landing(config), SOURCE, spark, silent, LATER)
+    reason = r"public\.note: .*a copy came at" if copied else r"public\.note: .*the lake has no copy of it"
+    with pytest.raises(LakeError, match=reason):
+        _feed(config, start)
+    assert _feed(config, start, [account]) == [(*head, {account: rows[account]}) for *head, rows in expected]
+    if copied:
+        assert _feed(config, expected[5][0]) == expected[6:]
+
+
+def test_a_repair_whose_changes_did_not_fit_is_named_while_the_landing_begins_among_them(
+    database: Database, spark: SparkSession, tmp_path: Path
+) -> None:
+    """History has no update of the lost row that left its large value as it was: only what the repair made of it."""
+    config = make_config(database, tmp_path, [NUMBERED])
+    into_the_lake(config, spark)
+    gone = pq.read_table(largest_file(config, NUMBERED)).filter(pc.field("n") == 50)
+    run(database, "DELETE FROM numbered WHERE id = 50")
+    into_the_lake(config, spark)
+    start = _landing_begins(config)
+    alter(largest_file(config, NUMBERED), lambda rows: _in_place_of(rows, 3, gone))
+
+    def beside(event: Event) -> None:
+        if event.kind == "prove.repair" and "keys" in event.fields:
+            for number in (3, 8):
+                for value in range(8):
+                    database.execute(f"UPDATE numbered SET v = 'n{value}' WHERE id = {number}")  # noqa: S608  the test's own
+                    drain(config, SOURCE, Until.caught_up(), silent, Stop())
+
+    prove(config, SOURCE, None, spark, RunControl(beside), REPAIR)
+    assert len(_feed(config, start)) == 17
+    maintain(_without_landing(config), SOURCE, spark, silent, LATER)
+    place = lakeproof.read(config).position(SOURCE)
+    assert start < _landing_begins(config) < place, "the landing begins within the range of the repair's cycle"
+    with pytest.raises(LakeError, match=rf"a copy came at {place}"):
+        _feed(config, start)
+
+
+def _in_place_of(rows: pa.Table, number: int, other: pa.Table) -> pa.Table:
+    """Put another row in the place of one."""
+    kept = rows.filter(pc.field("n") != number)
+    return pa.concat_tables([kept, other.select(rows.column_names).cast(rows.schema)])

@@ -71,8 +71,12 @@ def write_correction(  # noqa: PLR0917  whose table, and what is written
         correction.release()
         for kept in (retractions.kept, insertions.kept):
             kept.unpersist()
-    own_rows = first + retractions.count + insertions.count - own_ordinal
-    return replace(table_result(context, task, history, current, counts), own_rows=own_rows)
+    corrected = retractions.count + insertions.count
+    result = replace(table_result(context, task, history, current, counts), own_rows=first + corrected - own_ordinal)
+    if not corrected:
+        return result
+    # Nobody knows if the lake was damaged, or if changes were never sent.
+    return replace(result, cut_table=replace(result.cut_table, exact_from=end))
 
 
 def _has_null_key(schema: SchemaVersion, rows: DataFrame) -> bool:

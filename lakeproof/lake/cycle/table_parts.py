@@ -59,7 +59,22 @@ def table_at_end(context: CycleContext, task: TableTask, history: tuple[int, His
     low = None if before is None else before.history_low
     version, rows = history
     fields = (context.intent.end_lsn, point, version, current, task.version, incarnation, snapshotted, low)
-    return CutTable(*fields, task.row_bytes, rows)
+    return CutTable(*fields, task.row_bytes, rows, _exact_from(context, task))
+
+
+def _exact_from(context: CycleContext, task: TableTask) -> Lsn | None:
+    """Return the position after which history has every change, if the cycle writes all that its range has."""
+    before, entry, intent = task.before, task.entry, context.intent
+    if before is None:
+        # What landed before a later copy was never read. Before the very first ones, and before a table was created, nothing
+        # did.
+        nothing_before = (
+            entry is None or entry.key is None or (intent.number == 1 and entry.consistent_point <= intent.start_lsn)
+        )
+        return None if nothing_before or entry is None else entry.consistent_point
+    if before.incarnation != intent.incarnation or (entry is not None and before.at_lsn != intent.start_lsn):
+        return intent.end_lsn
+    return before.exact_from
 
 
 def table_result(

@@ -122,7 +122,7 @@ class LakeAsOf:
         if base is not None and before is not None:
             if after is None or after.history_version == before.history_version:
                 return base, before
-            if after.exact_from is not None and self.position < after.exact_from:
+            if after.exact_from is not None and before.at_lsn < after.exact_from and self.position < after.exact_from:
                 raise LakeError(
                     f"{self.lake.source}: {name}",
                     f"a copy entered, and what changed between {before.at_lsn} and {after.exact_from} is not in history",

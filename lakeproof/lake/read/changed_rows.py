@@ -9,6 +9,7 @@ memory; `changes` has the same by Spark for any number of rows.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.errors import LakeError
-from lakeproof.hidden_columns import KEY
+from lakeproof.hidden_columns import KEY, TEXT
 from lakeproof.lake.read.in_memory import to_pandas
 
 if TYPE_CHECKING:
@@ -69,21 +70,29 @@ class Side:
         return pa.StructArray.from_arrays(columns, fields=list(self.schema))
 
 
-def keyed_changes(thing: str, went: Side, came: Side, compared: Sequence[str] | None) -> ChangedRows:
-    """Return the changes of rows with a key; raises LakeError about `thing` if a key is there twice on one side.
+def keyed_changes(
+    thing: str, went: Side, came: Side, compared: Sequence[str] | None, numbers: frozenset[str]
+) -> ChangedRows:
+    """Return the changes of rows with a key; raises LakeError about `thing` if a key is there twice afterwards.
 
     `compared` are the columns by which two rows with a key are equal, so that nothing has changed; None: they never are.
+    `numbers` are those of the table's columns: what `_lp_text` says of others, which were dropped, does not count. Of a key
+    that damage had put in the table twice, each row that differs from the one afterwards is an update.
     """
-    before, after = _places(thing, went), _places(thing, came)
-    both = np.array([(place, after[key]) for key, place in before.items() if key in after], np.int64).reshape(-1, 2)
+    before, after = _keys(went), dict(zip(_keys(came), range(came.rows.num_rows), strict=True))
+    if len(after) != came.rows.num_rows:
+        raise LakeError(thing, "it has a key twice", "prove the lake, and repair what differs (`lakeproof prove`)")
+    both = np.array([(n, after[key]) for n, key in enumerate(before) if key in after], np.int64).reshape(-1, 2)
     if compared is not None and len(both):
         sides = [side.rows.take(pa.array(both[:, n])) for n, side in enumerate((went, came))]
         same = np.ones(len(both), dtype=bool)
         for name in compared:
-            same &= _equal(*(side.column(name).combine_chunks() for side in sides))
+            pair = [side.column(name).combine_chunks() for side in sides]
+            same &= _equal(*(_of_columns(each, numbers) for each in pair) if name == TEXT else pair)
         both = both[~same]
-    gone = np.array([place for key, place in before.items() if key not in after], np.int64)
-    new = np.array([place for key, place in after.items() if key not in before], np.int64)
+    gone = np.array([n for n, key in enumerate(before) if key not in after], np.int64)
+    known = set(before)
+    new = np.array([place for key, place in after.items() if key not in known], np.int64)
     updates = _changes("update", went.structs(both[:, 0]), came.structs(both[:, 1]))
     return _put(went, came, updates, gone, new)
 
@@ -124,13 +133,20 @@ def _changes(kind: str, before: pa.Array, after: pa.Array) -> pa.Table:
     return pa.Table.from_arrays([kinds, before, after], schema=pa.schema(fields))
 
 
-def _places(thing: str, side: Side) -> dict[tuple[Any, ...], int]:
-    """Return each key's place."""
-    columns = [_plain(side.rows.column(name)).to_pylist() for name in side.key]
-    places = {key: place for place, key in enumerate(zip(*columns, strict=True))}
-    if len(places) != side.rows.num_rows:
-        raise LakeError(thing, "it has a key twice", "prove the lake, and repair what differs (`lakeproof prove`)")
-    return places
+def _keys(side: Side) -> list[tuple[Any, ...]]:
+    """Return each row's key."""
+    return list(zip(*(_plain(side.rows.column(name)).to_pylist() for name in side.key), strict=True))
+
+
+def _of_columns(texts: pa.Array, numbers: frozenset[str]) -> pa.Array:
+    """Return what `_lp_text` says of the columns with these numbers; null if that is nothing."""
+
+    def kept(text: str | None) -> str | None:
+        # Most rows have none.
+        values = {} if text is None else {n: value for n, value in json.loads(text).items() if n in numbers}
+        return json.dumps(values) if values else None
+
+    return pa.array([kept(text) for text in texts.to_pylist()], pa.string())
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -162,10 +162,10 @@ class _Step:
             if not whole and not reshaped and self.cut.kind is CycleKind.APPLY:
                 touched = self._touched()
                 old, new = (join_on_key(side, touched, self._key, "left_semi", null_safe=True) for side in (old, new))
-        if reshaped and not same_key_columns(self.old_schema, self.schema):
-            changes_of = self._anew(old, new)
-        elif self.schema.is_bag:
+        if self.old_schema.is_bag and self.schema.is_bag and self.shapes[0] == self.shapes[1]:
             changes_of = self._bag(old, new)
+        elif reshaped and not same_key_columns(self.old_schema, self.schema):
+            changes_of = self._anew(old, new)
         else:
             changes_of = self._keyed(old, new)
         place = [

@@ -11,6 +11,7 @@ each table.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -18,17 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.errors import LakeError
-from lakeproof.hidden_columns import HIDDEN_PREFIX, LSN, OP, ORD, XID
+from lakeproof.hidden_columns import HIDDEN_PREFIX, LSN, ORD, XID
 from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.files import DeltaFile
 from lakeproof.lake.records.documents import Cut, CutTable
-from lakeproof.lake.records.store import newest_cut
+from lakeproof.lake.records.store import cut_numbers, newest_cut, read_cut
+from lakeproof.landing.catalog_history import catalog_manifests_around, read_fingerprint
+from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
-
-# A copy's rows are no transaction, and are left out.
-_SNAPSHOT = "snapshot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,15 @@ class _History:
         return next(iter(rows.to_batches()), None)
 
     def wanted(self, batch: pa.RecordBatch, start: Lsn, end: Lsn) -> pa.Array:
-        """Return which rows of a batch end in (start, end], belong to the cut, and are not a copy's."""
+        """Return which rows of a batch end in (start, end], belong to the cut, and are a transaction's."""
         lsn, ordinal = batch.column(LSN), batch.column(ORD)
         of_cut = pc.or_(
             pc.less(ordinal, self.cut_table.ordinals.whole),
             pc.and_(pc.less(ordinal, self.cut_table.ordinals.end), pc.less_equal(lsn, int(self.cut_table.at_lsn))),
         )
         inside = pc.and_(pc.greater(lsn, int(start)), pc.less_equal(lsn, int(end)))
-        return pc.and_(pc.and_(of_cut, inside), pc.not_equal(batch.column(OP), _SNAPSHOT))
+        # Neither a copy's rows nor what a changed schema has put in rows are of a transaction.
+        return pc.and_(pc.and_(of_cut, inside), pc.is_valid(batch.column(XID)))
 
 
 def past_changes(
@@ -91,9 +92,12 @@ def past_changes(
     if cut is None or cut.position < end or int(cut.incarnation) > 1:
         reason = "history does not lead from there to what has landed"
         raise LakeError(f"{lake.source}: changes after {start}", reason, _remedy(lake, cut))
+    _check_all_there(lake, cut, start, end, chosen)
     tables = [_history(lake, cut, name, start, end) for name in cut.tables if chosen is None or name in chosen]
+    first = _first_cut(lake, end)
+    for table in tables:
+        _check_exact(lake, table, first.tables.get(table.name), start, end)
     files = sorted((file for table in tables for file in _files(table, start, end)), key=lambda file: file.low)
-    _check_whole(lake, files, start, end)
     for place, file in enumerate(files):
         file.table.read(file.file, start, end)
         # What is before the least position of all the files to come is complete.
@@ -123,20 +127,37 @@ def _files(table: _History, start: Lsn, end: Lsn) -> Iterator[_File]:
             yield _File(table, file, max(int(low), int(start) + 1))
 
 
-def _check_whole(lake: SourceLake, files: list[_File], start: Lsn, end: Lsn) -> None:
-    """Raise LakeError if a table has rows that no transaction has brought, but a copy or the lack of one."""
-    latest: dict[TableName, int] = {}
-    for file in files:
-        for batch in file.table.rows.of_file(file.file, [OP, LSN, ORD, XID]):
-            rows = batch.filter(file.table.wanted(batch, start, end))
-            put_right = rows.filter(rows.column(XID).is_null())
-            if put_right.num_rows:
-                position = int(pc.max(put_right.column(LSN)).as_py())
-                latest[file.table.name] = max(position, latest.get(file.table.name, 0))
-    for name, position in sorted(latest.items(), key=lambda item: -item[1]):
-        reason = f"a copy has put the table right at {Lsn(position)}, and changes before may be missing"
-        remedy = f"read its tables at a cut there or later, and begin with {Lsn(position)}; or leave the table out"
-        raise LakeError(f"{lake.source}: {name}: changes after {start}", reason, remedy)
+def _first_cut(lake: SourceLake, position: Lsn) -> Cut:
+    """Return the earliest cut at or after a position that is kept; reads O(log n) cuts."""
+    numbers = cut_numbers(lake)
+    index = bisect_left(numbers, int(position), key=lambda number: int(read_cut(lake, number).position))
+    return read_cut(lake, numbers[index])
+
+
+def _check_exact(lake: SourceLake, table: _History, then: CutTable | None, start: Lsn, end: Lsn) -> None:
+    """Raise LakeError unless history has every change of (start, end].
+
+    `then` is the table at the first cut that has them: what a later copy put right matters only if that cut held the table.
+    """
+    known = table.cut_table if then is None or then.at_lsn < end else then
+    if known.exact_from is not None and known.exact_from > start:
+        reason = f"a copy came at {known.exact_from}, and changes before may be missing"
+        remedy = f"read its tables at a cut there or later, and begin with {known.exact_from}; or leave the table out"
+        raise LakeError(f"{lake.source}: {table.name}: changes after {start}", reason, remedy)
+
+
+def _check_all_there(lake: SourceLake, cut: Cut, start: Lsn, end: Lsn, chosen: set[TableName] | None) -> None:
+    """Raise LakeError if a table that was published by `end` is not in the lake: its changes went with the landing."""
+    chain = Chain.open_newest(lake)
+    readings = [] if chain is None else catalog_manifests_around(chain, end)
+    if chain is None or not readings:
+        return
+    published = {facts.table for facts in read_fingerprint(chain, readings[0]).tables.values()}
+    missing = sorted((published if chosen is None else published & chosen) - cut.tables.keys())
+    if missing:
+        reason = "the lake has no copy of it, and what the landing had of its changes is gone"
+        remedy = f"leave it out (`tables`), or copy it and begin with its position: `lakeproof bootstrap {lake.source}`"
+        raise LakeError(f"{lake.source}: {missing[0]}: changes after {start}", reason, remedy)
 
 
 def _remedy(lake: SourceLake, cut: Cut | None) -> str:

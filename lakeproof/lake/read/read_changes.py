@@ -102,7 +102,8 @@ class TableStep:
         if not same_key_columns(before, after):
             return anew(went, came)
         compared = [*column_names(after), TEXT] if went.schema == came.schema else None
-        return keyed_changes(f"{self.lake.source}: {name}", went, came, compared)
+        numbers = frozenset(str(c.attnum) for c in after.columns)
+        return keyed_changes(f"{self.lake.source}: {name}", went, came, compared, numbers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,8 @@ class CutTable:
     `at_lsn` is a position of `incarnation`, both and `ordinals` the cut's own unless the table is held; `snapshot_lsn`, one
     of `snapshot_incarnation`, is the consistent point of the newest snapshot that entered, or was tried. History is whole
     if `history_low` is None; `history_sum` is the checksum of its rows. No row has had more octets than `row_bytes`, about.
-    `exact_from`: the changes before this position, since the previous cut, are not in history: a copy brought their result.
+    History has every change after `exact_from`, each as it was committed (None: all that ever landed): of changes before
+    it, a copy brought the result.
     """
 
     at_lsn: Lsn
