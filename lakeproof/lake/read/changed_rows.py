@@ -91,8 +91,8 @@ def keyed_changes(
             same &= _equal(*(_of_columns(each, numbers) for each in pair) if name == TEXT else pair)
         both = both[~same]
     gone = np.array([n for n, key in enumerate(before) if key not in after], np.int64)
-    known = set(before)
-    new = np.array([place for key, place in after.items() if key not in known], np.int64)
+    there = set(before)
+    new = np.array([place for key, place in after.items() if key not in there], np.int64)
     updates = _changes("update", went.structs(both[:, 0]), came.structs(both[:, 1]))
     return _put(went, came, updates, gone, new)
 

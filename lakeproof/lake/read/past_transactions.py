@@ -139,10 +139,10 @@ def _check_exact(lake: SourceLake, table: _History, then: CutTable | None, start
 
     `then` is the table at the first cut that has them: what a later copy put right matters only if that cut held the table.
     """
-    known = table.cut_table if then is None or then.at_lsn < end else then
-    if known.exact_from is not None and known.exact_from > start:
-        reason = f"a copy came at {known.exact_from}, and changes before may be missing"
-        remedy = f"read its tables at a cut there or later, and begin with {known.exact_from}; or leave the table out"
+    entry = table.cut_table if then is None or then.at_lsn < end else then
+    if entry.exact_from is not None and entry.exact_from > start:
+        reason = f"a copy came at {entry.exact_from}, and changes before may be missing"
+        remedy = f"read its tables at a cut there or later, and begin with {entry.exact_from}; or leave the table out"
         raise LakeError(f"{lake.source}: {table.name}: changes after {start}", reason, remedy)
 
 
