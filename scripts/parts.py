@@ -204,7 +204,7 @@ def _again(results: list[Result], deadline: float) -> list[Result]:
 
     If all of them pass, the consequences of their parts in `results` become _BUSY.
     """
-    beside = {part.name for part in TESTS}
+    beside = {part.name for part in CHECK + TESTS if part.beside}
     wrong = [result for result in results if result.outcome != "passed"]
     failed = [test for result in wrong for test in result.failed]
     clear = all(result.name in beside and result.outcome == "failed (1)" and result.failed for result in wrong)
