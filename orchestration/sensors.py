@@ -3,6 +3,7 @@
 They observe and act. Decisions do not belong here: `orchestration.policies` has them.
 """
 
+import json
 import time
 from collections.abc import Callable
 
@@ -150,8 +151,10 @@ def held_sensor(
             copying=snapshot is not None and bool(snapshot.running),
         )
         fail_dead(context.instance, decision.dead)
+        # For people alone, beside the ticks: nothing is read back.
+        cursor = json.dumps({"state": decision.reason})
         if not decision.tables:
-            return dg.SensorResult(skip_reason=decision.reason)
+            return dg.SensorResult(skip_reason=decision.reason, cursor=cursor)
         context.log.info(decision.reason)
         request = dg.RunRequest(
             job_name=job,
@@ -160,6 +163,6 @@ def held_sensor(
                 ops={f"snapshot_{source.name}": SnapshotOptions(reason=f"automatic: {decision.reason}", again=True)}
             ),
         )
-        return dg.SensorResult(run_requests=[request])
+        return dg.SensorResult(run_requests=[request], cursor=cursor)
 
     return held_sensor

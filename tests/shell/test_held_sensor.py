@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -59,6 +60,9 @@ def _look(config: Config, instance: dg.DagsterInstance) -> dg.SensorResult:
     with dg.build_sensor_context(instance=instance, resources={"settings": settings}) as context:
         actual = held_sensor(config.source("shop"))(context)
     assert isinstance(actual, dg.SensorResult)
+    # Why it did what it did stands in its row, too, beside the ticks.
+    state = json.loads(actual.cursor or "")["state"]
+    assert state == actual.skip_reason.skip_message if actual.skip_reason else state
     return actual
 
 
