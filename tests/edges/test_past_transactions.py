@@ -86,7 +86,7 @@ def _feed(config: Config, since: Lsn, tables: list[TableName | str] | None = Non
 
 @pytest.fixture
 def shop(database: Database, spark: SparkSession, tmp_path: Path) -> Config:
-    """Three cycles of transactions over three tables, one of them without a key."""
+    """Five cycles of transactions over three tables, one without a key: a landing's last three segments always stay."""
     rng = random.Random(SEED)
     database.execute(
         "CREATE TABLE account (id int PRIMARY KEY, money int)",
@@ -99,8 +99,8 @@ def shop(database: Database, spark: SparkSession, tmp_path: Path) -> Config:
     publish(database, TABLES)
     config = pipeline_config(database, tmp_path / "lake")
     bootstrap(config, SOURCE, None, silent, Stop())
-    for _ in range(3):
-        _write(database, rng, 25)
+    for _ in range(5):
+        _write(database, rng, 15)
         drain(config, SOURCE, Until.caught_up(), silent, Stop())
         compact(config, SOURCE, spark, silent, Stop())
     return config

@@ -129,7 +129,8 @@ def _tasks(context: CycleContext, previous: Cut | None) -> list[TableTask]:
         entry = None
         if table_intent.snapshot is not None:
             snapshot = snapshots[table_intent.snapshot]
-            entry = SnapshotEntry(table_intent.snapshot, snapshot.consistent_point, snapshot.tables[table])
+            copied, was_held = snapshot.tables[table], table_intent.was_held
+            entry = SnapshotEntry(table_intent.snapshot, snapshot.consistent_point, copied, was_held)
         elif table_intent.created is not None:
             entry = SnapshotEntry(None, table_intent.from_lsn, SnapshotTable(table_intent.created, 0, ()))
         before = None if previous is None else previous.held.get(table)

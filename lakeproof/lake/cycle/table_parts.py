@@ -72,7 +72,8 @@ def _exact_from(context: CycleContext, task: TableTask) -> Lsn | None:
             entry is None or entry.key is None or (intent.number == 1 and entry.consistent_point <= intent.start_lsn)
         )
         return None if nothing_before or entry is None else entry.consistent_point
-    if before.incarnation != intent.incarnation or (entry is not None and before.at_lsn != intent.start_lsn):
+    missed = entry is not None and (entry.was_held or before.at_lsn != intent.start_lsn)
+    if missed or before.incarnation != intent.incarnation:
         return intent.end_lsn
     return before.exact_from
 

@@ -46,11 +46,13 @@ class SnapshotEntry:
     """A table's snapshot that this cycle applies; `key` is the snapshot's folder in the store.
 
     `key` is None for a table that was created in the stream: it has no rows up to `consistent_point`, and no folder.
+    `was_held`: it ends a hold, so changes before it may never have landed.
     """
 
     key: str | None
     consistent_point: Lsn
     table: SnapshotTable
+    was_held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

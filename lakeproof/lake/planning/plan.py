@@ -183,12 +183,12 @@ def plan_cycle(
     by_keys = {} if cut is None else _by_keys(keyed, cut, held.keys() | entering.keys(), stop)
     if stop == start and not entering and not by_keys and held.keys() <= held_before:
         return None
+    active = {t: _entry(p, created=t in created, was_held=t in held) for t, p in entering.items()}
     held = {t: h for t, h in _with_lost_histories(held, cut).items() if t not in entering}
     changed = {file.table for manifest in chain.between(start, stop) for file in manifest.files}
     still = held.keys() | entering.keys()
-    active = {t: TableIntent(tables[t].at_lsn, tables[t].version.id) for t in changed & tables.keys() - still}
+    active |= {t: TableIntent(tables[t].at_lsn, tables[t].version.id) for t in changed & tables.keys() - still}
     active |= by_keys
-    active |= {t: _entry(p, created=t in created) for t, p in entering.items()}
     first = min([start, *(p.consistent_point for p in entering.values())])
     return CyclePlan(start, stop, range_ordinals(chain, cut, first, stop), active, held)
 
@@ -217,11 +217,11 @@ def _by_keys(
     }
 
 
-def _entry(snapshot: FinishedCopy, *, created: bool) -> TableIntent:
+def _entry(snapshot: FinishedCopy, *, created: bool, was_held: bool) -> TableIntent:
     version = snapshot.table.version
     if created:
         return TableIntent(snapshot.consistent_point, version.id, created=version)
-    return TableIntent(snapshot.consistent_point, version.id, snapshot.key)
+    return TableIntent(snapshot.consistent_point, version.id, snapshot.key, was_held=was_held)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,10 @@ class LakeAsOf:
             f"{self.lake.source}: {name}", f"it is not in the lake at {self.position}", "ask for a later position"
         )
 
+    def _not_exact(self, name: TableName, exact_from: Lsn) -> LakeError:
+        reason = f"a copy entered, and not every change before {exact_from} is in history"
+        return LakeError(f"{self.lake.source}: {name}", reason, "ask for that position, for a later one, or for a cut")
+
     def _check_from_beginning(self, name: TableName, whole: DataFrame, history: DataFrame, after: CutTable) -> None:
         """Raise LakeError unless history alone, up to the position, makes the table: the older cuts are gone."""
         schemas = self.lake.store.list(self.lake.paths.schema_versions(name))
@@ -103,6 +107,8 @@ class LakeAsOf:
             )
         if after.snapshot_lsn > self.position and history.isEmpty():
             raise self._absent(name)
+        if after.exact_from is not None and self.position < after.exact_from:
+            raise self._not_exact(name, after.exact_from)
         healed = whole.where(F.col(OP).isin(*_HEALS) & (F.col(LSN) > F.lit(int(self.position))))
         if not healed.isEmpty():
             raise LakeError(
@@ -123,11 +129,7 @@ class LakeAsOf:
             if after is None or after.history_version == before.history_version:
                 return base, before
             if after.exact_from is not None and before.at_lsn < after.exact_from and self.position < after.exact_from:
-                raise LakeError(
-                    f"{self.lake.source}: {name}",
-                    f"a copy entered, and what changed between {before.at_lsn} and {after.exact_from} is not in history",
-                    "ask for one of the two positions",
-                )
+                raise self._not_exact(name, after.exact_from)
             if after.version.id != before.version.id:
                 raise LakeError(
                     f"{self.lake.source}: {name}",

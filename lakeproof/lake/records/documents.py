@@ -75,10 +75,10 @@ class TableIntent(Part):
     enters without a snapshot: it had no row up to `from_lsn`. In a cycle of maintenance, history's rows below
     `history_from` become those that the table had then, or what was archived comes back (`restores`). `keyed` is the folder
     of the copy of some keys (`lakeproof.snapshot.keyed_copy`): their rows become those that the source has at the cycle's
-    end.
+    end. `was_held`: the snapshot ends a hold, so changes before it may never have landed.
     """
 
-    ABSENT_IF_NONE = frozenset({"keyed"})
+    ABSENT_IF_NONE = frozenset({"keyed", "was_held"})
 
     from_lsn: LsnField
     schema_id: str
@@ -88,10 +88,11 @@ class TableIntent(Part):
     history_from: Ordinal | None = None
     restores: bool = False
     keyed: str | None = None
+    was_held: bool = False
 
     @model_serializer(mode="wrap")
     def _without_absent(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in write(self).items() if name != "keyed" or value is not None}
+        return {name: value for name, value in write(self).items() if value or name not in self.ABSENT_IF_NONE}
 
 
 @dataclass(frozen=True, slots=True)
