@@ -320,8 +320,10 @@ def _remove(lake: SourceLake, kept: _Kept, now: datetime, stop: Stop, damaged: D
     failpoint("maintain.after_tables")
     stop_here(lake.source, stop)
     total["landing"] = SpaceReclaimed()
+    cut = newest_cut(lake)
+    in_lake = set() if cut is None else {table.version.oid for table in cut.tables.values()}
     for incarnation, number in _landings(lake, kept.retention, now):
-        put_chain_start(Chain.open(lake, incarnation), number)
+        put_chain_start(Chain.open(lake, incarnation), number, in_lake)
         chain = Chain.open(lake, incarnation)
         total["landing"] = total["landing"].plus(remove_below(chain, chain.first_number))
     failpoint("maintain.after_landing")

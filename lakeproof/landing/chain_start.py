@@ -12,10 +12,11 @@ catalog. Nothing else below it is ever read.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from lakeproof.errors import LakeError
-from lakeproof.field_types import Count, IncarnationField, LsnField
+from lakeproof.field_types import Count, IncarnationField, LsnField, TableField
 from lakeproof.names import Incarnation
 from lakeproof.storage.document import Document
 from lakeproof.storage.source_lake import SourceLake
@@ -28,6 +29,8 @@ class ChainStart(Document):
     """The first manifest that is kept: its number, its start and first ordinal, its predecessor's checksum as stored.
 
     `catalog` is the number of the manifest below it that is kept for its record of the catalog, None if there is none.
+    `unread`: tables whose changes were removed although no history had taken them in, since the lake had no copy of the
+    table, each with a position after which none was removed; `unread_others` is the greatest of tables that are not named.
     """
 
     FORMAT = "lakeproof.chain_start/1"
@@ -39,6 +42,8 @@ class ChainStart(Document):
     first_ordinal: Count
     created_at: str
     catalog: Count | None = None
+    unread: Mapping[TableField, LsnField] = field(default_factory=dict)
+    unread_others: LsnField | None = None
 
 
 def first_kept_number(lake: SourceLake, incarnation: Incarnation) -> int:

@@ -12,7 +12,7 @@ the manifest with the newest reading of the catalog: the next reading is compare
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,8 +23,12 @@ from lakeproof.landing.catalog_history import catalog_manifests, newest_catalog_
 from lakeproof.landing.chain import MANIFESTS_CHECKED_ON_OPEN, Chain
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.lsn import Lsn
+from lakeproof.names import Oid, TableName
 from lakeproof.storage.store import AlreadyExistsError, NotFoundError
 from lakeproof.storage.times import now_text, time_of
+
+# So many tables without a copy are named: tables that lived for minutes are many in some databases.
+UNREAD_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +67,11 @@ def first_needed(chain: Chain, consumed: int, position: Lsn, older_than: datetim
     return number
 
 
-def put_chain_start(chain: Chain, number: int) -> None:
-    """Step 1: let the chain begin at manifest `number` from now on."""
+def put_chain_start(chain: Chain, number: int, in_lake: Collection[Oid] | None = None) -> None:
+    """Step 1: let the chain begin at manifest `number` from now on.
+
+    `in_lake` are the OIDs of the tables whose histories have their changes, None for those of all tables.
+    """
     manifest = chain.manifest(number)
     if manifest.previous_sha256 is None or number <= chain.first_number:
         return
@@ -76,10 +83,28 @@ def put_chain_start(chain: Chain, number: int) -> None:
         manifest.first_ordinal,
         now_text(),
         _record_below(chain, number),
+        *_unread(chain, number, in_lake),
     )
     with suppress(AlreadyExistsError):
         chain.lake.store.put_if_absent(chain.lake.paths.chain_start(chain.incarnation, number), start.to_bytes())
     failpoint("maintain.after_start")
+
+
+def _unread(chain: Chain, number: int, in_lake: Collection[Oid] | None) -> tuple[dict[TableName, Lsn], Lsn | None]:
+    """Return the tables whose changes below manifest `number` no history has, with the last ends, and that of the others."""
+    unread = {} if chain.start is None else dict(chain.start.unread)
+    others = None if chain.start is None else chain.start.unread_others
+    if in_lake is None:
+        return unread, others
+    for manifest in chain.manifests(chain.first_number):
+        if manifest.number >= number:
+            break
+        unread |= {file.table: manifest.end_lsn for file in manifest.files if file.oid not in in_lake}
+    newest_first = sorted(unread, key=lambda table: unread[table], reverse=True)
+    ends = [unread[table] for table in newest_first[UNREAD_MAX:]]
+    return {table: unread[table] for table in newest_first[:UNREAD_MAX]}, max(
+        [*ends, *([others] if others else [])], default=None
+    )
 
 
 def keys_before(chain: Chain, number: int) -> list[str]:

@@ -103,7 +103,9 @@ CATALOG = Manifest(
 )
 
 MESSAGES = replace(SEGMENT, logical_messages=(LogicalMessageFile("m/x.parquet", 3, 4, "c" * 64),), catalog_lsn=Lsn(9))
-START = ChainStart(Incarnation(2), 7, Lsn(77), "a" * 64, 1 << 40, "2026", 3)
+START = ChainStart(
+    Incarnation(2), 7, Lsn(77), "a" * 64, 1 << 40, "2026", 3, {TableName("public", "order lines"): Lsn(70)}, Lsn(60)
+)
 BEGIN = IncarnationRecord(
     Incarnation(2), "sys", "db", 5, "slot", "pub", True, Follows(Incarnation(1), None, "Grüße", 1 << 40), "t"
 )

@@ -133,7 +133,18 @@ def test_every_missing_field_is_named(document: Any, read: Read) -> None:
 
 
 # Objects whose keys are values and not fields.
-_MAPPINGS = {"tables", "held", "detail", "files", "failed", "rules", "default_for_old_rows", "views", "sources"}
+_MAPPINGS = {
+    "tables",
+    "held",
+    "detail",
+    "files",
+    "failed",
+    "rules",
+    "default_for_old_rows",
+    "views",
+    "sources",
+    "unread",
+}
 # Schemas have a reader and tests of their own; the entries of a cut are read when somebody asks for them.
 _ELSEWHERE = {"version", "created"}
 STRICT: list[tuple[Any, Callable[[Any], Any]]] = [

@@ -192,12 +192,44 @@ def test_a_table_without_a_copy_at_that_time_is_named(
     expected = _feed(config, start)
     assert len(expected) == 10
     maintain(_without_landing(config), SOURCE, spark, silent, LATER)
-    reason = r"public\.note: .*a copy came at" if copied else r"public\.note: .*the lake has no copy of it"
+    reason = r"public\.note: .*a copy came at" if copied else r"public\.note: .*no history has them"
     with pytest.raises(LakeError, match=reason):
         _feed(config, start)
     assert _feed(config, start, [account]) == [(*head, {account: rows[account]}) for *head, rows in expected]
     if copied:
         assert _feed(config, expected[5][0]) == expected[6:]
+
+
+def test_a_table_that_lived_only_in_the_landing_is_named(
+    database: Database, spark: SparkSession, tmp_path: Path
+) -> None:
+    """It was made, filled and dropped before any copy: where the landing goes, its changes do."""
+    account, brief = TABLES[0], TableName("public", "brief")
+    database.execute("CREATE TABLE account (id int PRIMARY KEY)", "CREATE PUBLICATION pub FOR ALL TABLES")
+    config = pipeline_config(database, tmp_path / "lake")
+    bootstrap(config, SOURCE, None, silent, Stop())
+    compact(config, SOURCE, spark, silent, Stop())
+    start = _landing_begins(config)
+    database.execute("CREATE TABLE brief (id int PRIMARY KEY)")
+    for number in range(8):
+        with database.connect() as conn:
+            conn.execute("BEGIN")
+            conn.execute("INSERT INTO account VALUES (%s)", (number,))
+            if number < 2:
+                conn.execute("INSERT INTO brief VALUES (%s)", (number,))
+            conn.execute("COMMIT")
+        if number == 1:
+            drain(config, SOURCE, Until.caught_up(), silent, Stop())
+            database.execute("DROP TABLE brief")
+        drain(config, SOURCE, Until.caught_up(), silent, Stop())
+    compact(config, SOURCE, spark, silent, Stop())
+    expected = _feed(config, start)
+    assert sum(brief in rows for *_, rows in expected) == 2
+    maintain(_without_landing(config), SOURCE, spark, silent, LATER)
+    with pytest.raises(LakeError, match=r"public\.brief: .*no history has them"):
+        _feed(config, start)
+    assert _feed(config, expected[2][0]) == expected[3:]
+    assert _feed(config, start, [account]) == [(*head, {account: rows[account]}) for *head, rows in expected]
 
 
 def test_a_repair_whose_changes_did_not_fit_is_named_while_the_landing_begins_among_them(

@@ -81,6 +81,10 @@ class LakeAsOf:
                 check_kept(self.lake, cut)
         before = None if self.cut is None else self.cut.tables.get(name)
         after = before if self.following is None or name in self.held else self.following.tables[name]
+        if before is None and name in self.held and self.following is not None:
+            # The oldest cut that is kept holds it: history has what it was up to where it stands, and that is all.
+            after = self.following.tables[name]
+            before = after if after.at_lsn <= self.position else None
         rows, cut_table = self._rows(name, before, after)
         return rows if hidden else pick(rows, column_names(in_lake(cut_table.version)))
 
@@ -126,10 +130,11 @@ class LakeAsOf:
     def _rows(self, name: TableName, before: CutTable | None, after: CutTable | None) -> tuple[DataFrame, CutTable]:
         base = None if before is None else read_layer(self.spark, self.lake, name, before)
         if base is not None and before is not None:
+            exact_from = None if after is None else after.exact_from
+            if exact_from is not None and before.at_lsn < exact_from and self.position < exact_from:
+                raise self._not_exact(name, exact_from)
             if after is None or after.history_version == before.history_version:
                 return base, before
-            if after.exact_from is not None and before.at_lsn < after.exact_from and self.position < after.exact_from:
-                raise self._not_exact(name, after.exact_from)
             if after.version.id != before.version.id:
                 raise LakeError(
                     f"{self.lake.source}: {name}",

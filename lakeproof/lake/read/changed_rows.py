@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import KEY, TEXT
 from lakeproof.lake.read.in_memory import to_pandas
 
@@ -70,19 +69,19 @@ class Side:
         return pa.StructArray.from_arrays(columns, fields=list(self.schema))
 
 
-def keyed_changes(
-    thing: str, went: Side, came: Side, compared: Sequence[str] | None, numbers: frozenset[str]
-) -> ChangedRows:
-    """Return the changes of rows with a key; raises LakeError about `thing` if a key is there twice afterwards.
+def keyed_changes(went: Side, came: Side, compared: Sequence[str] | None, numbers: frozenset[str]) -> ChangedRows:
+    """Return the changes of rows with a key.
 
     `compared` are the columns by which two rows with a key are equal, so that nothing has changed; None: they never are.
     `numbers` are those of the table's columns: what `_lp_text` says of others, which were dropped, does not count. Of a key
-    that damage had put in the table twice, each row that differs from the one afterwards is an update.
+    that damage has put in the table twice, each row before that differs from a row after is an update.
     """
-    before, after = _keys(went), dict(zip(_keys(came), range(came.rows.num_rows), strict=True))
-    if len(after) != came.rows.num_rows:
-        raise LakeError(thing, "it has a key twice", "prove the lake, and repair what differs (`lakeproof prove`)")
-    both = np.array([(n, after[key]) for n, key in enumerate(before) if key in after], np.int64).reshape(-1, 2)
+    before, after = _keys(went), _keys(came)
+    places = dict[tuple[Any, ...], list[int]]()
+    for place, key in enumerate(after):
+        places.setdefault(key, []).append(place)
+    pairs = [(n, place) for n, key in enumerate(before) for place in places.get(key, ())]
+    both = np.array(pairs, np.int64).reshape(-1, 2)
     if compared is not None and len(both):
         sides = [side.rows.take(pa.array(both[:, n])) for n, side in enumerate((went, came))]
         same = np.ones(len(both), dtype=bool)
@@ -90,9 +89,9 @@ def keyed_changes(
             pair = [side.column(name).combine_chunks() for side in sides]
             same &= _equal(*(_of_columns(each, numbers) for each in pair) if name == TEXT else pair)
         both = both[~same]
-    gone = np.array([n for n, key in enumerate(before) if key not in after], np.int64)
+    gone = np.array([n for n, key in enumerate(before) if key not in places], np.int64)
     there = set(before)
-    new = np.array([place for key, place in after.items() if key not in there], np.int64)
+    new = np.array([n for n, key in enumerate(after) if key not in there], np.int64)
     updates = _changes("update", went.structs(both[:, 0]), came.structs(both[:, 1]))
     return _put(went, came, updates, gone, new)
 

@@ -24,7 +24,6 @@ from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.files import DeltaFile
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.store import cut_numbers, newest_cut, read_cut
-from lakeproof.landing.catalog_history import catalog_manifests_around, read_fingerprint
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
@@ -92,7 +91,7 @@ def past_changes(
     if cut is None or cut.position < end or int(cut.incarnation) > 1:
         reason = "history does not lead from there to what has landed"
         raise LakeError(f"{lake.source}: changes after {start}", reason, _remedy(lake, cut))
-    _check_all_there(lake, cut, start, end, chosen)
+    _check_all_there(lake, start, chosen)
     tables = [_history(lake, cut, name, start, end) for name in cut.tables if chosen is None or name in chosen]
     first = _first_cut(lake, end)
     for table in tables:
@@ -146,18 +145,23 @@ def _check_exact(lake: SourceLake, table: _History, then: CutTable | None, start
         raise LakeError(f"{lake.source}: {table.name}: changes after {start}", reason, remedy)
 
 
-def _check_all_there(lake: SourceLake, cut: Cut, start: Lsn, end: Lsn, chosen: set[TableName] | None) -> None:
-    """Raise LakeError if a table that was published by `end` is not in the lake: its changes went with the landing."""
+def _check_all_there(lake: SourceLake, start: Lsn, chosen: set[TableName] | None) -> None:
+    """Raise LakeError if changes after `start` went with the landing, of a table of which the lake had no copy."""
     chain = Chain.open_newest(lake)
-    readings = [] if chain is None else catalog_manifests_around(chain, end)
-    if chain is None or not readings:
+    if chain is None or chain.start is None:
         return
-    published = {facts.table for facts in read_fingerprint(chain, readings[0]).tables.values()}
-    missing = sorted((published if chosen is None else published & chosen) - cut.tables.keys())
-    if missing:
-        reason = "the lake has no copy of it, and what the landing had of its changes is gone"
-        remedy = f"leave it out (`tables`), or copy it and begin with its position: `lakeproof bootstrap {lake.source}`"
-        raise LakeError(f"{lake.source}: {missing[0]}: changes after {start}", reason, remedy)
+    unread, others = chain.start.unread, chain.start.unread_others
+    late = [t for t, end in unread.items() if end > start and (chosen is None or t in chosen)]
+    if late:
+        table = min(late)
+        raise _gone(f"{lake.source}: {table}", start, unread[table], "leave the table out")
+    if chosen is None and others is not None and others > start:
+        raise _gone(f"{lake.source}: tables without a copy", start, others, "name the tables")
+
+
+def _gone(thing: str, start: Lsn, end: Lsn, remedy: str) -> LakeError:
+    reason = f"those up to {end} went with the landing, and no history has them: the lake had no copy"
+    return LakeError(f"{thing}: changes after {start}", reason, f"{remedy} (`tables`), or begin with {end}")
 
 
 def _remedy(lake: SourceLake, cut: Cut | None) -> str:

@@ -91,11 +91,9 @@ class TableStep:
             reshaped = then is not None and then.version.id != after.version.id
             rows = _moved(path, versions, columns, rows_max, whole=reshaped)
         went, came = (Side(part, names, merge_key(s)) for part, names, s in zip(rows, shown, (old, new), strict=True))
-        return self._changes(name, (old, went), (new, came))
+        return self._changes((old, went), (new, came))
 
-    def _changes(
-        self, name: TableName, old: tuple[SchemaVersion, Side], new: tuple[SchemaVersion, Side]
-    ) -> ChangedRows:
+    def _changes(self, old: tuple[SchemaVersion, Side], new: tuple[SchemaVersion, Side]) -> ChangedRows:
         (before, went), (after, came) = old, new
         if before.is_bag and after.is_bag and went.schema == came.schema:
             return counted_changes(went, came)
@@ -103,7 +101,7 @@ class TableStep:
             return anew(went, came)
         compared = [*column_names(after), TEXT] if went.schema == came.schema else None
         numbers = frozenset(str(c.attnum) for c in after.columns)
-        return keyed_changes(f"{self.lake.source}: {name}", went, came, compared, numbers)
+        return keyed_changes(went, came, compared, numbers)
 
 
 @dataclass(frozen=True, slots=True)
