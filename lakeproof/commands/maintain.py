@@ -66,7 +66,7 @@ from lakeproof.landing.retention import (
     remove_below,
     summed,
 )
-from lakeproof.names import CycleNumber, Incarnation, TableName
+from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.proof.record import one_proof
 from lakeproof.snapshot.folder import open_points
 from lakeproof.storage.source_lake import SourceLake
@@ -320,15 +320,13 @@ def _remove(lake: SourceLake, kept: _Kept, now: datetime, stop: Stop, damaged: D
     failpoint("maintain.after_tables")
     stop_here(lake.source, stop)
     total["landing"] = SpaceReclaimed()
-    cut = newest_cut(lake)
-    in_lake = set() if cut is None else {table.version.oid for table in cut.tables.values()}
     for incarnation, number in _landings(lake, kept.retention, now):
-        put_chain_start(Chain.open(lake, incarnation), number, in_lake)
+        put_chain_start(Chain.open(lake, incarnation), number, _in_lake(lake))
         chain = Chain.open(lake, incarnation)
         total["landing"] = total["landing"].plus(remove_below(chain, chain.first_number))
     failpoint("maintain.after_landing")
     stop_here(lake.source, stop)
-    total["snapshots"] = _delete(lake.store, _chunks(lake))
+    total["snapshots"] = _delete(lake.store, entered_chunks(lake, newest_cut(lake)))
     return total
 
 
@@ -339,7 +337,7 @@ def _would_remove(lake: SourceLake, kept: _Kept, now: datetime, damaged: Damaged
         "cuts": _sizes(lake.store, documents),
         "tables": summed(SpaceReclaimed(1, size) for _, size in unneeded_files(lake, documents, damaged)),
         "landing": summed(freed(chain, keys_before(chain, number)) for chain, number in chains),
-        "snapshots": _sizes(lake.store, _chunks(lake)),
+        "snapshots": _sizes(lake.store, entered_chunks(lake, newest_cut(lake))),
     }
 
 
@@ -384,9 +382,9 @@ def _landings(lake: SourceLake, retention: RetentionConfig, now: datetime) -> It
         yield incarnation, first_needed(chain, cut.next_segment, min([cut.position, *points]), older_than)
 
 
-def _chunks(lake: SourceLake) -> list[str]:
+def _in_lake(lake: SourceLake) -> set[Oid]:
     cut = newest_cut(lake)
-    return [] if cut is None else entered_chunks(lake, cut)
+    return set() if cut is None else {table.version.oid for table in cut.tables.values()}
 
 
 def _sizes(store: Store, keys: Iterable[str]) -> SpaceReclaimed:

@@ -61,12 +61,14 @@ def mark_consumed(lake: SourceLake, cut: Cut) -> None:
                 lake.store.put_if_absent(f"{folder}/{ENTERED}", mark)
 
 
-def entered_chunks(lake: SourceLake, cut: Cut) -> list[str]:
-    """Return the chunk files that nobody reads again: of tables whose copy, or a later one, is in the lake.
+def entered_chunks(lake: SourceLake, cut: Cut | None) -> list[str]:
+    """Return the chunk files that nobody reads again: of tables whose copy, or a later one, is in the lake at its newest cut.
 
     Copies of single keys that a killed repair left are among them: call it under the lease, with no cycle to be finished.
     Costs a listing of each snapshot, and reads the documents of those alone that have chunks.
     """
+    if cut is None:
+        return []
     keys = copies_to_remove(lake)
     for incarnation in incarnations(lake):
         for folder in snapshot_folders(lake, incarnation) if incarnation <= cut.incarnation else ():
