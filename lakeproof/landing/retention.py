@@ -101,10 +101,8 @@ def _unread(chain: Chain, number: int, in_lake: Collection[Oid] | None) -> tuple
             break
         unread |= {file.table: manifest.end_lsn for file in manifest.files if file.oid not in in_lake}
     newest_first = sorted(unread, key=lambda table: unread[table], reverse=True)
-    ends = [unread[table] for table in newest_first[UNREAD_MAX:]]
-    return {table: unread[table] for table in newest_first[:UNREAD_MAX]}, max(
-        [*ends, *([others] if others else [])], default=None
-    )
+    ends = [unread[table] for table in newest_first[UNREAD_MAX:]] + ([] if others is None else [others])
+    return {table: unread[table] for table in newest_first[:UNREAD_MAX]}, max(ends, default=None)
 
 
 def keys_before(chain: Chain, number: int) -> list[str]:

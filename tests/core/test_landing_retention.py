@@ -14,6 +14,7 @@ import pytest
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import VARIABLE
+from lakeproof.landing import retention
 from lakeproof.landing.catalog_history import (
     append_catalog,
     catalog_manifests,
@@ -26,10 +27,10 @@ from lakeproof.landing.chain_start import read_chain_start
 from lakeproof.landing.retention import first_needed, keys_before, put_chain_start, remove_below
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
-from lakeproof.names import Incarnation
+from lakeproof.names import Incarnation, Oid
 from lakeproof.storage.local import LocalStore
 from lakeproof.storage.source_lake import SourceLake
-from tests.core.landing_segments import OTHER_WRITER, START, WRITER, add_segment, new_chain, reopen
+from tests.core.landing_segments import OTHER_WRITER, START, WRITER, add_segment, new_chain, reopen, version
 
 LATER = datetime.now(timezone.utc) + timedelta(days=1)
 LINKS = 20
@@ -81,6 +82,25 @@ def test_only_what_is_consumed_old_and_not_read_again_may_go(chain: Chain) -> No
     assert needed(consumed=7) == 7
     assert needed(position=9_500) == 9
     assert needed(older_than=datetime(2020, 1, 1, tzinfo=timezone.utc)) == 0
+
+
+def test_what_no_history_has_is_named(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table without a copy stands in every later start, with the end of the last removed manifest that had its rows."""
+    table, others = version().table, {Oid(1), Oid(2)}
+    put_chain_start(chain, 5, {version().oid})
+    start = reopen(chain).start
+    assert start is not None
+    assert (start.unread, start.unread_others) == ({}, None)
+    put_chain_start(reopen(chain), 9, others)
+    start = reopen(chain).start
+    assert start is not None
+    assert (start.unread, start.unread_others) == ({table: Lsn(9000)}, None)
+    # inside: a thousand tables without a copy
+    monkeypatch.setattr(retention, "UNREAD_MAX", 0)
+    put_chain_start(reopen(chain), 12, {version().oid})
+    start = reopen(chain).start
+    assert start is not None
+    assert (start.unread, start.unread_others) == ({}, Lsn(9000))
 
 
 def test_a_chain_that_is_open_for_long_sees_what_was_removed(chain: Chain) -> None:

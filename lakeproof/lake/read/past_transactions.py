@@ -91,7 +91,7 @@ def past_changes(
     if cut is None or cut.position < end or int(cut.incarnation) > 1:
         reason = "history does not lead from there to what has landed"
         raise LakeError(f"{lake.source}: changes after {start}", reason, _remedy(lake, cut))
-    _check_all_there(lake, start, chosen)
+    _check_all_there(lake, cut, start, chosen)
     tables = [_history(lake, cut, name, start, end) for name in cut.tables if chosen is None or name in chosen]
     first = _first_cut(lake, end)
     for table in tables:
@@ -145,7 +145,7 @@ def _check_exact(lake: SourceLake, table: _History, then: CutTable | None, start
         raise LakeError(f"{lake.source}: {table.name}: changes after {start}", reason, remedy)
 
 
-def _check_all_there(lake: SourceLake, start: Lsn, chosen: set[TableName] | None) -> None:
+def _check_all_there(lake: SourceLake, cut: Cut, start: Lsn, chosen: set[TableName] | None) -> None:
     """Raise LakeError if changes after `start` went with the landing, of a table of which the lake had no copy."""
     chain = Chain.open_newest(lake)
     if chain is None or chain.start is None:
@@ -155,8 +155,8 @@ def _check_all_there(lake: SourceLake, start: Lsn, chosen: set[TableName] | None
     if late:
         table = min(late)
         raise _gone(f"{lake.source}: {table}", start, unread[table], "leave the table out")
-    if chosen is None and others is not None and others > start:
-        raise _gone(f"{lake.source}: tables without a copy", start, others, "name the tables")
+    if others is not None and others > start and (chosen is None or chosen - cut.tables.keys()):
+        raise _gone(f"{lake.source}: tables without a copy", start, others, "name those that have one")
 
 
 def _gone(thing: str, start: Lsn, end: Lsn, remedy: str) -> LakeError:
