@@ -66,7 +66,7 @@ from lakeproof.landing.retention import (
     remove_below,
     summed,
 )
-from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
+from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.proof.record import one_proof
 from lakeproof.snapshot.folder import open_points
 from lakeproof.storage.source_lake import SourceLake
@@ -320,8 +320,10 @@ def _remove(lake: SourceLake, kept: _Kept, now: datetime, stop: Stop, damaged: D
     failpoint("maintain.after_tables")
     stop_here(lake.source, stop)
     total["landing"] = SpaceReclaimed()
+    cut = newest_cut(lake)
+    in_lake = {} if cut is None else {table.version.oid: table.at_lsn for table in cut.tables.values()}
     for incarnation, number in _landings(lake, kept.retention, now):
-        put_chain_start(Chain.open(lake, incarnation), number, _in_lake(lake))
+        put_chain_start(Chain.open(lake, incarnation), number, in_lake)
         chain = Chain.open(lake, incarnation)
         total["landing"] = total["landing"].plus(remove_below(chain, chain.first_number))
     failpoint("maintain.after_landing")
@@ -380,11 +382,6 @@ def _landings(lake: SourceLake, retention: RetentionConfig, now: datetime) -> It
         points = [p.consistent_point for p in pending_snapshots(lake, incarnation, cut).values()]
         points += open_points(lake, incarnation)
         yield incarnation, first_needed(chain, cut.next_segment, min([cut.position, *points]), older_than)
-
-
-def _in_lake(lake: SourceLake) -> set[Oid]:
-    cut = newest_cut(lake)
-    return set() if cut is None else {table.version.oid for table in cut.tables.values()}
 
 
 def _sizes(store: Store, keys: Iterable[str]) -> SpaceReclaimed:

@@ -30,7 +30,8 @@ class ChainStart(Document):
 
     `catalog` is the number of the manifest below it that is kept for its record of the catalog, None if there is none.
     `unread`: tables whose changes were removed although no history had taken them in, since the lake had no copy of the
-    table, each with a position after which none was removed; `unread_others` is the greatest of tables that are not named.
+    table, or held it, each with a position after which none was removed; `unread_others` is the greatest of those of tables
+    that are not named.
     """
 
     FORMAT = "lakeproof.chain_start/1"

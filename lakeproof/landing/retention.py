@@ -12,7 +12,7 @@ the manifest with the newest reading of the catalog: the next reading is compare
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -67,10 +67,11 @@ def first_needed(chain: Chain, consumed: int, position: Lsn, older_than: datetim
     return number
 
 
-def put_chain_start(chain: Chain, number: int, in_lake: Collection[Oid] | None = None) -> None:
+def put_chain_start(chain: Chain, number: int, in_lake: Mapping[Oid, Lsn] | None = None) -> None:
     """Step 1: let the chain begin at manifest `number` from now on.
 
-    `in_lake` are the OIDs of the tables whose histories have their changes, None for those of all tables.
+    `in_lake` has the positions up to which histories have the changes of their tables, by the tables' OIDs; None: all have
+    all.
     """
     manifest = chain.manifest(number)
     if manifest.previous_sha256 is None or number <= chain.first_number:
@@ -90,7 +91,7 @@ def put_chain_start(chain: Chain, number: int, in_lake: Collection[Oid] | None =
     failpoint("maintain.after_start")
 
 
-def _unread(chain: Chain, number: int, in_lake: Collection[Oid] | None) -> tuple[dict[TableName, Lsn], Lsn | None]:
+def _unread(chain: Chain, number: int, in_lake: Mapping[Oid, Lsn] | None) -> tuple[dict[TableName, Lsn], Lsn | None]:
     """Return the tables whose changes below manifest `number` no history has, with the last ends, and that of the others."""
     unread = {} if chain.start is None else dict(chain.start.unread)
     others = None if chain.start is None else chain.start.unread_others
@@ -99,7 +100,8 @@ def _unread(chain: Chain, number: int, in_lake: Collection[Oid] | None) -> tuple
     for manifest in chain.manifests(chain.first_number):
         if manifest.number >= number:
             break
-        unread |= {file.table: manifest.end_lsn for file in manifest.files if file.oid not in in_lake}
+        end = manifest.end_lsn
+        unread |= {file.table: end for file in manifest.files if in_lake.get(file.oid, Lsn.ZERO) < end}
     newest_first = sorted(unread, key=lambda table: unread[table], reverse=True)
     ends = [unread[table] for table in newest_first[UNREAD_MAX:]] + ([] if others is None else [others])
     return {table: unread[table] for table in newest_first[:UNREAD_MAX]}, max(ends, default=None)

@@ -86,8 +86,8 @@ def test_only_what_is_consumed_old_and_not_read_again_may_go(chain: Chain) -> No
 
 def test_what_no_history_has_is_named(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table without a copy stands in every later start, with the end of the last removed manifest that had its rows."""
-    table, others = version().table, {Oid(1), Oid(2)}
-    put_chain_start(chain, 5, {version().oid})
+    table, others = version().table, {Oid(1): Lsn(99_000)}
+    put_chain_start(chain, 5, {version().oid: Lsn(5000)})
     start = reopen(chain).start
     assert start is not None
     assert (start.unread, start.unread_others) == ({}, None)
@@ -97,7 +97,7 @@ def test_what_no_history_has_is_named(chain: Chain, monkeypatch: pytest.MonkeyPa
     assert (start.unread, start.unread_others) == ({table: Lsn(9000)}, None)
     # inside: a thousand tables without a copy
     monkeypatch.setattr(retention, "UNREAD_MAX", 0)
-    put_chain_start(reopen(chain), 12, {version().oid})
+    put_chain_start(reopen(chain), 12, {version().oid: Lsn(12_000)})
     start = reopen(chain).start
     assert start is not None
     assert (start.unread, start.unread_others) == ({}, Lsn(9000))

@@ -232,6 +232,33 @@ def test_a_table_that_lived_only_in_the_landing_is_named(
     assert _feed(config, start, [account]) == [(*head, {account: rows[account]}) for *head, rows in expected]
 
 
+@pytest.mark.parametrize("held", [True, False], ids=["held", "dropped"])
+def test_a_held_table_is_named_where_its_changes_went(
+    shop: Config, database: Database, spark: SparkSession, *, held: bool
+) -> None:
+    """A dropped table is held as well, for ever, but has no changes any more: the feed goes on over all tables."""
+    start, note = _landing_begins(shop), TABLES[2]
+    database.execute("ALTER TABLE note ALTER n TYPE text USING n || '!'" if held else "DROP TABLE note")
+    for number in range(6):
+        if held:
+            database.execute(f"INSERT INTO note VALUES ('{number}', 'later')")  # noqa: S608  the test's own
+        database.execute(f"UPDATE account SET money = {number} WHERE id = 1")  # noqa: S608  the test's own
+        drain(shop, SOURCE, Until.caught_up(), silent, Stop())
+        compact(shop, SOURCE, spark, silent, Stop())
+    expected = _feed(shop, start)
+    assert note in lakeproof.read(shop).cut(SOURCE).held
+    maintain(_without_landing(shop), SOURCE, spark, silent, LATER)
+    assert expected[0][0] < _landing_begins(shop)
+    if held:
+        with pytest.raises(LakeError, match=r"public\.note: .*no history has them"):
+            _feed(shop, start)
+        assert _feed(shop, start, [TABLES[0]]) == [
+            (*head, {TABLES[0]: rows[TABLES[0]]}) for *head, rows in expected if TABLES[0] in rows
+        ]
+    else:
+        assert _feed(shop, start) == expected, f"LAKEPROOF_SEED={SEED}"
+
+
 def test_a_repair_whose_changes_did_not_fit_is_named_while_the_landing_begins_among_them(
     database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:

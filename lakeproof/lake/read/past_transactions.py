@@ -92,7 +92,7 @@ def past_changes(
         reason = "history does not lead from there to what has landed"
         raise LakeError(f"{lake.source}: changes after {start}", reason, _remedy(lake, cut))
     _check_all_there(lake, cut, start, chosen)
-    tables = [_history(lake, cut, name, start, end) for name in cut.tables if chosen is None or name in chosen]
+    tables = [_history(lake, cut, name, start) for name in cut.tables if chosen is None or name in chosen]
     first = _first_cut(lake, end)
     for table in tables:
         _check_exact(lake, table, first.tables.get(table.name), start, end)
@@ -106,12 +106,12 @@ def past_changes(
             yield [(name, batch) for name, batch in taken if batch is not None]
 
 
-def _history(lake: SourceLake, cut: Cut, name: TableName, start: Lsn, end: Lsn) -> _History:
+def _history(lake: SourceLake, cut: Cut, name: TableName, start: Lsn) -> _History:
     table = cut.tables[name]
     low = table.history_low
-    if table.at_lsn < end or (low is not None and low.at_lsn > start):
-        begins = f"its history begins at {low.at_lsn}" if low is not None else f"it is held at {table.at_lsn}"
-        raise LakeError(f"{lake.source}: {name}: changes after {start}", begins, _remedy(lake, cut))
+    if low is not None and low.at_lsn > start:
+        reason = f"its history begins at {low.at_lsn}"
+        raise LakeError(f"{lake.source}: {name}: changes after {start}", reason, _remedy(lake, cut))
     rows = DeltaRows.open(lake.url(lake.paths.history(name)), table.history_version)
     names = rows.schema.names
     hidden = [n for n in names if n.startswith(HIDDEN_PREFIX)]
@@ -146,7 +146,7 @@ def _check_exact(lake: SourceLake, table: _History, then: CutTable | None, start
 
 
 def _check_all_there(lake: SourceLake, cut: Cut, start: Lsn, chosen: set[TableName] | None) -> None:
-    """Raise LakeError if changes after `start` went with the landing, of a table of which the lake had no copy."""
+    """Raise LakeError if changes after `start` went with the landing, of a table without a copy, or that was held."""
     chain = Chain.open_newest(lake)
     if chain is None or chain.start is None:
         return
@@ -160,7 +160,7 @@ def _check_all_there(lake: SourceLake, cut: Cut, start: Lsn, chosen: set[TableNa
 
 
 def _gone(thing: str, start: Lsn, end: Lsn, remedy: str) -> LakeError:
-    reason = f"those up to {end} went with the landing, and no history has them: the lake had no copy"
+    reason = f"those up to {end} went with the landing, and no history has them: the lake had no copy, or held it"
     return LakeError(f"{thing}: changes after {start}", reason, f"{remedy} (`tables`), or begin with {end}")
 
 
