@@ -84,11 +84,11 @@ SHAPES: dict[str, tuple[str, str]] = {
         "SELECT id, grp FROM items WHERE (grp, CASE WHEN val > 2 THEN 'x' ELSE 'y' END) IN (TABLE kinds)",
     ),
     "not_in": (KEYS, "SELECT id FROM items WHERE grp NOT IN (SELECT kind FROM kinds)"),
-    "rank": (KEYS, "SELECT grp, id, rank() OVER (PARTITION BY grp ORDER BY val, id) AS r FROM items"),
+    "rank": (KEYS, "SELECT grp, id, rank() OVER (PARTITION BY grp ORDER BY val NULLS LAST, id) AS r FROM items"),
     "running_sum": (KEYS, "SELECT id, grp, sum(val) OVER (PARTITION BY grp ORDER BY id) AS s FROM items"),
     "newest_of_a_group": (
         KEYS,
-        "SELECT grp, id FROM (SELECT grp, id, rank() OVER (PARTITION BY grp ORDER BY val, id) AS r FROM items) WHERE r = 1",
+        "SELECT grp, id FROM(SELECT *, rank() OVER (PARTITION BY grp ORDER BY val NULLS LAST, id) r FROM items) WHERE r = 1",
     ),
     "join_and_group": (
         OPEN,
@@ -140,7 +140,7 @@ SHAPES: dict[str, tuple[str, str]] = {
         "SELECT id FROM items ORDER BY id % (2 + (SELECT count(*) FROM kinds)), id LIMIT 5",
     ),
     "rollup": (FULL, "SELECT grp, note, count(*) AS n FROM items GROUP BY ROLLUP (grp, note)"),
-    "window_of_all": (FULL, "SELECT id, rank() OVER (ORDER BY val, id) AS r FROM items"),
+    "window_of_all": (FULL, "SELECT id, rank() OVER (ORDER BY val NULLS LAST, id) AS r FROM items"),
 }
 
 # Those whose SQL PostgreSQL does not answer in the same way, and why.
