@@ -45,7 +45,8 @@ class PlacedRows:
 
         Values of other columns than integers are not compared with the files' bounds.
         """
-        integers = {f["name"] for f in self._txn.fields if f["type"] in _INTEGERS}
+        # The type of an array or a struct is an object.
+        integers = {f["name"] for f in self._txn.fields if isinstance(f["type"], str) and f["type"] in _INTEGERS}
         searched = {n: sorted(v) for n, v in (values or {}).items() if n in integers and None not in v}
         chosen = [file for file in self._files if self._may_hold(file, searched)]
         if not chosen:
