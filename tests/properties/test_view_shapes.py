@@ -51,7 +51,13 @@ def _run(spark: SparkSession, database: Database, folder: Path, shapes: list[str
 
 def test_some_shapes_are_what_their_query_gives(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     """One of each strategy, and another at random."""
-    chosen = {"three_joins", "array_of_a_group", "averages", "total_of_distinct", random.Random(SEED).choice(sorted(SHAPES))}
+    chosen = {
+        "three_joins",
+        "array_of_a_group",
+        "averages",
+        "total_of_distinct",
+        random.Random(SEED).choice(sorted(SHAPES)),
+    }
     _run(spark, database, tmp_path, sorted(chosen), [_PAIR])
 
 
