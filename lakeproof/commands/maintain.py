@@ -322,24 +322,25 @@ def _remove(lake: SourceLake, kept: _Kept, now: datetime, stop: Stop, damaged: D
     total["landing"] = SpaceReclaimed()
     cut = newest_cut(lake)
     in_lake = {} if cut is None else {table.version.oid: table.at_lsn for table in cut.tables.values()}
-    for incarnation, number in _landings(lake, kept.retention, now):
+    for incarnation, number in _landings(lake, cut, kept.retention, now):
         put_chain_start(Chain.open(lake, incarnation), number, in_lake)
         chain = Chain.open(lake, incarnation)
         total["landing"] = total["landing"].plus(remove_below(chain, chain.first_number))
     failpoint("maintain.after_landing")
     stop_here(lake.source, stop)
-    total["snapshots"] = _delete(lake.store, entered_chunks(lake, newest_cut(lake)))
+    total["snapshots"] = _delete(lake.store, entered_chunks(lake, cut))
     return total
 
 
 def _would_remove(lake: SourceLake, kept: _Kept, now: datetime, damaged: Damaged) -> dict[str, SpaceReclaimed]:
     documents = old_documents(lake, kept.retention, now, kept.pinned)
-    chains = [(Chain.open(lake, i), number) for i, number in _landings(lake, kept.retention, now)]
+    cut = newest_cut(lake)
+    chains = [(Chain.open(lake, i), number) for i, number in _landings(lake, cut, kept.retention, now)]
     return {
         "cuts": _sizes(lake.store, documents),
         "tables": summed(SpaceReclaimed(1, size) for _, size in unneeded_files(lake, documents, damaged)),
         "landing": summed(freed(chain, keys_before(chain, number)) for chain, number in chains),
-        "snapshots": _sizes(lake.store, entered_chunks(lake, newest_cut(lake))),
+        "snapshots": _sizes(lake.store, entered_chunks(lake, cut)),
     }
 
 
@@ -367,9 +368,10 @@ def old_documents(
     return of_groups + [key for key in gone if lake.store.exists(key)] + leases
 
 
-def _landings(lake: SourceLake, retention: RetentionConfig, now: datetime) -> Iterable[tuple[Incarnation, int]]:
-    """Yield each landing, with the first manifest of it that has to stay."""
-    cut = newest_cut(lake)
+def _landings(
+    lake: SourceLake, cut: Cut | None, retention: RetentionConfig, now: datetime
+) -> Iterable[tuple[Incarnation, int]]:
+    """Yield each landing, with the first manifest of it that has to stay; `cut` is the newest."""
     older_than = now - timedelta(seconds=retention.landing_s)
     for incarnation in incarnations(lake):
         if cut is None or incarnation > cut.incarnation or not has_head(lake, incarnation):

@@ -112,10 +112,14 @@ def _without_landing(config: Config, **retention: Any) -> Config:
     return config.model_copy(update={"sources": {SOURCE: source}})
 
 
-def _landing_begins(config: Config) -> Lsn:
+def _chain(config: Config) -> Chain:
     chain = Chain.open_newest(SourceLake.open(config.location, SOURCE))
     assert chain is not None
-    return chain.kept_from
+    return chain
+
+
+def _landing_begins(config: Config) -> Lsn:
+    return _chain(config).kept_from
 
 
 def test_history_has_the_transactions_that_the_landing_had(
@@ -159,12 +163,11 @@ def test_a_table_that_a_copy_put_right_is_named(shop: Config, database: Database
     bootstrap(shop, SOURCE, [TABLES[1]], silent, Stop())
     drain(shop, SOURCE, Until.caught_up(), silent, Stop())
     compact(shop, SOURCE, spark, silent, Stop())
-    lake = SourceLake.open(shop.location, SOURCE)
-    end = lakeproof.read(shop).position(SOURCE)
+    chain, end = _chain(shop), lakeproof.read(shop).position(SOURCE)
     # The landing still has these transactions; the part of the feed that is history's refuses what it can't give.
     with pytest.raises(LakeError, match=r"Account two: .*a copy came at .*leave the table out"):
-        next(past_changes(lake, start, end, None))
-    others = [*past_changes(lake, start, end, {TABLES[0], TABLES[2]})]
+        next(past_changes(chain, start, end, None))
+    others = [*past_changes(chain, start, end, {TABLES[0], TABLES[2]})]
     assert {name for batches in others for name, _ in batches} == {TABLES[0], TABLES[2]}
 
 

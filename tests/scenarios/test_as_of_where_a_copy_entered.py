@@ -91,17 +91,7 @@ def test_what_was_not_published_is_refused(
 
     Seen once: where the cycle of the copy had no change of the table, the rows of before were given.
     """
-    database.execute(
-        "CREATE TABLE t (id int PRIMARY KEY, v text)",
-        "CREATE TABLE other (id int PRIMARY KEY)",
-        "INSERT INTO t SELECT i, 'a' FROM generate_series(1, 5) i",
-        "CREATE PUBLICATION pub FOR TABLE t, other",
-    )
-    config = Config(
-        path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=16)}
-    )
-    bootstrap(config, "shop")
-    into_the_lake(config, spark)
+    config = _two_tables(database, tmp_path, spark)
     database.execute("INSERT INTO other VALUES (0)")
     into_the_lake(config, spark)
     database.execute("ALTER PUBLICATION pub DROP TABLE t", "UPDATE t SET v = 'x' WHERE id = 3")
@@ -132,17 +122,7 @@ def test_a_table_that_the_oldest_cut_holds_is_read_up_to_there(
     database: Database, tmp_path: Path, spark: SparkSession
 ) -> None:
     """Seen once: it ended in an error of ours, although history has all of its rows."""
-    database.execute(
-        "CREATE TABLE t (id int PRIMARY KEY, v text)",
-        "CREATE TABLE other (id int PRIMARY KEY)",
-        "INSERT INTO t SELECT i, 'a' FROM generate_series(1, 5) i",
-        "CREATE PUBLICATION pub FOR TABLE t, other",
-    )
-    config = Config(
-        path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=16)}
-    )
-    bootstrap(config, "shop")
-    into_the_lake(config, spark)
+    config = _two_tables(database, tmp_path, spark)
     first, rows = database.end_of_wal(), [tuple(row) for row in database.rows("SELECT id, v FROM t ORDER BY 1")]
     database.execute("UPDATE t SET v = 'b' WHERE id = 1")
     changed = [tuple(row) for row in database.rows("SELECT id, v FROM t ORDER BY 1")]
@@ -158,6 +138,22 @@ def test_a_table_that_the_oldest_cut_holds_is_read_up_to_there(
         lake = as_of(spark, config, place)
         assert T in lake.held
         assert sorted(tuple(row) for row in lake.table(T).collect()) == expected
+
+
+def _two_tables(database: Database, tmp_path: Path, spark: SparkSession) -> Config:
+    """The configuration of a source with `t` and another table, which are in the lake."""
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "CREATE TABLE other (id int PRIMARY KEY)",
+        "INSERT INTO t SELECT i, 'a' FROM generate_series(1, 5) i",
+        "CREATE PUBLICATION pub FOR TABLE t, other",
+    )
+    config = Config(
+        path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=16)}
+    )
+    bootstrap(config, "shop")
+    into_the_lake(config, spark)
+    return config
 
 
 def _keep_the_newest_cut(config: Config, spark: SparkSession) -> None:

@@ -86,8 +86,8 @@ def keyed_changes(went: Side, came: Side, compared: Sequence[str] | None, number
         sides = [side.rows.take(pa.array(both[:, n])) for n, side in enumerate((went, came))]
         same = np.ones(len(both), dtype=bool)
         for name in compared:
-            pair = [side.column(name).combine_chunks() for side in sides]
-            same &= _equal(*(_of_columns(each, numbers) for each in pair) if name == TEXT else pair)
+            left, right = (side.column(name).combine_chunks() for side in sides)
+            same &= _same_texts(left, right, numbers) if name == TEXT else _equal(left, right)
         both = both[~same]
     gone = np.array([n for n, key in enumerate(before) if key not in places], np.int64)
     there = set(before)
@@ -137,15 +137,16 @@ def _keys(side: Side) -> list[tuple[Any, ...]]:
     return list(zip(*(_plain(side.rows.column(name)).to_pylist() for name in side.key), strict=True))
 
 
-def _of_columns(texts: pa.Array, numbers: frozenset[str]) -> pa.Array:
-    """Return what `_lp_text` says of the columns with these numbers; null if that is nothing."""
+def _same_texts(left: pa.Array, right: pa.Array, numbers: frozenset[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return, row by row, whether two `_lp_text` say the same of the columns with these numbers."""
 
-    def kept(text: str | None) -> str | None:
-        # Most rows have none.
-        values = {} if text is None else {n: value for n, value in json.loads(text).items() if n in numbers}
-        return json.dumps(values) if values else None
+    def said(text: str | None) -> dict[str, str]:
+        return {} if text is None else {n: value for n, value in json.loads(text).items() if n in numbers}
 
-    return pa.array([kept(text) for text in texts.to_pylist()], pa.string())
+    same = np.array(_equal(left, right))
+    for place in np.flatnonzero(~same):
+        same[place] = said(left[place].as_py()) == said(right[place].as_py())
+    return same
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

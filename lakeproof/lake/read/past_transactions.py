@@ -80,18 +80,19 @@ class _History:
 
 
 def past_changes(
-    lake: SourceLake, start: Lsn, end: Lsn, chosen: set[TableName] | None
+    chain: Chain, start: Lsn, end: Lsn, chosen: set[TableName] | None
 ) -> Iterator[list[tuple[TableName, pa.RecordBatch]]]:
-    """Yield the changes of transactions that end in (start, end], by and by: no commit is in two of the lists.
+    """Yield the changes of transactions that end in (start, end], which `chain` lacks: no commit is in two of the lists.
 
     Each batch has a table's rows in the order of their commits. `chosen` tables, or all that the newest cut has. Raises
     LakeError if a history does not reach back as far, or if a copy has put a table right since: changes are then missing.
     """
+    lake = chain.lake
     cut = newest_cut(lake)
     if cut is None or cut.position < end or int(cut.incarnation) > 1:
         reason = "history does not lead from there to what has landed"
         raise LakeError(f"{lake.source}: changes after {start}", reason, _remedy(lake, cut))
-    _check_all_there(lake, cut, start, chosen)
+    _check_all_there(chain, cut, start, chosen)
     tables = [_history(lake, cut, name, start) for name in cut.tables if chosen is None or name in chosen]
     first = _first_cut(lake, end)
     for table in tables:
@@ -145,11 +146,11 @@ def _check_exact(lake: SourceLake, table: _History, then: CutTable | None, start
         raise LakeError(f"{lake.source}: {table.name}: changes after {start}", reason, remedy)
 
 
-def _check_all_there(lake: SourceLake, cut: Cut, start: Lsn, chosen: set[TableName] | None) -> None:
+def _check_all_there(chain: Chain, cut: Cut, start: Lsn, chosen: set[TableName] | None) -> None:
     """Raise LakeError if changes after `start` went with the landing, of a table without a copy, or that was held."""
-    chain = Chain.open_newest(lake)
-    if chain is None or chain.start is None:
+    if chain.start is None:
         return
+    lake = chain.lake
     unread, others = chain.start.unread, chain.start.unread_others
     late = [t for t, end in unread.items() if end > start and (chosen is None or t in chosen)]
     if late:

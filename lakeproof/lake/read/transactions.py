@@ -120,7 +120,7 @@ def transactions(
     if chain is None:
         raise LakeError(f"{place.source}: landing", "there is none", f"run `lakeproof bootstrap {place.source}`")
     if position is not None and position < chain.kept_from and chain.incarnation == 1:
-        for batches in past_changes(place, position, chain.kept_from, chosen):
+        for batches in past_changes(chain, position, chain.kept_from, chosen):
             yield from merged(place.source, [rows_of(name, batch, iter(())) for name, batch in batches], position)
         position = chain.kept_from
     position = begins_at(chain, position)
