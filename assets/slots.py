@@ -13,7 +13,8 @@ from assets.support.engine_call import run_engine
 from assets.support.keys import Layer, slot_key
 from lakeproof.config.model import SourceConfig
 from lakeproof.drain.slot_health import Level
-from resources import Settings, SlotStatus
+from lakeproof.state.slot import SlotStatus
+from resources import Settings
 
 CHECK = "slot_health"
 
@@ -97,7 +98,7 @@ def check_result(source: SourceConfig, status: SlotStatus) -> dg.AssetCheckResul
     if status.health is not None:
         level, reasons = status.health.level, list(map(str, status.health.reasons))
     if status.gap is not None:
-        level, reasons = Level.ERROR, [status.gap, *reasons]
+        level, reasons = Level.ERROR, [str(status.gap), *reasons]
     return dg.AssetCheckResult(
         asset_key=slot_key(source.name),
         check_name=CHECK,
