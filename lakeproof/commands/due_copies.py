@@ -26,7 +26,7 @@ from lakeproof.snapshot.folder import (
     read_request,
     snapshot_folders,
 )
-from lakeproof.state.absent import AbsentTable, absence
+from lakeproof.state.absent import AbsentCause, AbsentTable, absence
 from lakeproof.state.source_state import SourceState
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
@@ -51,31 +51,31 @@ class Recopy:
 def recopy(config: Config, name: str, now: datetime) -> Recopy:
     """Return the tables of the source `name` that are due. Raises what a damaged lake raises.
 
-    Nothing is due before the first snapshot has entered, nor while the landing is in another incarnation than the lake: a
+    Nothing is due before the first snapshot is complete, nor while the landing is in another incarnation than the lake: a
     person begins those copies.
     """
     state = SourceState.of(config, name)
     lake, chain, cut, catalog = state.lake, state.chain, state.cut, state.catalog
-    if chain is None or cut is None or state.has_switched or not may_be_applied(lake, chain.incarnation):
+    if chain is None or state.has_switched or not may_be_applied(lake, chain.incarnation):
         return Recopy()
     published = None if catalog is None else frozenset(table.table for table in catalog.tables.values())
     absent = absence(state)
+    waiting = {t: why for t, why in absent.tables.items() if why.cause is AbsentCause.WAITS_FOR_LANDING}
     new = absent.never_copied.keys() & absent.waited_for.keys()
     candidates = _held(cut, published) | dict.fromkeys(new, "it came into the publication")
-    others = {table: why for table, why in absent.tables.items() if table not in candidates}
     if not candidates:
-        return Recopy(waiting=others)
+        return Recopy(waiting=waiting)
     copies = _copies(lake, chain, now - DAY, set(candidates))
     due, paused = {}, {}
     for table, reason in sorted(candidates.items()):
-        if table in state.pending and not _was_refused(lake, state.pending[table], cut):
+        if table in state.pending and (cut is None or not _was_refused(lake, state.pending[table], cut)):
             continue
         first = not_before(copies.get(table, ()), state.source.snapshot.held_pause_s)
         if first is None or first <= now:
             due[table] = reason
         else:
             paused[table] = first
-    return Recopy(due, paused, others)
+    return Recopy(due, paused, waiting)
 
 
 def not_before(copies: tuple[datetime, ...], pause_s: float) -> datetime | None:
@@ -99,14 +99,14 @@ def _was_refused(lake: SourceLake, waiting: FinishedCopy, cut: Cut) -> bool:
     )
 
 
-def _held(cut: Cut, published: frozenset[TableName] | None) -> dict[TableName, str]:
+def _held(cut: Cut | None, published: frozenset[TableName] | None) -> dict[TableName, str]:
     """Return the held tables whose way out is a snapshot and nothing else, without those that are published no more.
 
     Nor those whose history would begin again with the snapshot: that can't be undone, so a person asks for it.
     """
     return {
         table: held.reason
-        for table, held in cut.held.items()
+        for table, held in (cut.held.items() if cut is not None else ())
         if held.way_out is WayOut.SNAPSHOT and not held.history_lost and (published is None or table in published)
     }
 

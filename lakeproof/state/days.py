@@ -34,10 +34,10 @@ def missing_days(state: SourceState, now: datetime) -> dict[TableName, tuple[str
 
 
 def _missing(state: SourceState, cut: Cut, table: TableName, last: date) -> Iterator[str]:
-    made = read_days(state.lake, table)
-    day = min(map(date.fromisoformat, made), default=None) or _copied_on(state, cut, table)
+    noted = read_days(state.lake, table)
+    day = min(map(date.fromisoformat, noted), default=None) or _copied_on(state, cut, table)
     while day is not None and day <= last:
-        entry = made.get(day.isoformat())
+        entry = noted.get(day.isoformat())
         if entry is None or (not entry.is_over and (cut.commit_time or "") >= (day + _DAY).isoformat()):
             yield day.isoformat()
         day += _DAY

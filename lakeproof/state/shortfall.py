@@ -1,4 +1,4 @@
-"""What the lake lacks of a source: one value for `status`, metrics, Dagster and alerts. Showing it does not belong here.
+"""The shortfall of a lake against its source: one value for `status`, metrics, Dagster and alerts. Showing it is theirs.
 
 Held tables are in each cut, and problems in what could not be read; this is what no document names.
 """
