@@ -50,7 +50,9 @@ def test_landed_rows_without_their_table_are_named_until_they_are_in_the_lake_an
     into_the_lake(config, spark)
     status, lacking = place.lacking()
     assert (status, lacking["unproved"]) == (1, ["public.items"])
-    assert "lacking    never compared with the source: public.items; run `lakeproof prove shop`" in place.run("status")[1]
+    assert (
+        "lacking    never compared with the source: public.items; run `lakeproof prove shop`" in place.run("status")[1]
+    )
     _equal(config, spark)
     assert place.run("status")[0] == 0
 
