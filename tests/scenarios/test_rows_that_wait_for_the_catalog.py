@@ -6,6 +6,8 @@ into the lake it is lacking twice, without its rows and without a proof, and not
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -18,11 +20,19 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.records.view_cuts import view_path
 from lakeproof.storage.open import open_store
 from tests.fix_lake import TABLES_ALONE, into_the_lake
-from tests.scenarios.test_published_and_never_copied import Place, place
-
-__all__ = ["place"]
+from tests.fix_postgres import Database
+from tests.foreign_commits import foreign_commit
+from tests.typed_commands import Place, place_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+
+
+@pytest.fixture
+def place(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Place:
+    """A place with one table that is not published yet."""
+    return place_of(database, tmp_path, monkeypatch, capsys)
 
 
 def _config(place: Place) -> Config:
@@ -81,7 +91,7 @@ def test_landed_rows_without_their_table_are_named_until_they_are_in_the_lake_an
     refresh(config, "v", spark, silent)
     assert place.run("status")[0] == 0
     path = view_path(open_store(config.location), "v")
-    spark.newSession().sql(f"DELETE FROM delta.`{path}` WHERE name = 'item 1'")
+    foreign_commit(spark, "DELETE FROM THE_TABLE WHERE name = 'item 1'", f"delta.`{path}`")
     status, text = place.run("status")
     assert status == 1
     assert "lacking    view v: somebody else wrote its table: version 1 was committed by someone else; run" in text
