@@ -23,7 +23,9 @@ def source(tmp_path: Path) -> SimulatedSource:
     """A source with two tables in the lake, and a server that nobody can reach."""
     result = two_tables(tmp_path / "lake")
     write_cut(result.lake, cut_of(result, planned(result, None)))
-    (tmp_path / "lakeproof.yaml").write_text("lake: lake\nsources:\n  shop: {dsn: 'host=127.0.0.1 port=1 user=u dbname=d'}\n")
+    (tmp_path / "lakeproof.yaml").write_text(
+        "lake: lake\nsources:\n  shop: {dsn: 'host=127.0.0.1 port=1 user=u dbname=d'}\n"
+    )
     return result
 
 
