@@ -1,4 +1,4 @@
-"""A table comes into the lake, and no proof has compared it; somebody else writes a view: `status` ends with 1 for either."""
+"""A table comes into the lake and no proof has compared it, somebody else writes a view: `status` ends with 1 for either."""
 
 from __future__ import annotations
 
