@@ -58,7 +58,7 @@ def put(source: SimulatedSource, held: tuple[TableName, ...] = ()) -> Cut:
     """Put the first cut, at which these tables are held."""
     first = cut_of(source, planned(source, None))
     why = Held(first.position, HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, {"problem": "its data"})
-    cut = replace(first, held=dict.fromkeys(held, why))
+    cut = replace(first, held=dict.fromkeys(held, why), created_at="2026-01-01T00:00:00Z")
     write_cut(source.lake, cut)
     return cut
 
