@@ -20,6 +20,7 @@ from lakeproof.lake.cycle.maintenance import Maintenance, finish_maintenance
 from lakeproof.lake.cycle.schema_history import RecordedChange
 from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle
 from lakeproof.lake.delta.commit import WriteStrategy
+from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.next_incarnation import plan_switch
 from lakeproof.lake.planning.pending import mark_consumed, pending_snapshots
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
@@ -150,7 +151,8 @@ class Runner:
         previous = newest_cut(self.lease.lake)
         pending = pending_snapshots(self.lease.lake, chain.incarnation, previous)
         fingerprints = snapshot_fingerprints(self.lease.lake, chain.incarnation)
-        limit = RangeLimit(end, self.source.compaction.cycle_rows)
+        limits = self.source.compaction
+        limit = RangeLimit(end, limits.cycle_rows, EntryLimit(limits.cycle_copies, limits.cycle_copies_bytes))
         plan = plan_cycle(chain, previous, pending, limit, fingerprints=fingerprints, keyed=self.keyed)
         if plan is not None and any(table.keyed is not None for table in plan.tables.values()):
             self.keyed = None
