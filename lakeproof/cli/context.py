@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,10 +76,12 @@ class Context:
     @contextmanager
     def spark(self) -> Iterator[SparkSession]:
         """Give the block a Spark session, and stop it at the end; raises DefiniteError if it does not start."""
+        from lakeproof.lake.spark.driver_end import end_now
         from lakeproof.lake.spark.session import session as start
         from lakeproof.lake.spark.session import stop_session
 
         session = start(self.config, f"lakeproof {self.command}")
+        self.interruption.also_end(partial(end_now, session))
         self.interruption.arm()
         try:
             yield session
