@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakeproof.cli.first_use import report_spark
 from lakeproof.cli.interruption import Interruption
 from lakeproof.config.load import load
 from lakeproof.config.mistakes import unknown_key
@@ -73,6 +74,13 @@ class Context:
         if not self.as_json:
             print(text, flush=True)
 
+    def check_free_to_refresh(self) -> None:
+        """Raise TransientError if another process refreshes views: before the JVM, which would start for nothing."""
+        from lakeproof.lake.records.view_cuts import check_free_to_refresh
+        from lakeproof.storage.open import open_store
+
+        check_free_to_refresh(open_store(self.config.location))
+
     @contextmanager
     def spark(self) -> Iterator[SparkSession]:
         """Give the block a Spark session, and stop it at the end; raises DefiniteError if it does not start."""
@@ -80,6 +88,7 @@ class Context:
         from lakeproof.lake.spark.session import session as start
         from lakeproof.lake.spark.session import stop_session
 
+        report_spark(self.config, self.report)
         session = start(self.config, f"lakeproof {self.command}")
         self.interruption.also_end(partial(end_now, session))
         self.interruption.arm()

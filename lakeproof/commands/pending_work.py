@@ -15,6 +15,7 @@ from lakeproof.commands.status import SourceStatus, StatusReport, status
 from lakeproof.config.model import Config
 from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import LakeError
+from lakeproof.events import counted
 from lakeproof.lake.planning.forecast import after_plan, next_plan
 from lakeproof.lake.planning.group_position import group_position
 from lakeproof.lake.planning.next_incarnation import plan_switch, to_be_followed
@@ -39,6 +40,22 @@ def compaction_has_work(config: Config, name: str) -> bool:
     if newest_incarnation(lake) is None:
         raise LakeError(f"{name}: landing", "there is none yet", f"run `lakeproof bootstrap {name}` first")
     return _is_interrupted(lake) or _has_work_up_to(config, lake)
+
+
+def what_is_left(config: Config, name: str) -> str | None:
+    """Return what a compaction of the source `name` would still do, for people; None if it has no work."""
+    if not compaction_has_work(config, name):
+        return None
+    lake = SourceLake.open(config.location, name)
+    cut, chain, parts = newest_cut(lake), Chain.open_newest(lake), list[str]()
+    if chain is not None:
+        follows = cut is not None and cut.incarnation == chain.incarnation
+        start = cut.position if cut is not None and follows else chain.head.end_lsn
+        changes = sum(manifest.rows for manifest in chain.between(start, chain.end))
+        copies = len(pending_snapshots(lake, chain.incarnation, cut))
+        parts += [counted(changes, "change")] if changes else []
+        parts += [counted(copies, "copied table")] if copies else []
+    return " and ".join(parts) or "an interrupted cycle"
 
 
 def group_has_work(config: Config, group: str) -> bool:
