@@ -18,7 +18,7 @@ from lakeproof.config.load import load
 from lakeproof.config.mistakes import unknown_key
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError
-from lakeproof.events import Report, Stop
+from lakeproof.events import Event, Report, Stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,8 +37,14 @@ class Context:
 
     @cached_property
     def config(self) -> Config:
-        """Read and return the configuration; raises ConfigError."""
-        return load(self.config_file)
+        """Read and return the configuration; raises ConfigError.
+
+        A view's mistake is reported, and is the view's alone; `check` has it among the others.
+        """
+        config = load(self.config_file, set_views_aside=self.command != "check")
+        for name, fault in config.faulty_views.items():
+            self.report(Event("config.view", f"without view {name}: {fault.reason}", {"view": name}))
+        return config
 
     @property
     def has_config(self) -> bool:
@@ -65,6 +71,8 @@ class Context:
 
     def view(self, name: str | None) -> str | None:
         """Return the view to work on, None for all; raises ConfigError."""
+        if name in self.config.faulty_views:
+            raise self.config.faulty_views[name]
         if name is not None:
             self._check_name("view", name, list(self.config.views))
         return name

@@ -105,20 +105,32 @@ def refresh_under(
         needs = applied.in_order(chosen)
         run = _Run(config, applied, Point(applied.config, store, this.number), this.lock, spark)
         threads = this.threads or views_at_once(spark, config.views_at_once)
+        faulty = _faulty(config, view, report)
         for name, view_report in after_inputs(needs, lambda n: run.refresh_or_hold(n, raises=n == view), threads):
             reports[name] = view_report
             report(_event(view_report))
             this.ended(name)
         with _NAMING:
             name_views(config, spark, report)
-    return [reports[name] for name in needs]
+    return [*faulty, *(reports[name] for name in needs)]
+
+
+def _faulty(config: Config, view: str | Collection[str] | None, report: Report) -> list[ViewReport]:
+    """Return a report of each view of a refresh whose section has mistakes: it stands still, and the others go on."""
+    chosen = config.faulty_views if view is None else [n for n in config.faulty_views if n in view]
+    held = [ViewReport(n, None, None, 0, 0, held=str(config.faulty_views[n])) for n in chosen]
+    for view_report in held:
+        report(_event(view_report))
+    return held
 
 
 def _chosen(config: Config, view: str | Collection[str] | None) -> list[str]:
     if view is None:
         return list(config.views)
-    chosen = [view] if isinstance(view, str) else [*view]
+    chosen = [view] if isinstance(view, str) else [name for name in view if name not in config.faulty_views]
     for name in chosen:
+        if name in config.faulty_views:
+            raise config.faulty_views[name]
         if name not in config.views:
             names = ", ".join(sorted(config.views)) or "there are none"
             raise ConfigError(f"view {name}", f"it is not in {config.path}", f"name one of its views: {names}")

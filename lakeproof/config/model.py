@@ -355,6 +355,9 @@ class Config(Model):
         description="Views that one process computes at a time, each with its share of `spark.driver_memory`.",
     )
 
+    # Views whose sections have mistakes: everything else goes on without them.
+    faulty_views: dict[str, ConfigError] = Field(default_factory=dict, exclude=True)
+
     @property
     def location(self) -> LakeLocation:
         """The lake's place, and how it is reached."""
