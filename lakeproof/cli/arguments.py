@@ -183,7 +183,7 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--nothing-else", action="store_true", help="with --rebuild or --restore: delete and merge nothing"
     )
     refresh = _command(commands, "refresh", "bring views up to the newest cuts")
-    refresh.add_argument("view", nargs="?", metavar="VIEW", help="the view in the configuration (default: all)")
+    refresh.add_argument("views", nargs="*", metavar="VIEW", help="views in the configuration (default: all)")
     refresh.add_argument("--again", action="store_true", help="compute them even if nothing that they read has changed")
     _replace(commands)
     prove = _command(commands, "prove", "compare the source with the lake at one position (LSN)")

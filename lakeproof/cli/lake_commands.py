@@ -187,7 +187,12 @@ def maintain(context: Context, args: argparse.Namespace) -> Outcome:
 
 def refresh(context: Context, args: argparse.Namespace) -> Outcome:
     """Bring views up to the newest cuts of their sources."""
-    view = context.view(args.view)
+    named = list(dict.fromkeys(args.views))
+    # The error of a view that is named alone is the command's.
+    view = None if not named else named[0] if len(named) == 1 else named
+    for name in named:
+        if name == view or name not in context.config.faulty_views:
+            context.view(name)
     from lakeproof.commands import refresh as step
     from lakeproof.commands.pending_work import why_not_refresh
 

@@ -119,11 +119,12 @@ def compaction_is_pointless(state: SourceStatus, *, has_work: bool) -> str | Non
     return None if has_work else f"everything up to {state.landing.end_lsn} is in the lake"
 
 
-def why_not_refresh(config: Config, view: str | None) -> str | None:
-    """Return why a refresh of a view, or of all, would change nothing; None if one has work."""
-    chosen = [v for v in config.views.values() if view in (None, v.name)]
+def why_not_refresh(config: Config, view: str | Collection[str] | None) -> str | None:
+    """Return why a refresh of a view, of these, or of all, would change nothing; None if one has work."""
+    names = config.views if view is None else [view] if isinstance(view, str) else view
+    chosen = [v for v in config.views.values() if v.name in names]
     if not chosen:
-        return "the configuration has no views"
+        return "each view has a mistake in its section" if config.faulty_views else "the configuration has no views"
     state = status(config, servers=False)
     if any(problem for v in chosen for problem in state.views[v.name].problems):
         # The refresh reports it.

@@ -117,7 +117,8 @@ def refresh_under(
 
 def _faulty(config: Config, view: str | Collection[str] | None, report: Report) -> list[ViewReport]:
     """Return a report of each view of a refresh whose section has mistakes: it stands still, and the others go on."""
-    chosen = config.faulty_views if view is None else [n for n in config.faulty_views if n in view]
+    names = config.faulty_views if view is None else [view] if isinstance(view, str) else view
+    chosen = [name for name in config.faulty_views if name in names]
     held = [ViewReport(n, None, None, 0, 0, held=str(config.faulty_views[n])) for n in chosen]
     for view_report in held:
         report(_event(view_report))
@@ -221,8 +222,8 @@ def inputs_at_newest(config: Config, view: ViewConfig, session: SparkSession, st
     return ViewInputs(read.frames(session, config.location, view), cuts, point.number, point=read)
 
 
-def held_views(config: Config, view: str | None) -> list[ViewReport]:
-    """Return the views (or one) that a refresh would leave alone: they read what is held or not in the lake."""
+def held_views(config: Config, view: str | Collection[str] | None) -> list[ViewReport]:
+    """Return those of the views that a refresh would leave alone: they read what is held or not in the lake."""
     store = open_store(config.location)
     applied = AppliedViews.read(config, store)
     point, reports = Point(applied.config, store, 0), []
@@ -232,7 +233,7 @@ def held_views(config: Config, view: str | None) -> list[ViewReport]:
         if held is not None:
             point.hold(name, held)
             reports.append(ViewReport(name, None, None, 0, 0, held=held))
-    return reports
+    return [*_faulty(config, view, silent), *reports]
 
 
 def _event(report: ViewReport) -> Event:
