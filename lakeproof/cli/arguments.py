@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, Callable[[Context, argparse.Namespace], Outcome]] = {
     "status": lake_commands.status,
     "inspect": lake_commands.inspect,
     "fetch-jars": machine_commands.fetch_jars,
+    "help": machine_commands.help_,
 }
 
 _EPILOG = """\
@@ -253,6 +254,8 @@ def _days_and_status(commands: argparse._SubParsersAction[_Parser]) -> None:
         help="where to put them (created if missing); set LAKEPROOF_JARS to it on the other host",
     )
     jars.add_argument("--s3", action="store_true", help="also those for a lake on S3")
+    help_ = _command(commands, "help", "show a section of the manual, which messages name by its topic")
+    help_.add_argument("topic", nargs="*", metavar="TOPIC", help="words of its heading (default: list the pages)")
 
 
 def _command(commands: argparse._SubParsersAction[_Parser], name: str, text: str) -> argparse.ArgumentParser:

@@ -204,10 +204,8 @@ def status(
     looks = run_concurrently(chosen, lambda name: _seen(config.sources[name])) if servers else {}
     return StatusReport(
         sources={name: _source(config, config.sources[name], looks.get(name), sizes) for name in chosen},
-        views={
-            **{view.name: _view(config, store, view) for view in views},
-            **{n: ViewStatus(n, None, {}, (Problem.of(fault),)) for n, fault in config.faulty_views.items()},
-        },
+        views={v.name: _view(config, store, v) for v in views}
+        | {n: ViewStatus(n, None, {}, (Problem.of(fault),)) for n, fault in config.faulty_views.items()},
         groups={g: _group(config, store, g) for g, members in config.groups.items() if set(members) & set(chosen)},
         cluster=None if is_local(config.spark.master) else config.spark.master,
     )

@@ -355,8 +355,7 @@ class Config(Model):
         description="Views that one process computes at a time, each with its share of `spark.driver_memory`.",
     )
 
-    # Views whose sections have mistakes: everything else goes on without them.
-    faulty_views: dict[str, ConfigError] = Field(default_factory=dict, exclude=True)
+    faulty_views: dict[str, ConfigError] = Field(default_factory=dict, exclude=True)  # the others go on without them
 
     @property
     def location(self) -> LakeLocation:

@@ -23,7 +23,7 @@ def test_a_part_of_a_work_counts_as_its_share() -> None:
 
 
 def test_no_time_is_estimated_of_what_has_hardly_begun_or_is_over() -> None:
-    """Of three minutes 81,136 s were shown, and of a minute 0 s."""
+    """For three minutes 81,136 s were shown, and 0 s for a minute."""
     events, now = list[Event](), [0.0]
     share = Share(units=1.0, before=1.0, whole=100.0, seconds_before=60.0)
     progress = Progress(events.append, Work("x.progress", "cycle 2", 1), share, clock=lambda: now[0])

@@ -64,8 +64,8 @@ def test_a_view_goes_on_if_it_does_not_read_the_column(database: Database, tmp_p
             f"UPDATE t SET v = v + 1 WHERE id = {number}",  # noqa: S608  the test's own numbers
             f"DELETE FROM t WHERE id = {100 + number}",  # noqa: S608  the test's own numbers
             statement,
-            f"UPDATE t SET v = v + 1000, grp = grp + 1 WHERE id IN ({200 + number}, {number})",  # noqa: S608
-            f"INSERT INTO t (id, grp, v) VALUES ({3000 + number}, {number}, 700)",  # noqa: S608
+            f"UPDATE t SET v = v + 1000, grp = grp + 1 WHERE id IN ({200 + number}, {number})",  # noqa: S608  the test's own numbers
+            f"INSERT INTO t (id, grp, v) VALUES ({3000 + number}, {number}, 700)",  # noqa: S608  the test's own numbers
         )
         into_the_lake(config, spark)
         reports = {report.view: report for report in refresh(config, None, spark)}
