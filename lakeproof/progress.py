@@ -28,13 +28,15 @@ class Work:
 class Share:
     """The part of a longer work that a work is, in any unit that goes with the time: `units` of `whole`, after `before`.
 
-    `seconds_before`: what those before have taken.
+    `seconds_before`: what those before have taken. `least`: the fraction that was shown last: the whole may turn out to be
+    more than it seemed.
     """
 
     units: float
     before: float = 0.0
     whole: float = 0.0
     seconds_before: float = 0.0
+    least: float = 0.0
 
 
 # With less done, the time left would be a guess; the first tables are slower than the others.
@@ -73,7 +75,7 @@ class Progress:
         is_over = done == total
         so_far = share.before + (share.units if is_over else min(units, share.units))
         whole = max(share.whole, share.before + share.units)
-        fraction = so_far / whole if whole else 1.0
+        fraction = min(1.0, so_far / whole) if whole else 1.0
         seconds = self._clock() - self._began
         left = seconds * (1 - fraction) / fraction if _ESTIMATED_FROM <= fraction < 1 else None
         message = f"{self._work.name}: {done:,} of {counted(total, 'table')}, {counted(rows, 'row')}"
@@ -82,7 +84,7 @@ class Progress:
             "tables": total,
             "tables_done": done,
             "rows": rows,
-            "fraction": round(fraction, 4),
+            "fraction": round(max(share.least, fraction), 4),
             "seconds": round(seconds, 1),
             "seconds_left": None if left is None else round(left, 1),
         }

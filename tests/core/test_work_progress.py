@@ -22,6 +22,16 @@ def test_a_part_of_a_work_counts_as_its_share() -> None:
     assert events[-1].message == "cycle 2: 1 of 2 tables, 1,200 rows, about 30 s left"
 
 
+def test_a_bar_does_not_go_back_if_more_comes_than_was_known() -> None:
+    """A cycle that a schema calls for is not known beforehand."""
+    events = list[Event]()
+    share = Share(units=3.0, before=3.0, whole=6.0, least=0.9)
+    progress = Progress(events.append, Work("x.progress", "cycle 2", 1), share)
+    progress.begin()
+    progress.done(1)
+    assert [event.fields["fraction"] for event in events] == [0.9, 1.0]
+
+
 def test_no_time_is_estimated_of_what_has_hardly_begun_or_is_over() -> None:
     """For three minutes 81,136 s were shown, and 0 s for a minute."""
     events, now = list[Event](), [0.0]

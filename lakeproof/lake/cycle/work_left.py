@@ -31,6 +31,7 @@ class WorkLeft:
     rows_ahead: int
     done: float
     began_s: float
+    shown: float = 0.0
 
     @staticmethod
     def begin(chain: Chain, start: Lsn, end: Lsn) -> WorkLeft:
@@ -50,7 +51,9 @@ class WorkLeft:
         later = [copy.table.rows for table, copy in waiting.items() if table not in copied]
         ahead = len(later) + (sum(later) + self.rows_ahead) / _ROWS_OF_A_UNIT
         before, self.done = self.done, self.done + units
-        return Share(units, before, before + units + ahead, time.monotonic() - self.began_s)
+        whole, least = before + units + ahead, self.shown
+        self.shown = max(least, self.done / whole) if whole else 1.0
+        return Share(units, before, whole, time.monotonic() - self.began_s, least)
 
 
 def units_of(rows: int) -> float:
