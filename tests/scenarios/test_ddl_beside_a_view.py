@@ -26,7 +26,7 @@ _VIEWS = {
 }
 # Each with rows before and after it in the same range, and the views that read what it changes.
 _CHANGES = (
-    ("ALTER TABLE t ADD extra int DEFAULT 5", ()),
+    ("ALTER TABLE t ADD extra int", ()),
     ("ALTER TABLE t RENAME note TO remark", ()),
     ("ALTER TABLE t ALTER wide TYPE bigint", ()),
     ("ALTER TABLE t DROP extra", ()),
