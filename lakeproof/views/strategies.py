@@ -81,8 +81,6 @@ def partial_correction(plan: Plan, query: Query, given: ViewTables, stored: Stor
     with ExitStack() as kept:
         # A name that the query does not use may have changed as well.
         read = {name: change for name, change in given.changes.items() if name in analysis.used}
-        for name, change in read.items():
-            change.check_shape(analysis.used[name])
         changes, count = read_changes(read, analysis.used, kept)
         tables = Changed(given.now, changes, given.rows)
         if not changes:

@@ -32,22 +32,13 @@ class ChangeSource:
     """The origin of a table's changes: the table `now` and as it was (`before`), and the rows that came and went.
 
     `rows` has them for Spark, with `CAME`; it raises NotIncrementalError if they can't be had. `places` has those of some
-    columns for this process, at most so many; None if they are more, or not to be had so. `reshaped` are the columns of
-    `now` that were not the same ones before.
+    columns for this process, at most so many; None if they are more, or not to be had so.
     """
 
     now: DataFrame
     before: Callable[[], DataFrame]
     rows: Callable[[], DataFrame]
     places: Callable[[Sequence[str], int], pa.Table | None]
-    reshaped: frozenset[str] = frozenset()
-
-    def check_shape(self, used: frozenset[int]) -> None:
-        """Raise NotIncrementalError if a column at one of these positions was another one before."""
-        columns = [name for position, name in enumerate(self.now.columns) if position in used]
-        others = sorted(self.reshaped.intersection(columns))
-        if others:
-            raise NotIncrementalError(f"it reads {', '.join(others)}, which is another column than then")
 
 
 @dataclass(frozen=True, slots=True)
