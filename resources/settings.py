@@ -86,7 +86,7 @@ class Settings(dg.ConfigurableResource["Settings"]):
 
     def config(self) -> Config:
         """Return the whole configuration."""
-        return load(Path(self.config_path))
+        return load(Path(self.config_path), set_views_aside=True)
 
     def slot_status(self, source: str) -> SlotStatus:
         """Return the source's slot as its server sees it now, and the gap if it can't be drained.

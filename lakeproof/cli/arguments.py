@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, Callable[[Context, argparse.Namespace], Outcome]] = {
     "status": lake_commands.status,
     "inspect": lake_commands.inspect,
     "fetch-jars": machine_commands.fetch_jars,
+    "help": machine_commands.help_,
 }
 
 _EPILOG = """\
@@ -195,7 +196,7 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--nothing-else", action="store_true", help="with --rebuild or --restore: delete and merge nothing"
     )
     refresh = _command(commands, "refresh", "bring views up to the newest cuts")
-    refresh.add_argument("view", nargs="?", metavar="VIEW", help="the view in the configuration (default: all)")
+    refresh.add_argument("views", nargs="*", metavar="VIEW", help="views in the configuration (default: all)")
     refresh.add_argument("--again", action="store_true", help="compute them even if nothing that they read has changed")
     _replace(commands)
     prove = _command(commands, "prove", "compare the source with the lake at one position (LSN)")
@@ -266,6 +267,8 @@ def _days_and_status(commands: argparse._SubParsersAction[_Parser]) -> None:
         help="where to put them (created if missing); set LAKEPROOF_JARS to it on the other host",
     )
     jars.add_argument("--s3", action="store_true", help="also those for a lake on S3")
+    help_ = _command(commands, "help", "show a section of the manual, which messages name by its topic")
+    help_.add_argument("topic", nargs="*", metavar="TOPIC", help="words of its heading (default: list the pages)")
 
 
 def _command(commands: argparse._SubParsersAction[_Parser], name: str, text: str) -> argparse.ArgumentParser:

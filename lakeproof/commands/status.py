@@ -73,7 +73,8 @@ def status(
     looks = run_concurrently(chosen, lambda name: _look(config.sources[name])) if servers else {}
     return StatusReport(
         sources={name: source_status(config, name, looks.get(name), sizes) for name in chosen},
-        views={view.name: view_status(config, store, view) for view in views},
+        views={view.name: view_status(config, store, view) for view in views}
+        | {n: ViewStatus(n, None, {}, (Problem.of(fault),)) for n, fault in config.faulty_views.items()},
         groups={
             g: group_status(config, store, g) for g, members in config.groups.items() if set(members) & set(chosen)
         },

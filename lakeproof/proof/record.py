@@ -16,12 +16,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lakeproof.errors import LakeError, TransientError
+from lakeproof.errors import LakeError
 from lakeproof.field_types import Count, IncarnationField, LsnField, TableField
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.result import ProofReport, Status
 from lakeproof.storage.document import Document, Part
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import refuse_if_locked
 from lakeproof.storage.times import now_text
 
 # A table with at most this share of the rows that a scheduled proof may read is chosen every time.
@@ -114,8 +115,7 @@ def one_proof(lake: SourceLake) -> Iterator[None]:
 
 def check_free_to_prove(lake: SourceLake) -> None:
     """Raise TransientError as `one_proof` would by now: before a JVM is started that would only have to wait."""
-    if lake.store.is_locked(lake.paths.proof_lock):
-        raise TransientError(lake.source, _PROVES, "wait until it has ended, then try again")
+    refuse_if_locked(lake.store, lake.paths.proof_lock, lake.source, _PROVES)
 
 
 def record(lake: SourceLake, incarnation: Incarnation, report: ProofReport) -> None:
