@@ -190,7 +190,7 @@ def test_a_manifest_that_may_stand_keeps_its_files(chain: Chain, monkeypatch: py
 def test_a_segment_of_very_many_tables_looks_at_each_of_them_a_few_times(tmp_path: Path) -> None:
     """A scan of all tables for each would be too slow with 10,000; there are more files than may be open."""
     chain = new_chain(tmp_path / "lake")
-    segment = SegmentWriter(chain, WRITER, SegmentLimits(buffered_bytes=20_000, open_files=4))
+    segment = SegmentWriter(chain, WRITER, SegmentLimits(buffered_bytes=25_000, open_files=4))
     parts = _Counting(segment._parts)
     segment._parts = parts
     count = 150
