@@ -83,13 +83,14 @@ def _check_free_to_prove(context: Context, source: str) -> None:
 def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:
     """Return the outcome of a source's cycles, with what is held in its lake now."""
     from lakeproof.commands.due_copies import never_copied
+    from lakeproof.commands.stuck_source import remedy_if_stuck
     from lakeproof.lake.planning.set_aside import set_aside
     from lakeproof.lake.records.held import describe_all
     from lakeproof.lake.records.store import newest_cut
     from lakeproof.landing.chain import Chain
 
     lake = SourceLake.open(context.config.location, source)
-    newest = newest_cut(lake)
+    newest, chain = newest_cut(lake), Chain.open_newest(lake)
     held = {} if newest is None else newest.held
     text = f"{source}: nothing to do, everything that has landed is in the lake"
     if cuts:
@@ -99,9 +100,9 @@ def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:
         ]
         text = format_table(("cut", "position", "tables", "changes", "held"), rows)
     absent = never_copied(context.config, source)
-    reports = describe_all(held, source)
+    reports = describe_all(held, source, remedy_if_stuck(chain))
     waiting = [printable(f"{table}: {reason}") for table, reason in sorted({**reports, **absent}.items())]
-    waited_for = held.keys() - set_aside(context.config.source(source), held, Chain.open_newest(lake))
+    waited_for = held.keys() - set_aside(context.config.source(source), held, chain)
     result = {"cuts": cuts, "held": reports, "absent": absent}
     return Outcome(DIFFERS if waited_for or absent else DONE, result, "\n".join([text, *waiting]))
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from lakeproof.commands.concurrently import run_concurrently
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeError, LakeproofError
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.stuck import read_stuck
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import publications_of, read_tables
 from lakeproof.postgres.catalog_tables import PublishedTable
@@ -126,8 +128,13 @@ def _paused(config: Config, source: SourceConfig) -> Collection[TableName]:
 
 
 def _lake(config: Config, source: SourceConfig, server: ServerIdentity) -> Sequence[Finding]:
+    lake = SourceLake.open(config.location, source.name)
     try:
-        check_lake_is_ours(SourceLake.open(config.location, source.name), server)
+        check_lake_is_ours(lake, server)
+        chain = Chain.open_newest(lake)
+        stuck = None if chain is None else read_stuck(chain)
+        if stuck is not None:
+            return [from_error(stuck.error(source.name))]
     except (LakeError, ConfigError) as refusal:
         return [from_error(refusal)]
     return []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from lakeproof.commands.concurrently import run_concurrently
 from lakeproof.commands.readers import TableReaders, table_readers
+from lakeproof.commands.stuck_source import refuse_stuck, remedy_if_stuck
 from lakeproof.commands.views_behind import behind_of_inputs, newest_for_views
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.view_graph import sources_of
@@ -235,14 +236,12 @@ def _source(
     chain = problems.look(lambda: Chain.open_newest(lake))
     cut = problems.look(lambda: newest_cut(lake))
     server, slot, unpublished = (None if look is None else problems.look(lambda: _of(look))) or (None, None, ())
-    if server is not None and chain is not None:
-        known_chain = chain
-        gap = problems.look(lambda: slot_gap(source, slot, known_chain))
-        problems.problems.extend([gap] if gap is not None else [])
-    health = None
-    if server is not None and slot is not None:
-        end_of_wal, state = server.current_lsn, slot
-        health = problems.look(lambda: slot_health(state, end_of_wal, chain, source.health))
+    gap = None if server is None or chain is None else problems.look(partial(slot_gap, source, slot, chain))
+    problems.problems.extend([gap] if gap is not None else [])
+    judged = None if server is None or slot is None else partial(slot_health, slot, server.current_lsn)
+    health = None if judged is None else problems.look(partial(judged, chain, source.health))
+    problems.look(partial(refuse_stuck, chain, slot))
+    way_out = problems.look(partial(remedy_if_stuck, chain))
     _judge_health(source, health, chain, problems)
     _judge_switch(source, chain, cut, problems)
     room = None if sizes is None else problems.look(lambda: sizes(source.name))
@@ -266,11 +265,11 @@ def _source(
         else CutStatus(cut.number, cut.position, cut.commit_time, cut.created_at, len(cut.tables)),
         drain_lag_bytes=_distance(None if server is None else server.current_lsn, end),
         lake_lag_bytes=_distance(end, _position(cut, chain)),
-        held=describe_all(held, source.name),
+        held=describe_all(held, source.name, way_out),
         left_behind=frozenset(left),
         paused=frozenset(aside),
         pausing=tuple(t for t, entry in paused.items() if not entry.resuming and t not in held),
-        coming=None if look is None else problems.look(lambda: _coming(source.name, chain, cut)),
+        coming=None if look is None else problems.look(lambda: _coming(source.name, chain, cut, way_out)),
         snapshots=problems.look(lambda: _waiting(lake, chain, cut)) or {},
         lease_held=lake.store.is_locked(lake.paths.lease_lock),
         lease=problems.look(lambda: lease_holder(lake)),
@@ -283,11 +282,11 @@ def _source(
     )
 
 
-def _coming(source: str, chain: Chain | None, cut: Cut | None) -> dict[TableName, HeldReport]:
+def _coming(source: str, chain: Chain | None, cut: Cut | None, remedy: str | None) -> dict[TableName, HeldReport]:
     """Return the tables that a newer reading of the catalog will hold; another incarnation's positions can't be followed."""
     if chain is None or cut is None or cut.incarnation != chain.incarnation:
         return {}
-    return describe_all(will_be_held(chain, cut), source)
+    return describe_all(will_be_held(chain, cut), source, remedy)
 
 
 def _proved(proved: Mapping[TableName, Proved], source: SourceConfig, cut: Cut | None) -> dict[TableName, Proved]:
@@ -342,10 +341,12 @@ def slot_gap(source: SourceConfig, slot: SlotState | None, chain: Chain) -> Prob
 
 
 def _judge_health(source: SourceConfig, health: SlotHealth | None, chain: Chain | None, problems: _Problems) -> None:
-    """Report what somebody should see to; a lost slot is reported already."""
+    """Report what somebody should see to; a lost slot is reported already, and a stuck one."""
     if health is None or health.level is not Level.ERROR or chain is None:
         return
-    reasons = [str(reason) for reason in health.reasons if reason.cause is not HealthCause.INVALIDATED]
+    reasons = [
+        str(reason) for reason in health.reasons if reason.cause not in (HealthCause.INVALIDATED, HealthCause.STUCK)
+    ]
     remedy = f"see that its drain runs and keeps up, or tear it down ({manual('Running it', 'Disk')})"
     if reasons:
         problems.problems.append(Problem(f"slot {source.slot}", "; ".join(reasons), remedy, transient=False))

@@ -17,6 +17,7 @@ from lakeproof.config.table_names import write_table
 from lakeproof.errors import DefiniteError, SourceError, manual
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import publications_of, read_tables
+from lakeproof.postgres.check_catalog_tables import catalog_table_findings
 from lakeproof.postgres.check_findings import Finding, error, from_error, note, refuse, warning
 from lakeproof.postgres.check_privileges import lacks_for_publishing, role_name
 from lakeproof.postgres.check_tables import table_findings
@@ -73,6 +74,7 @@ def examine(
     return [
         *examine_server(conn, source),
         *_gather(lambda: _publication(conn, source)),
+        *_gather(lambda: catalog_table_findings(conn)),
         *_gather(lambda: table_findings(conn, source, chosen, paused=paused)),
         *_gather(lambda: _may_publish(conn, source, chosen, paused)),
     ]

@@ -348,7 +348,10 @@ class ReplicationStream:
             return LostPublicationError(error.diag.message_primary)
         if error.sqlstate is None:
             return TransientError("replication stream", str(error).strip().splitlines()[0], "connect again")
-        return translate(error, "replication stream")
+        failure = translate(error, "replication stream")
+        if isinstance(failure, SourceError):
+            return StreamFailedError(failure.thing, failure.reason, failure.remedy)
+        return failure
 
     def _on_notice(self, diagnostic: Diagnostic) -> None:
         # The server may use any language; the SQLSTATE separates this warning from others.
@@ -356,7 +359,11 @@ class ReplicationStream:
             self._notice = diagnostic.message_primary or "a publication was skipped"
 
 
-class LostPublicationError(SourceError):
+class StreamFailedError(SourceError):
+    """The server ended the stream by an error of its own, which it meets while it decodes its log."""
+
+
+class LostPublicationError(StreamFailedError):
     """A publication that existed at the start does not exist at the slot's place in the WAL."""
 
     def __init__(self, notice: str) -> None:
