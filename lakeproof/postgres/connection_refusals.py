@@ -1,0 +1,48 @@
+"""Says what to correct if a server or libpq definitely refuses a connection: host, database, role, password, pg_hba.conf.
+
+Which refusals may pass by themselves does not belong here (`connection.py`), nor poolers (`connection_pooler.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+PASSWORD_MISSING = "no password supplied"  # noqa: S105  libpq's words
+
+_HOST = "check the host's name in the DSN, or the resolver of this machine"
+_ROLE = "check the role's name, and its password (`password` of the source)"
+# Words in lower case, which libpq and an English server use → what to correct.
+_REMEDIES: Mapping[str, str] = {
+    "could not translate host name": _HOST,
+    "failed to resolve host": _HOST,
+    PASSWORD_MISSING: "the server asks for a password: name the variable that has it, `password: {env: NAME}` of the source",
+    "password authentication failed": _ROLE,
+    "authentication failed": "check the role's name, and how pg_hba.conf lets it in",
+    "is not permitted to log in": "ALTER ROLE <role> LOGIN, or name another role in the DSN",
+    "pg_hba.conf": "add a line for this role, database and address to pg_hba.conf, then SELECT pg_reload_conf()",
+    "invalid port": "correct the port in the DSN",
+    "invalid connection option": "correct the DSN: libpq has no such parameter",
+}
+_QUOTED = re.compile(r"[\"«„“]\s*([^\"»“”]*?)\s*[\"»“”]")
+
+
+def remedy_of(reason: str, parts: Mapping[str, Any]) -> str:
+    """Return what to correct; `parts` are the DSN's, by which a name in a message of any language is told apart."""
+    lower = reason.lower()
+    known = next((remedy for words, remedy in _REMEDIES.items() if words in lower), None)
+    if known is not None:
+        return known
+    named = set(_QUOTED.findall(reason.rpartition(" failed: ")[2]))
+    user = str(parts.get("user") or "")
+    database = str(parts.get("dbname") or user)
+    if database in named and database != user:
+        return f"check the database's name in the DSN: dbname={database}"
+    if user in named and database != user:
+        return f"check the role's name in the DSN (user={user}), and its password"
+    if "database" in lower:
+        return f"check the database's name in the DSN: dbname={database}"
+    if "role" in lower:
+        return f"check the role's name in the DSN: user={user}"
+    return "correct the DSN, the password or pg_hba.conf"
