@@ -21,7 +21,7 @@ from lakeproof.config.model import SourceConfig
 from lakeproof.config.secret import check_conninfo
 from lakeproof.config.table_names import TablePattern, write_table
 from lakeproof.config.values import NAME_PATTERN
-from lakeproof.errors import ConfigError, DefiniteError, SourceError, manual
+from lakeproof.errors import ConfigError, DefiniteError, manual
 from lakeproof.events import counted
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import Candidate, as_if_published
@@ -29,7 +29,7 @@ from lakeproof.postgres.catalog_selection import CatalogRelation, user_relations
 from lakeproof.postgres.catalog_tables import ACTIONS, PublishedTable
 from lakeproof.postgres.check_tables import named_facts, yaml_text
 from lakeproof.postgres.connection import Connection, close_quietly, connect
-from lakeproof.postgres.connection_refusals import PASSWORD_MISSING
+from lakeproof.postgres.connection_refusals import PasswordMissingError
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.schema import Identity
 from lakeproof.values.types import EXACT_TEXT
@@ -98,10 +98,12 @@ def _connected(conninfo: str, variable: str | None) -> Connection:
     """Connect; if the server asks for a password that nobody gave, the remedy names the `variable` to set."""
     try:
         return connect(SecretStr(conninfo), "lakeproof init")
-    except SourceError as error:
-        if variable is None or PASSWORD_MISSING not in error.reason:
+    except PasswordMissingError as error:
+        if variable is None:
             raise
-        raise SourceError(error.thing, error.reason, f"set {variable} for this process, then try again") from None
+        raise PasswordMissingError(
+            error.thing, error.reason, f"set {variable} for this process, then try again"
+        ) from None
 
 
 def _without_password(conninfo: str) -> tuple[str, str | None]:

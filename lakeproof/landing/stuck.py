@@ -1,8 +1,8 @@
 """`stuck/<LSN>.json`: the server can't send the slot's stream beyond this position of the landing.
 
-`lakeproof.drain.stuck` decides when a stream is stuck; what is said of it is here, since the drain, `status`, `check` and
-`recover` say the same. A document counts while the landing ends at its position: once a drain has gone on from there, the
-stream is stuck no more, and nobody has to remove anything.
+`lakeproof.drain.stuck` decides when a stream is stuck; the sentences about it are here, since the drain, `status`, `check`
+and `recover` have the same. A document counts while the landing ends at its position: once a drain has gone on from there,
+the stream is stuck no more, and nobody has to remove anything.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 
 from lakeproof.errors import LakeproofError, SourceError, TransientError, manual
 from lakeproof.postgres.connection_pooler import a_pooler, pooler_at, pooler_in
-from lakeproof.postgres.connection_refusals import remedy_of
+from lakeproof.postgres.connection_refusals import refusal
 from lakeproof.postgres.connection_security import CLEAR_PASSWORD, UNVERIFIED_REMEDY, authentication
 from lakeproof.postgres.connection_timeouts import ASKED_TO_STOP, TimedConnection
 from lakeproof.values.pinned_settings import PINNED_SETTINGS
@@ -320,7 +320,7 @@ def _lost(thing: str, reason: str, parts: Mapping[str, Any] | None = None) -> La
         return SourceError(thing, reason, remedy)
     if "wal sender" in lower or "wal-sender" in lower or "walsender" in lower:
         return SourceError(thing, reason, "ALTER ROLE <role> REPLICATION (on RDS: GRANT rds_replication TO <role>)")
-    return SourceError(thing, reason, remedy_of(reason, parts or {}))
+    return refusal(thing, reason, parts or {})
 
 
 def _first_line(text: str) -> str:

@@ -99,10 +99,10 @@ def pooler_at(parts: Mapping[str, Any]) -> str | None:
     return None
 
 
-def pooler_in(reason: str) -> str | None:
+def pooler_in(text: str) -> str | None:
     """Return whose words an error has, None if they are a server's or libpq's."""
     # Neither names in quotes (of a database, say) nor the host's.
-    lower = _QUOTED.sub("", reason.rpartition(" failed: ")[2]).lower()
+    lower = _QUOTED.sub("", text.rpartition(" failed: ")[2]).lower()
     return next((name for words, name in _WORDS.items() if words in lower), None)
 
 

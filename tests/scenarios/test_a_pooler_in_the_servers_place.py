@@ -57,7 +57,7 @@ def test_pgbouncer_that_ignores_parameters_is_named(database: Database, tmp_path
 
 @pytest.mark.postgres
 def test_a_server_is_no_pooler(database: Database, tmp_path: Path) -> None:
-    """Nothing is said of a server that answers itself, nor where it does not know the database `pgbouncer`."""
+    """A server that answers itself is not taken for one, nor one that does not know the database `pgbouncer`."""
     with connect(database.secret) as conn:
         assert not is_pooled(conn)
     findings = check_source(_config(database, database.dsn, tmp_path), "shop").findings
@@ -116,7 +116,7 @@ def test_an_address_says_whose_pooler_it_is(dsn: str, server: str) -> None:
     ],
 )
 def test_a_servers_address_is_no_poolers(parts: dict[str, str]) -> None:
-    """And the remedy without a provider names hosts and ports in general."""
+    """The remedy without a provider names hosts and ports in general."""
     assert pooler_at(parts) is None
     assert _ITSELF in server_of(parts)
 
