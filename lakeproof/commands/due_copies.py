@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from lakeproof.commands.stuck_source import remedy_if_stuck
 from lakeproof.config.model import Config
 from lakeproof.config.table_names import write_table
 from lakeproof.lake.planning.created_tables import created_tables
@@ -24,6 +25,7 @@ from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.catalog_history import newest_catalog
 from lakeproof.landing.chain import Chain
+from lakeproof.landing.stuck import read_stuck
 from lakeproof.names import TableName
 from lakeproof.snapshot.folder import (
     FinishedCopy,
@@ -65,7 +67,8 @@ def recopy(config: Config, name: str, now: datetime) -> Recopy:
     recorded = newest_catalog(chain)
     published = None if recorded is None else frozenset(table.table for table in recorded.tables.values())
     candidates = _held(cut, published) | _new(lake, chain, cut, published)
-    if not candidates:
+    # No drain can bring the landing to the place of a copy while the stream is stuck.
+    if not candidates or read_stuck(chain) is not None:
         return Recopy()
     waiting = pending_snapshots(lake, chain.incarnation, cut)
     copies = _copies(lake, chain, now - DAY, set(candidates))
@@ -96,11 +99,12 @@ def never_copied(config: Config, name: str) -> dict[TableName, str]:
     chosen = sorted(
         t for t in _new(lake, chain, cut, published) if not source.selection or source.selection.selected(t)
     )
-    return {table: _never(name, table) for table in chosen}
+    way_out = remedy_if_stuck(chain)
+    return {table: _never(name, table, way_out) for table in chosen}
 
 
-def _never(source: str, table: TableName) -> str:
-    remedy = (
+def _never(source: str, table: TableName, way_out: str | None) -> str:
+    remedy = way_out or (
         f"run `lakeproof bootstrap {source} --tables {shlex.quote(write_table(table))}`, which says what is in its way"
     )
     return f"it is published and not in the lake, since no copy of it was made; {remedy}"

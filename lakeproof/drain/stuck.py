@@ -13,8 +13,9 @@ from lakeproof.landing.stuck import note_stuck, read_stuck
 from lakeproof.lsn import Lsn
 from lakeproof.postgres.replication_stream import StreamFailedError
 
-# A drain tries this often from one position before it calls the stream stuck; once is enough if it was found stuck before.
-TRIES = 3
+# A drain tries this often from one position, over some 3 s, before it calls the stream stuck; once is enough if it was found
+# stuck before.
+TRIES = 5
 
 
 @dataclass(slots=True)
