@@ -167,3 +167,20 @@ def test_check_warns_of_what_would_end_a_stream(database: Database, tmp_path: Pa
     shop.execute("INSERT INTO audit VALUES (2)", "DROP TABLE audit")
     shop.change(100)
     shop.drain()
+
+
+def test_the_command_asks_before_it_abandons_a_slot(database: Database, tmp_path: Path) -> None:
+    """Without a terminal nothing is dropped; `--dry-run` shows the slot, what it keeps and why it goes."""
+    shop = Shop.of(database, tmp_path / "lake")
+    shop.begin()
+    shop.execute(*CAUSES["user catalog table"])
+    with pytest.raises(StuckError):
+        shop.drain()
+    shown = shop.run_killed("recover", "", "--abandon-slot", "--dry-run")
+    assert shown.returncode == 0, shown.stderr
+    assert f"drop slot {shop.slot}, which can't be read any further and keeps" in shown.stdout
+    refused = shop.run_killed("recover", "", "--abandon-slot")
+    assert refused.returncode == 2
+    assert "it was not confirmed; answer yes, or pass --yes" in refused.stderr
+    assert shop.slot in database.slots()
+    assert shop.run_killed("recover", "").returncode == 2
