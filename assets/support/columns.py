@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from assets.support.keys import Layer, table_key
-from lakeproof.hidden_columns import COMMIT_TIME, DUP, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, DUP, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
 from lakeproof.lake.columns import current_columns, history_columns, in_lake, lake_types
 from lakeproof.landing.file_columns import file_names
 from lakeproof.names import TableName
@@ -35,6 +35,7 @@ _HIDDEN = {
     OP: "lakeproof: insert, before, update, delete, truncate, snapshot, correct_delete, correct_insert, gap or reset",
     XID: "lakeproof: the transaction's number",
     COMMIT_TIME: "lakeproof: the time of the commit",
+    COMMIT_NUMBER: "lakeproof: PostgreSQL's number of a commit time that no calendar holds",
     TEXT: "lakeproof: PostgreSQL's text of values that the column's type does not hold, as JSON",
     KEY: "lakeproof: the exact text of the key, if it is not used as it is",
     DUP: "lakeproof: the difference between equal rows of a table without a key",

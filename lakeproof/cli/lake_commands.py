@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lakeproof.lake.cycle.runner import CutReport
     from lakeproof.proof.result import ProofReport, TableProof
     from lakeproof.state.source_state import SourceState
+    from lakeproof.state.stuck import remedy_if_stuck
 
 _KEYS_SHOWN = 10
 
@@ -109,7 +110,7 @@ def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:
         ]
         text = format_table(("cut", "position", "tables", "copied rows", "changes", "held"), rows)
     absent = absence(state)
-    reports = describe_all(held, source)
+    reports = describe_all(held, source, remedy_if_stuck(state.chain))
     waiting = [printable(f"{table}: {reason}") for table, reason in sorted({**reports, **absent.tables}.items())]
     waited_for = held.keys() - set_aside(state.source, held, state.chain)
     left = what_is_left(context.config, source) if context.stop.requested else None

@@ -148,15 +148,16 @@ def recover(context: Context, args: argparse.Namespace) -> Outcome:
     source = context.source(args.source)
     from lakeproof.commands import recover as step
 
-    planned = step.plan_recover(context.config, source)
+    planned = step.plan_recover(context.config, source, abandon_slot=args.abandon_slot)
     if args.dry_run:
         return Outcome(DONE, planned, _recover_page(planned))
     context.show(_recover_page(planned) + "\n")
-    return _copied(
-        context,
-        source,
-        lambda: step.recover(context.config, source, context.report, context.stop, other_system=args.other_system),
-    )
+    if planned.abandons and args.abandon_slot and not args.yes:
+        question = f"Drop slot {planned.slot}, and leave out what it has not sent? [yes/no] "
+        if not _agreed(question):
+            raise ConfigError(f"lakeproof {context.command}", "it was not confirmed", "answer yes, or pass --yes")
+    confirmed = {"other_system": args.other_system, "abandon_slot": args.abandon_slot}
+    return _copied(context, source, lambda: step.recover(context.config, source, context.report, context.stop, **confirmed))
 
 
 def _copied(context: Context, source: str, copy: Callable[[], SnapshotReport]) -> Outcome:
@@ -208,7 +209,8 @@ def _recover_page(planned: RecoverPlan) -> str:
         ]
     if planned.moved is not None:
         lines += [f"  {planned.moved}: this requires --other-system"]
-    lines += [f"  drop slot {slot}, which can't be read any further" for slot in planned.drops]
+    kept = "" if planned.released_bytes is None else f" and keeps {format_bytes(planned.released_bytes)} of WAL"
+    lines += [f"  drop slot {slot}, which can't be read any further{kept}" for slot in planned.drops]
     if not planned.resumes:
         slot_step = "keep slot {} as it is" if planned.keeps_slot else "create slot {}"
         lines += [f"  {slot_step.format(planned.slot)}, begin incarnation {planned.incarnation} at its position"]

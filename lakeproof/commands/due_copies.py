@@ -18,6 +18,7 @@ from lakeproof.config.model import Config
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import WayOut
 from lakeproof.landing.chain import Chain
+from lakeproof.landing.stuck import read_stuck
 from lakeproof.names import TableName
 from lakeproof.snapshot.folder import (
     FinishedCopy,
@@ -63,7 +64,8 @@ def recopy(config: Config, name: str, now: datetime) -> Recopy:
     waiting = {t: why for t, why in absent.tables.items() if why.cause is AbsentCause.WAITS_FOR_LANDING}
     new = absent.never_copied.keys() & absent.waited_for.keys()
     candidates = _held(cut, published) | dict.fromkeys(new, "it came into the publication")
-    if not candidates:
+    # No drain can bring the landing to the place of a copy while the stream is stuck.
+    if not candidates or read_stuck(chain) is not None:
         return Recopy(waiting=waiting)
     copies = _copies(lake, chain, now - DAY, set(candidates))
     due, paused = {}, {}

@@ -29,6 +29,7 @@ from lakeproof.postgres.catalog_selection import CatalogRelation, user_relations
 from lakeproof.postgres.catalog_tables import ACTIONS, PublishedTable
 from lakeproof.postgres.check_tables import named_facts, yaml_text
 from lakeproof.postgres.connection import Connection, close_quietly, connect
+from lakeproof.postgres.connection_refusals import PasswordMissingError
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.schema import Identity
 from lakeproof.values.types import EXACT_TEXT
@@ -77,7 +78,7 @@ def init(file: Path, conninfo: str, name: str | None = None) -> InitResult:
     variable = f"{source.upper()}_PASSWORD"
     password = password or os.environ.get(variable)
     full = make_conninfo(public, password=password) if password else public
-    conn = connect(SecretStr(full), "lakeproof init")
+    conn = _connected(full, None if password else variable)
     try:
         database = _look(conn, source, full)
     finally:
@@ -91,6 +92,18 @@ def init(file: Path, conninfo: str, name: str | None = None) -> InitResult:
             str(file), "it was created meanwhile", "look at it, or name another file with -c FILE"
         ) from None
     return InitResult(file, source, tuple(database.tables), database.left_out, variable, bool(password))
+
+
+def _connected(conninfo: str, variable: str | None) -> Connection:
+    """Connect; if the server asks for a password that nobody gave, the remedy names the `variable` to set."""
+    try:
+        return connect(SecretStr(conninfo), "lakeproof init")
+    except PasswordMissingError as error:
+        if variable is None:
+            raise
+        raise PasswordMissingError(
+            error.thing, error.reason, f"set {variable} for this process, then try again"
+        ) from None
 
 
 def _without_password(conninfo: str) -> tuple[str, str | None]:

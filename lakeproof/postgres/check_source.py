@@ -17,10 +17,12 @@ from lakeproof.config.table_names import write_table
 from lakeproof.errors import DefiniteError, SourceError, manual
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import publications_of, read_tables
+from lakeproof.postgres.check_catalog_tables import catalog_table_findings
 from lakeproof.postgres.check_findings import Finding, error, from_error, note, refuse, warning
 from lakeproof.postgres.check_privileges import lacks_for_publishing, role_name
 from lakeproof.postgres.check_tables import table_findings
 from lakeproof.postgres.connection import Connection, rows, source_errors
+from lakeproof.postgres.connection_pooler import is_pooled, server_of
 from lakeproof.postgres.connection_security import is_exposed
 from lakeproof.postgres.replication_slot import SlotState, name_problem, read_slot, slot_problem
 from lakeproof.postgres.server import identify
@@ -73,6 +75,7 @@ def examine(
     return [
         *examine_server(conn, source),
         *_gather(lambda: _publication(conn, source)),
+        *_gather(lambda: catalog_table_findings(conn)),
         *_gather(lambda: table_findings(conn, source, chosen, paused=paused)),
         *_gather(lambda: _may_publish(conn, source, chosen, paused)),
     ]
@@ -103,6 +106,7 @@ def _server(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
         yield error("server", f"wal_level is {settings['wal_level']}, not logical", remedy)
     if role["recovering"]:
         yield error("server", "it is a standby", "name the primary in the DSN")
+    yield from _pooler(conn)
     if is_exposed(conn):
         reason = "it is another machine, and the connection is not encrypted: rows travel in the clear"
         yield warning(
@@ -115,6 +119,18 @@ def _server(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
     )
     yield from _room("walsender", "max_wal_senders", int(settings["max_wal_senders"]) - role["senders"], 2)
     yield from _limits(settings, source)
+
+
+def _pooler(conn: Connection) -> Iterator[Finding]:
+    """Yield the finding that a pooler, or a proxy, answers in the server's place."""
+    with source_errors("the source's server"):
+        pooled = is_pooled(conn)
+    if pooled:
+        reason = (
+            "the process that answers is not the one that was named when the connection began: a pooler of connections, "
+            "through which nobody can read the log, or a provider's proxy, which passes all on"
+        )
+        yield warning("server", reason, f"if it is a pooler, {server_of(conn.info.get_parameters())}")
 
 
 def _role(conn: Connection) -> Iterator[Finding]:

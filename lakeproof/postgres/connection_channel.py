@@ -84,6 +84,7 @@ class DirectChannel:
         self._begun = False
         self._asked = False
         self._error: psycopg.Error | None = None
+        self._failed: psycopg.Error | None = None
         self._waiting = b""
         self._count = self._scanned = self._filled = 0
         self._least_room_bytes = room_bytes
@@ -114,11 +115,19 @@ class DirectChannel:
             if give_up is not None and give_up():
                 raise InterruptedError("asked to stop")
             wait_readable(self._socket, _SLICE_S, unsent=self.unsent)
-            self.fetch()
+            try:
+                self.fetch()
+            except psycopg.Error as error:
+                if not self._begun:
+                    raise
+                # It began, and failed later: whoever reads gets what came before, and then the error.
+                self._failed = error
             if self.ended and not self._begun:
                 raise psycopg.OperationalError("the server gave an unexpected answer")
 
     def fetch(self) -> int:
+        if self._failed is not None:
+            raise self._failed
         if self._waiting:
             self._send(b"")
         if self.full:

@@ -20,6 +20,7 @@ from lakeproof.events import Report, Stop, counted
 from lakeproof.landing.catalog_history import newest_catalog
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.landing.incarnation_record import Follows, read_incarnation_record, unfinished
+from lakeproof.landing.stuck import read_stuck
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.postgres.catalog_fingerprint import CommitVisibility, Reading, read, read_at_snapshot
@@ -87,6 +88,13 @@ class SnapshotIncompleteError(TableError):
         self.report = report
 
 
+def _check_not_stuck(chain: Chain) -> None:
+    """Raise StuckError if no drain can bring the landing up to the place of a copy."""
+    stuck = read_stuck(chain)
+    if stuck is not None:
+        raise stuck.error(chain.lake.source)
+
+
 class SnapshotRun:
     """One run over the tables of a source.
 
@@ -118,7 +126,9 @@ class SnapshotRun:
                 server = identify(conn)
                 begun, _ = self._incarnation_and_slot(conn, server)
                 if begun is not None:
-                    self._check_drain_reads(conn, Chain.open(self._lake, begun), names)
+                    chain = Chain.open(self._lake, begun)
+                    _check_not_stuck(chain)
+                    self._check_drain_reads(conn, chain, names)
                 self.take_lock(stack)
                 # Again under the lock: another run may have ended just now.
                 incarnation, slot = self._incarnation_and_slot(conn, server)

@@ -20,6 +20,7 @@ from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
 from lakeproof.snapshot.folder import finished_tables
 from lakeproof.state.source_state import SourceState
+from lakeproof.state.stuck import remedy_if_stuck
 
 
 class AbsentCause(Enum):
@@ -107,7 +108,8 @@ def _uncopied(state: SourceState, chain: Chain, tables: set[TableName]) -> set[T
 def _never(state: SourceState, table: TableName) -> AbsentTable:
     source = state.source.name
     command = f"lakeproof bootstrap {source} --tables {shlex.quote(write_table(table))}"
-    remedy = f"run `{command}`, which says what is in its way, or take it out of the publication"
+    stuck = remedy_if_stuck(state.chain)
+    remedy = stuck or f"run `{command}`, which says what is in its way, or take it out of the publication"
     reason = "it is published and not in the lake, since no copy of it was made"
     return AbsentTable(AbsentCause.NEVER_COPIED, reason, remedy, state.source.selection.excluded(table))
 

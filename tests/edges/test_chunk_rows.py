@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeproof.hidden_columns import COMMIT_TIME, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
 from lakeproof.lake.columns import current_columns, history_columns, history_statistics, in_lake, landing_schema
 from lakeproof.lake.delta.commit import CommitInfo, TableSpec
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, prepare_links
@@ -42,7 +42,7 @@ KINDS = {
 POINT = Lsn(1 << 33)
 NAMES = ("000005-ab.parquet", "old.parquet")
 HIDDEN = {ORD: "bigint", LSN: "bigint", SEQ: "bigint", OP: "string", XID: "bigint", COMMIT_TIME: "timestamp"}
-HIDDEN |= {TEXT: "string", KEY: "string", FROM: "string"}
+HIDDEN |= {TEXT: "string", KEY: "string", FROM: "string", COMMIT_NUMBER: "bigint"}
 
 
 def _column(name: str, attnum: int) -> Column:

@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from lakeproof.commit_times import EARLIEST_US
 from lakeproof.errors import LakeError
 from lakeproof.lake.cycle.attempts import Attempt, earlier_attempts, tried
 from lakeproof.lake.cycle.broken_log import on_sound_logs
@@ -48,7 +48,7 @@ from lakeproof.names import TableName
 from lakeproof.snapshot.folder import read_snapshot
 from lakeproof.snapshot.keyed_copy import read_copy
 from lakeproof.snapshot.state import SnapshotTable
-from lakeproof.storage.times import text_of, time_of
+from lakeproof.storage.times import time_text, time_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,19 +323,20 @@ def _carried(previous: Cut, intent: Intent, refused: Collection[TableName]) -> d
 
 
 def _commit_time(context: CycleContext, previous: Cut | None) -> str | None:
-    """Return the greatest commit time so far: commit times are not in commit order.
+    """Return the greatest commit time so far, as they count: commit times are not in commit order.
 
     If a segment goes on after the range, its files are read for it; if they can't be read, the whole segment's time counts.
     """
     intent = context.intent
-    times = [] if previous is None or previous.commit_time is None else [time_of(previous.commit_time)]
+    times = [] if previous is None or previous.commit_time is None else [time_us(previous.commit_time)]
     for manifest in context.chain.between(intent.start_lsn, intent.end_lsn):
         if manifest.last_commit_us is not None:
-            last: datetime | None = datetime.fromtimestamp(manifest.last_commit_us / 1e6, timezone.utc)
+            last: int | None = manifest.last_commit_us
             if manifest.end_lsn > intent.end_lsn:
                 files = slices(context.chain, intent.start_lsn, intent.end_lsn)
                 partly = [s for s in files if s.number == manifest.number]
                 with suppress(OSError, LakeError, pa.ArrowException):
                     last = last_commit(partly, intent.start_lsn, intent.end_lsn)
-            times += [] if last is None else [last]
-    return text_of(max(times)) if times else None
+            # A time that is later than all that count in the segment counts as the latest of them.
+            times += [] if last is None or last < EARLIEST_US else [min(last, manifest.last_commit_us)]
+    return time_text(max(times)) if times else None

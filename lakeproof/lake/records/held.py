@@ -136,9 +136,10 @@ def describe(held: Held, source: str, table: TableName) -> HeldReport:
     return HeldReport(held.at_lsn, held.cause, held.way_out, held.reason, remedy, held.history_lost)
 
 
-def describe_all(held: Mapping[TableName, Held], source: str) -> dict[TableName, HeldReport]:
-    """Make the sentences about each held table of a source."""
-    return {table: describe(why, source, table) for table, why in held.items()}
+def describe_all(held: Mapping[TableName, Held], source: str, remedy: str | None = None) -> dict[TableName, HeldReport]:
+    """Make the sentences about each held table of a source; `remedy` is the source's own, if it comes before theirs."""
+    reports = {table: describe(why, source, table) for table, why in held.items()}
+    return reports if remedy is None else {t: replace(report, remedy=remedy) for t, report in reports.items()}
 
 
 def snapshot_command(source: str, table: TableName) -> str:
