@@ -18,7 +18,7 @@ from lakeproof.errors import DefiniteError, SourceError, manual
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import publications_of, read_tables
 from lakeproof.postgres.check_findings import Finding, error, from_error, note, refuse, warning
-from lakeproof.postgres.check_privileges import lacks_for_publishing, role_name
+from lakeproof.postgres.check_privileges import as_identifier, lacks_for_publishing, role_name
 from lakeproof.postgres.check_tables import table_findings
 from lakeproof.postgres.connection import Connection, rows, source_errors
 from lakeproof.postgres.connection_security import is_exposed
@@ -121,7 +121,8 @@ def _role(conn: Connection) -> Iterator[Finding]:
     with source_errors("the role"):
         role = rows(conn, _ROLE)[0]
     if not role["may_replicate"]:
-        remedy = f"ALTER ROLE {role['name']} REPLICATION (on RDS: GRANT rds_replication TO {role['name']})"
+        name = as_identifier(role["name"])
+        remedy = f"ALTER ROLE {name} REPLICATION (on RDS: GRANT rds_replication TO {name})"
         yield error(f"role {role['name']}", "it does not have the attribute REPLICATION", remedy)
 
 
@@ -225,7 +226,7 @@ def _publication(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
     with source_errors(f"publication {source.publication}"):
         publications = rows(conn, _PUBLICATION, {"names": names})
     for row in publications:
-        thing = f"publication {row['pubname']}"
+        thing, name = f"publication {row['pubname']}", as_identifier(row["pubname"])
         if row["puballtables"] and (row["pubupdate"] or row["pubdelete"]):
             reason = (
                 "it is FOR ALL TABLES: a table created later without a primary key or identity is published at once, "
@@ -233,4 +234,4 @@ def _publication(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
             )
             yield warning(thing, reason, "publish named tables, as `lakeproof plan` does")
         if not row["pubinsert"]:
-            yield error(thing, "it does not publish inserts", f"ALTER PUBLICATION {row['pubname']} SET (publish = …)")
+            yield error(thing, "it does not publish inserts", f"ALTER PUBLICATION {name} SET (publish = …)")

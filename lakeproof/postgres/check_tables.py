@@ -23,7 +23,9 @@ from lakeproof.postgres.catalog_selection import no_match, select
 from lakeproof.postgres.catalog_tables import Leaf, PublishedTable
 from lakeproof.postgres.catalog_unpublished import SENDS_GENERATED, generated_expressions
 from lakeproof.postgres.check_findings import Finding, error, from_error, note, warning
-from lakeproof.postgres.check_privileges import as_identifier
+from lakeproof.postgres.check_identity import identity_findings, only_inserted, sent_in_part
+from lakeproof.postgres.check_privileges import as_identifier, qualified
+from lakeproof.postgres.check_unselected import unselected
 from lakeproof.postgres.connection import Connection, rows, source_errors
 from lakeproof.schema import REFUSED_IN_NAMES, Identity, LeftOutColumn, describe_left_out, lake_names
 from lakeproof.values.types import EXACT_TEXT, CatalogType, is_bare_numeric
@@ -71,6 +73,8 @@ def table_findings(
         elif published or publications_of(conn, source):
             reason = f"it is not in publication {source.publication}"
             yield error(f"table {name}", reason, "run `lakeproof apply`, or take it out of the configuration", name)
+    if only is None:
+        yield from unselected(conn, source, published.keys() | refused.keys(), paused)
     if only is None and source.selection:
         yield from _selection(conn, source, published.keys() | refused.keys() | named | set(paused))
     if publications_of(conn, source) and not published and not refused:
@@ -80,10 +84,11 @@ def table_findings(
     access = _access(conn, chosen) if readable else {}
     types = _text_types(conn, chosen)
     expressions = generated_expressions(conn, {t.version.oid for t in chosen if any(c.generated for c in t.left_out)})
+    yield from only_inserted(chosen, source.name)
     for table in chosen:
         yield from schema_findings(table, source)
+        yield from sent_in_part(table)
         yield from left_out_findings(table, expressions, source.name, conn.info.server_version)
-        yield from _actions(table)
         yield from _bare_numerics(table, source.table_config(table.table), types)
         yield from _readable(table, access)
 
@@ -112,7 +117,7 @@ def _selection(conn: Connection, source: SourceConfig, judged: Collection[TableN
 
 def schema_findings(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
     """Yield the findings about a table's columns, identity and partitions, without asking the server again."""
-    yield from _identity(table, source)
+    yield from identity_findings(table, source)
     yield from _columns(table)
     yield from _portable(table, source.table_config(table.table))
     yield from _leaves(table)
@@ -160,58 +165,6 @@ def candidate_problem(table: TableName, facts: dict[str, Any] | None, near: Tabl
     if facts["schema"] in ("pg_catalog", "information_schema"):
         return error(thing, "it belongs to the system, which sends no changes", out, table)
     return None
-
-
-def _identity(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
-    thing = f"table {table.table}"
-    config = source.table_config(table.table)
-    if table.changes_refused:
-        risky = " and ".join(f"{action}s" for action in sorted(table.actions & {"update", "delete"}))
-        why, remedy = _why_refused(table)
-        yield error(thing, f"{risky} are published, but {why}: the application's own fail", remedy, table.table)
-    if table.version.identity is Identity.FULL and not config.key:
-        reason = "its identity is FULL: it is kept as a multiset of rows"
-        yield note(
-            thing, reason, "name a `key` for it in the configuration if some columns identify its rows", table.table
-        )
-    if config.key and table.version.identity is not Identity.FULL:
-        reason = "the configured key is not used: its identity is an index, whose columns are the key"
-        yield warning(thing, reason, "take `key` out of the configuration", table.table)
-
-
-def _why_refused(table: PublishedTable) -> tuple[str, str]:
-    """Return why PostgreSQL refuses the application's updates and deletes of the table, and the remedy."""
-    identity = table.version.identity
-    if table.column_list and identity is Identity.FULL:
-        return "its identity is FULL, with which there can be no column list", (
-            "publish all of its columns without a list, or give it an identity of columns in the list"
-        )
-    if table.uncovered:
-        return f"not its identity's columns {', '.join(table.uncovered)}", (
-            "publish these columns too, or give it an identity of the columns that are published"
-        )
-    if not table.has_identity:
-        named = {Identity.NOTHING: "its replica identity is NOTHING", Identity.INDEX: "its identity's index is gone"}
-        remedy = (
-            "add a primary key or ALTER TABLE … REPLICA IDENTITY FULL; or take it out with "
-            f"ALTER PUBLICATION {table.publications[0]} DROP TABLE {write_table(table.table)} and run `lakeproof apply`, "
-            "which publishes inserts only"
-        )
-        return named.get(identity, "it has no primary key that can serve as one (none, or a deferrable one)"), remedy
-    return f"its row filter reads {', '.join(table.filtered_beyond)}, which its identity does not have", (
-        "filter by columns of its identity alone, or ALTER TABLE … REPLICA IDENTITY FULL (or USING INDEX with these columns"
-        " in it), or publish its inserts only"
-    )
-
-
-def _actions(table: PublishedTable) -> Iterator[Finding]:
-    missing = [a for a in ("update", "delete", "truncate") if a not in table.actions]
-    if missing == ["update", "delete"] and not table.has_identity:
-        reason = "it has no identity and only its inserts are published: an UPDATE or DELETE on it would not be seen"
-        yield note(f"table {table.table}", reason, "give it a primary key if rows change", table.table)
-    elif missing:
-        reason = f"its publication leaves out {', '.join(missing)}: the lake will not follow these changes"
-        yield warning(f"table {table.table}", reason, "publish all of insert, update, delete, truncate", table.table)
 
 
 def _columns(table: PublishedTable) -> Iterator[Finding]:
@@ -360,9 +313,9 @@ def _readable(table: PublishedTable, access: dict[int, dict[str, Any]]) -> Itera
         row = access.get(oid)
         if row is None:
             continue
-        thing = f"table {name}"
+        thing, role = f"table {name}", as_identifier(row["role"])
         if not row["may_use_schema"]:
-            remedy = f'GRANT USAGE ON SCHEMA "{name.schema}" TO {row["role"]}'
+            remedy = f"GRANT USAGE ON SCHEMA {as_identifier(name.schema)} TO {role}"
             yield error(thing, f"role {row['role']} may not use its schema", remedy, table.table)
         elif not row["may_select"]:
             reason = f"role {row['role']} may not read it"
@@ -371,7 +324,7 @@ def _readable(table: PublishedTable, access: dict[int, dict[str, Any]]) -> Itera
                     f"role {row['role']} may read some of its columns, and the copy locks it (LOCK TABLE), which takes "
                     "SELECT on the whole table; a column list of the publication leaves columns out"
                 )
-            yield error(thing, reason, f"GRANT SELECT ON {write_table(name)} TO {row['role']}", table.table)
+            yield error(thing, reason, f"GRANT SELECT ON {qualified(name)} TO {role}", table.table)
         if row["hides_rows"]:
             reason = f"row-level security hides rows of it from role {row['role']}, while the stream brings all"
-            yield error(thing, reason, f"ALTER ROLE {row['role']} BYPASSRLS", table.table)
+            yield error(thing, reason, f"ALTER ROLE {role} BYPASSRLS", table.table)

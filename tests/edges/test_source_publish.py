@@ -111,7 +111,7 @@ def test_a_table_published_with_updates_but_without_identity_is_refused(database
     """The remedy names the statement that takes it out; FOR ALL TABLES is warned of."""
     _tables(database)
     database.execute("CREATE PUBLICATION pub FOR TABLE history")
-    with pytest.raises(SourceError, match=r"ALTER PUBLICATION pub DROP TABLE public\.history"):
+    with pytest.raises(SourceError, match=r"ALTER PUBLICATION pub DROP TABLE ONLY public\.history"):
         plan(_config(database, tmp_path, BAG), "shop")
     database.execute("DROP PUBLICATION pub", "DROP TABLE history", "CREATE PUBLICATION everything FOR ALL TABLES")
     planned = plan(_config(database, tmp_path, KEYED), "shop")
