@@ -268,7 +268,7 @@ def proof_page(proof: ProofReport) -> str:
     ]
     text = format_table(("table", "rows in PostgreSQL", "rows in the lake", "position", "equal"), rows)
     reasons = [line for table, result in proof.tables.items() for line in _differences(table, result)]
-    return "\n".join([text, *_left_out(proof), *_repairs(proof), *reasons, *_lake(proof)])
+    return "\n".join([text, *_left_out(proof), *_outside(proof), *_repairs(proof), *reasons, *_lake(proof)])
 
 
 def _left_out(proof: ProofReport) -> list[str]:
@@ -280,6 +280,14 @@ def _left_out(proof: ProofReport) -> list[str]:
         for table, result in proof.tables.items()
         if result.left_out
     ]
+
+
+def _outside(proof: ProofReport) -> Iterator[str]:
+    """Yield a line for each table with partitions that send nothing."""
+    for table, result in proof.tables.items():
+        if result.outside:
+            names = ", ".join(map(str, result.outside))
+            yield printable(f"{table}: unlogged or foreign, so neither in the lake nor compared: partition {names}")
 
 
 def _repairs(proof: ProofReport) -> Iterator[str]:

@@ -175,7 +175,7 @@ def _draw(
 ) -> _Draft:
     source = with_matches(conn, configured)
     present = read_present(conn, source)
-    if not source.tables and not present.tables:
+    if not source.tables and not present.tables and not source.schemas:
         raise ConfigError(f"source {source.name}", "it names no tables to publish", "list them under `tables`")
     facts = named_facts(conn, source.tables)
     server = examine_server(conn, source, role=False)

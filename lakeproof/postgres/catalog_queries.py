@@ -187,6 +187,8 @@ JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 """)
 
+SCHEMAS = SQL("SELECT nspname::text AS name FROM pg_catalog.pg_namespace WHERE nspname = ANY ({names}::name[])")
+
 # All tables but the system's.
 TABLES = SQL("""
 SELECT n.nspname::text AS schema, c.relname::text AS name

@@ -27,6 +27,7 @@ from lakeproof.postgres.check_identity import identity_findings, only_inserted, 
 from lakeproof.postgres.check_privileges import as_identifier, qualified
 from lakeproof.postgres.check_unselected import unselected
 from lakeproof.postgres.connection import Connection, rows, source_errors
+from lakeproof.postgres.publication_lines import read_publications
 from lakeproof.schema import REFUSED_IN_NAMES, Identity, LeftOutColumn, describe_left_out, lake_names
 from lakeproof.values.types import EXACT_TEXT, CatalogType, is_bare_numeric
 
@@ -77,9 +78,8 @@ def table_findings(
         yield from unselected(conn, source, published.keys() | refused.keys(), paused)
     if only is None and source.selection:
         yield from _selection(conn, source, published.keys() | refused.keys() | named | set(paused))
-    if publications_of(conn, source) and not published and not refused:
-        remedy = "name tables in the configuration and run `lakeproof apply`"
-        yield error(f"publication {source.publication}", "it has no table", remedy)
+    if not published and not refused:
+        yield from _empty(conn, source)
     chosen = [table for name, table in published.items() if only is None or name in only]
     access = _access(conn, chosen) if readable else {}
     types = _text_types(conn, chosen)
@@ -91,6 +91,19 @@ def table_findings(
         yield from left_out_findings(table, expressions, source.name, conn.info.server_version)
         yield from _bare_numerics(table, source.table_config(table.table), types)
         yield from _readable(table, access)
+
+
+def _empty(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
+    """Yield the finding that the source's publications have no table: a beginning if later tables come in by themselves."""
+    publications = read_publications(conn, publications_of(conn, source)).values()
+    thing = f"publication {source.publication}"
+    if any(publication.is_whole for publication in publications):
+        reason = (
+            "it has no table yet: each one made after `lakeproof bootstrap` comes in from the stream, without a copy"
+        )
+        yield note(thing, reason, "begin before the first table is made")
+    elif publications:
+        yield error(thing, "it has no table", "name tables in the configuration and run `lakeproof apply`")
 
 
 def _selection(conn: Connection, source: SourceConfig, judged: Collection[TableName]) -> Iterator[Finding]:

@@ -99,7 +99,7 @@ def test_a_role_needs_replication_and_select(database: Database, tmp_path: Path)
     texts = _found(report)
     assert [text for text in texts if f"ALTER ROLE {name} REPLICATION" in text]
     assert [text for text in texts if f"GRANT SELECT ON public.t TO {name}" in text]
-    assert [text for text in texts if f'GRANT USAGE ON SCHEMA inner_one TO {name}' in text]
+    assert [text for text in texts if f"GRANT USAGE ON SCHEMA inner_one TO {name}" in text]
     role = Identifier(name)
     database.execute(
         SQL("ALTER ROLE {} REPLICATION").format(role),
