@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from lakeproof.commands.check_candidates import Candidates, read_candidates
 from lakeproof.commands.concurrently import run_concurrently
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeError, LakeproofError
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import publications_of, read_tables
+from lakeproof.postgres.catalog_published import publications_of, read_tables, with_sizes
 from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.check_findings import Finding, Severity, from_error
 from lakeproof.postgres.check_source import examine
@@ -29,9 +30,9 @@ from lakeproof.storage.source_lake import SourceLake
 
 @dataclass(frozen=True, slots=True)
 class TableSummary:
-    """A published table as it would be kept (`PublishedTable.kept`): by its `key`, or as a bag if that is empty.
+    """A table as it is or would be published, and kept (`PublishedTable.kept`): by its `key`, or as a bag if that is empty.
 
-    `pages` is the catalog's estimate of its size; `left_out` are the columns that the publication does not send;
+    `pages` is its size now, with values stored out of line; `left_out` are the columns that the publication does not send;
     `changes` are the rows written since the server's statistics began.
     """
 
@@ -106,14 +107,18 @@ def check_sources(config: Config, names: Iterable[str]) -> dict[str, CheckReport
 
 
 def _report(config: Config, source: SourceConfig, conn: Connection) -> CheckReport:
-    server = identify(conn)
+    server, candidates = identify(conn), read_candidates(conn, source)
     return CheckReport(
         source=source.name,
         server=server,
         slot=read_slot(conn, source.slot) if name_problem(source.slot) is None else None,
         publications=tuple(publications_of(conn, source)),
-        tables=_tables(conn, source),
-        findings=(*examine(conn, source, paused=_paused(config, source)), *_lake(config, source, server)),
+        tables=_tables(conn, source, candidates),
+        findings=(
+            *examine(conn, source, paused=_paused(config, source)),
+            *candidates.findings,
+            *_lake(config, source, server),
+        ),
     )
 
 
@@ -133,9 +138,10 @@ def _lake(config: Config, source: SourceConfig, server: ServerIdentity) -> Seque
     return []
 
 
-def _tables(conn: Connection, source: SourceConfig) -> tuple[TableSummary, ...]:
+def _tables(conn: Connection, source: SourceConfig, candidates: Candidates) -> tuple[TableSummary, ...]:
     try:
-        published = read_tables(conn, source, refused={}).values()
+        listed = candidates.tables or read_tables(conn, source, refused={}).values()
+        published = with_sizes(conn, listed)
         changes = changes_of(conn, published)
         return tuple(_summary(table, changes[table.table]) for table in published)
     except DefiniteError:
@@ -152,7 +158,7 @@ def _summary(table: PublishedTable, changes: int) -> TableSummary:
         columns=len(version.columns),
         exact_text_columns=tuple(column.name for column in version.columns if column.kind == "exact_text"),
         actions=tuple(action for action in ("insert", "update", "delete", "truncate") if action in table.actions),
-        pages=table.pages,
+        pages=sum(leaf.pages + leaf.toast_pages for leaf in table.leaves),
         kept=table.kept,
         left_out=table.left_out,
         changes=changes,

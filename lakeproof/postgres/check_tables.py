@@ -81,11 +81,18 @@ def table_findings(
     if not published and not refused:
         yield from _empty(conn, source)
     chosen = [table for name, table in published.items() if only is None or name in only]
-    access = _access(conn, chosen) if readable else {}
-    types = _text_types(conn, chosen)
-    expressions = generated_expressions(conn, {t.version.oid for t in chosen if any(c.generated for c in t.left_out)})
-    yield from only_inserted(chosen, source.name)
-    for table in chosen:
+    yield from findings_of(conn, source, chosen, readable=readable)
+
+
+def findings_of(
+    conn: Connection, source: SourceConfig, tables: Collection[PublishedTable], *, readable: bool
+) -> Iterator[Finding]:
+    """Yield the findings about tables as they are published, or would be. Raises as `source_errors`."""
+    access = _access(conn, tables) if readable else {}
+    types = _text_types(conn, tables)
+    expressions = generated_expressions(conn, {t.version.oid for t in tables if any(c.generated for c in t.left_out)})
+    yield from only_inserted(tables, source.name)
+    for table in tables:
         yield from schema_findings(table, source)
         yield from sent_in_part(table)
         yield from left_out_findings(table, expressions, source.name, conn.info.server_version)
