@@ -13,6 +13,7 @@ from lakeproof.commands.check_candidates import Candidates, read_candidates
 from lakeproof.commands.concurrently import run_concurrently
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeError, LakeproofError
+from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import publications_of, read_tables, with_sizes
 from lakeproof.postgres.catalog_tables import PublishedTable
@@ -115,7 +116,7 @@ def _report(config: Config, source: SourceConfig, conn: Connection) -> CheckRepo
         publications=tuple(publications_of(conn, source)),
         tables=_tables(conn, source, candidates),
         findings=(
-            *examine(conn, source, paused=_paused(config, source)),
+            *examine(conn, source, paused=_paused(config, source), in_lake=_in_lake(config, source)),
             *candidates.findings,
             *_lake(config, source, server),
         ),
@@ -128,6 +129,15 @@ def _paused(config: Config, source: SourceConfig) -> Collection[TableName]:
         return read_paused(SourceLake.open(config.location, source.name))
     except (LakeError, ConfigError):
         return ()
+
+
+def _in_lake(config: Config, source: SourceConfig) -> Collection[TableName]:
+    """Return the tables of the newest cut; a lake that can't be read is a finding of its own."""
+    try:
+        cut = newest_cut(SourceLake.open(config.location, source.name))
+    except (LakeError, ConfigError):
+        return ()
+    return () if cut is None else {*cut.tables, *cut.held}
 
 
 def _lake(config: Config, source: SourceConfig, server: ServerIdentity) -> Sequence[Finding]:

@@ -63,17 +63,18 @@ def examine(
     only: Iterable[TableName] | None = None,
     *,
     paused: Collection[TableName] = (),
+    in_lake: Collection[TableName] = (),
 ) -> list[Finding]:
     """Return all findings about the source: server, role, slot, publication and published tables (of `only`, if given).
 
-    The tables `paused` are not published, as a person wants it.
+    The tables `paused` are not published, as a person wants it; those `in_lake` existed once.
     Raises TransientError if the connection is lost meanwhile.
     """
     chosen = None if only is None else frozenset(only)
     return [
         *examine_server(conn, source),
         *_gather(lambda: _publication(conn, source)),
-        *_gather(lambda: table_findings(conn, source, chosen, paused=paused)),
+        *_gather(lambda: table_findings(conn, source, chosen, paused=paused, in_lake=in_lake)),
         *_gather(lambda: _may_publish(conn, source, chosen, paused)),
     ]
 

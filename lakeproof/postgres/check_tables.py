@@ -53,10 +53,12 @@ def table_findings(
     *,
     readable: bool = True,
     paused: Collection[TableName] = (),
+    in_lake: Collection[TableName] = (),
 ) -> Iterator[Finding]:
     """Yield the findings about the published tables and those that the configuration names. Raises as `read_tables`.
 
-    With `readable`, also if the role may read them. The tables `paused` are not published, as a person wants it.
+    With `readable`, also if the role may read them. The tables `paused` are not published, as a person wants it. One that
+    is `in_lake` and does not exist had its right name.
     """
     refused: dict[TableName, DefiniteError] = {}
     published = read_tables(conn, source, refused=refused) if publications_of(conn, source) else {}
@@ -66,9 +68,9 @@ def table_findings(
     named = set(source.tables) | set(source.table) if only is None else set(only)
     named -= published.keys() | refused.keys() | set(paused)
     facts = named_facts(conn, named)
-    near = suggestions(conn, named - facts.keys())
+    near = suggestions(conn, named.difference(facts, in_lake))
     for name in sorted(named):
-        problem = candidate_problem(name, facts.get(name), near.get(name))
+        problem = candidate_problem(name, facts.get(name), near.get(name), in_lake=name in in_lake)
         if problem is not None:
             yield problem
         elif published or publications_of(conn, source):
@@ -162,15 +164,33 @@ def suggestions(conn: Connection, tables: Collection[TableName]) -> dict[TableNa
     if not tables:
         return {}
     with source_errors("tables"):
-        existing = {t.key: t for row in rows(conn, queries.TABLES) for t in [TableName(row["schema"], row["name"])]}
-    near = {table: nearest(table.key, existing) for table in tables}
-    return {table: existing[key] for table, key in near.items() if key is not None}
+        existing = [TableName(row["schema"], row["name"]) for row in rows(conn, queries.TABLES)]
+    near = {table: _nearest(table, existing) for table in tables}
+    return {table: meant for table, meant in near.items() if meant is not None}
 
 
-def candidate_problem(table: TableName, facts: dict[str, Any] | None, near: TableName | None = None) -> Finding | None:
-    """Return why a relation could never be published, None if it could; `near` is the table that was probably meant."""
+def _nearest(table: TableName, existing: Collection[TableName]) -> TableName | None:
+    """Return the table of the nearest name in the nearest schema: a schema that is right makes no other name look right."""
+    schema = nearest(table.schema, {t.schema for t in existing})
+    name = None if schema is None else nearest(table.name, (t.name for t in existing if t.schema == schema))
+    if schema is not None and name is not None:
+        return TableName(schema, name)
+    elsewhere = [t for t in existing if t.name == table.name]
+    return elsewhere[0] if len(elsewhere) == 1 else None
+
+
+def candidate_problem(
+    table: TableName, facts: dict[str, Any] | None, near: TableName | None = None, *, in_lake: bool = False
+) -> Finding | None:
+    """Return why a relation could never be published, None if it could; `near` is the table that was probably meant.
+
+    One that is `in_lake` was dropped or renamed.
+    """
     thing = f"table {table}"
     out = "take it out of the configuration"
+    if facts is None and in_lake:
+        reason = "it does not exist any more; the lake keeps what it has of it"
+        return error(thing, reason, f"{out}, or create it again", table)
     if facts is None:
         hint = "correct its name" if near is None else f"did you mean {write_table(near)}? Correct its name"
         return error(thing, "it does not exist", f"{hint} (case counts), create it, or {out}", table)

@@ -30,7 +30,8 @@ from tests.fix_postgres import Database
 from tests.lake_cuts import cut_of
 
 pytestmark = [pytest.mark.postgres]
-TABLES = tuple(TableName("public", name) for name in ("items", "log", "root"))
+TABLES = tuple(TableName("public", name) for name in ("items", "log"))
+ROOT, LEAF = TableName("public", "root"), TableName("public", "root_1")
 MIGRATIONS: tuple[LiteralString, ...] = (
     "CREATE TABLE items (id serial PRIMARY KEY, v text)",
     "INSERT INTO items (v) SELECT 'x' FROM generate_series(1, 50)",
@@ -64,7 +65,7 @@ def config(
             pytest.skip("it has no publications of schemas")
         lines.append("schemas: [public]")
     else:
-        database.execute("CREATE PUBLICATION pub FOR ALL TABLES WITH (publish_via_partition_root = true)")
+        database.execute("CREATE PUBLICATION pub FOR ALL TABLES")
     file.write_text("\n    ".join([f"lake: {tmp_path}/lake\nsources:\n  shop:", *lines]) + "\n", encoding="utf-8")
     if request.param == "schema":
         assert main(["-c", str(file), "apply", "shop"]) == 0
@@ -77,11 +78,11 @@ def _json(config: Config, capture: pytest.CaptureFixture[str], *line: str) -> tu
     return status, json.loads(capture.readouterr().out)
 
 
-def _assert_equal(config: Config, database: Database) -> None:
+def _assert_equal(config: Config, database: Database, *tables: TableName) -> None:
     cut, lake = cut_of(config), SourceLake.open(config.lake, "shop")
-    assert cut.tables.keys() == set(TABLES)
+    assert cut.tables.keys() == set(tables)
     assert not cut.held
-    for table, expected in source_rows(database.dsn, TABLES).items():
+    for table, expected in source_rows(database.dsn, tables).items():
         path = lake.url(lake.paths.current(table))
         assert lake_rows(path, cut.tables[table].current_version, *table_columns(database.dsn, table)) == expected
 
@@ -91,7 +92,11 @@ def _assert_equal(config: Config, database: Database) -> None:
 def test_every_table_of_the_application_comes_in_without_a_copy(
     database: Database, config: Config, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each command finds nothing wrong with a lake that has no table yet, and the tables are equal to the source."""
+    """Each command finds nothing wrong with a lake that has no table yet, and the tables are equal to the source.
+
+    One exception: a partitioned table that is published under its own name waits for its copy. A partition that was filled
+    and dropped before the catalog was read leaves its rows in the stream, and no trace in the catalog.
+    """
     status, report = _json(config, capsys, "check", "shop")
     assert status == 0, report
     assert any("it has no table yet" in finding["reason"] for finding in report["sources"]["shop"]["findings"])
@@ -105,12 +110,18 @@ def test_every_table_of_the_application_comes_in_without_a_copy(
     for _ in range(2):
         database.execute("INSERT INTO items (v) VALUES ('later')")
         into_the_lake(config, spark)
-    _assert_equal(config, database)
+    via_root = bool(database.value("SELECT pubviaroot FROM pg_publication"))
+    tables = TABLES if via_root else (*TABLES, LEAF)
+    _assert_equal(config, database, *tables)
     lake = SourceLake.open(config.lake, "shop")
     requests = [read_request(lake, folder) for folder in snapshot_folders(lake, Incarnation(1))]
     assert [request.tables for request in requests if request is not None] == [()], "nothing was ever copied"
+    if via_root:
+        tables = (*TABLES, ROOT)
+        assert _json(config, capsys, "bootstrap", "shop", "--held")[0] == 0
     proof = prove(config, "shop", None, spark, request=TABLES_ALONE)
-    assert {table: p.status for table, p in proof.tables.items()} == dict.fromkeys(TABLES, "equal")
+    assert {table: p.status for table, p in proof.tables.items()} == dict.fromkeys(tables, "equal")
+    _assert_equal(config, database, *tables)
 
 
 def test_an_empty_snapshot_may_be_made_again_and_is_no_hindrance_to_recover(database: Database, config: Config) -> None:
@@ -121,7 +132,7 @@ def test_an_empty_snapshot_may_be_made_again_and_is_no_hindrance_to_recover(data
     assert recover(config, "shop").tables == {}
     assert database.slots() == {database.name}
     database.execute(*MIGRATIONS)
-    assert bootstrap(config, "shop").tables.keys() == set(TABLES[:2])
+    assert bootstrap(config, "shop").tables.keys() == set(TABLES)
 
 
 def test_a_publication_of_named_tables_that_has_none_is_still_refused(database: Database, tmp_path: Path) -> None:
