@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lakeproof.config.mistakes import nearest
+from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import SourceConfig, TableConfig
 from lakeproof.config.table_names import TablePattern, write_table
 from lakeproof.errors import DefiniteError
@@ -165,18 +165,8 @@ def suggestions(conn: Connection, tables: Collection[TableName]) -> dict[TableNa
         return {}
     with source_errors("tables"):
         existing = [TableName(row["schema"], row["name"]) for row in rows(conn, queries.TABLES)]
-    near = {table: _nearest(table, existing) for table in tables}
+    near = {table: nearest_table(table, existing) for table in tables}
     return {table: meant for table, meant in near.items() if meant is not None}
-
-
-def _nearest(table: TableName, existing: Collection[TableName]) -> TableName | None:
-    """Return the table of the nearest name in the nearest schema: a schema that is right makes no other name look right."""
-    schema = nearest(table.schema, {t.schema for t in existing})
-    name = None if schema is None else nearest(table.name, (t.name for t in existing if t.schema == schema))
-    if schema is not None and name is not None:
-        return TableName(schema, name)
-    elsewhere = [t for t in existing if t.name == table.name]
-    return elsewhere[0] if len(elsewhere) == 1 else None
 
 
 def candidate_problem(

@@ -35,8 +35,8 @@ def out_of(publication: str, way: Way, tables: Sequence[TableName], source: str)
         patterns = ", ".join(str(TablePattern(schema, "*")) for schema in schemas)
         dropped = ", ".join(as_identifier(schema) for schema in schemas)
         return (
-            f"ALTER PUBLICATION {name} DROP TABLES IN SCHEMA {dropped}, and name its tables in the configuration"
-            f" (`tables: [{patterns}]`)"
+            f"ALTER PUBLICATION {name} DROP TABLES IN SCHEMA {dropped}, then `tables: [{patterns}]` in the configuration,"
+            f" and `lakeproof apply {source}`"
         )
     if way is Way.ROOT:
         return "detach these partitions"

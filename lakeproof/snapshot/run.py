@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from lakeproof.config.mistakes import nearest
+from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import write_table
 from lakeproof.continuity.gap import check_no_gap
@@ -142,11 +142,11 @@ class SnapshotRun:
 
         A publication of everything may have none yet: the snapshot is empty, and every table comes in from the stream.
         """
-        missing = sorted(str(table) for table in requested or () if table not in published)
+        missing = sorted(table for table in requested or () if table not in published)
         if missing:
-            reason = f"not published: {', '.join(missing)}"
-            near = {name: nearest(name, map(str, published)) for name in missing}
-            hints = [f"did you mean {name}?" for name in near.values() if name is not None]
+            reason = f"not published: {', '.join(map(str, missing))}"
+            near = [nearest_table(table, published) for table in missing]
+            hints = [f"did you mean {name}?" for name in near if name is not None]
             remedy = " ".join(
                 [*hints, "Run `lakeproof apply`, or name others" if hints else "run `lakeproof apply`, or name others"]
             )
