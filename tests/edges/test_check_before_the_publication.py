@@ -98,7 +98,7 @@ def test_what_could_not_be_published_is_named(shop: Database, tmp_path: Path) ->
 
 
 def test_sizes_are_those_of_now(shop: Database, tmp_path: Path) -> None:
-    """Of tables that nobody has analyzed, and with the values that are stored out of line."""
+    """Tables that nobody has analyzed have theirs, with the values that are stored out of line."""
     sizes = {t.name: t.pages for t in _check(shop, tmp_path, tables=tuple(map(parse_table, _TABLES))).tables}
     [(pages, block)] = shop.rows(
         "SELECT relpages, current_setting('block_size')::int FROM pg_class WHERE relname = 'keyed'"

@@ -2,7 +2,7 @@
 
 Seen once: with a publication FOR ALL TABLES, or of a schema, each table without a key was refused and not copied at all,
 with a remedy (ALTER PUBLICATION … DROP TABLE) that such a publication refuses; and a root without a key over partitions with
-keys was said to make the application's changes fail, which they don't. That `plan` publishes no schema with such a table is
+keys was refused with the words that its application's changes fail, which they don't. That `plan` publishes no schema with such a table is
 in `tests/edges/test_publications_configured.py`.
 """
 
@@ -92,7 +92,7 @@ def _fails(database: Database, statement: LiteralString) -> bool:
 
 
 def _assert_inserts_alone(database: Database) -> None:
-    """Of the table without a key only the inserts are published, so its application may change its rows."""
+    """Only the inserts of the table without a key are published, so its application may change its rows."""
     query: LiteralString = "SELECT pubname::text, tablename::text FROM pg_publication_tables ORDER BY 1"
     assert database.rows(query) == [("pub", "good"), ("pub_inserts", "bare")]
     assert not _fails(database, "UPDATE bare SET v = ''")
