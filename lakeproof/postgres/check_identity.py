@@ -26,7 +26,8 @@ _OWN_FAIL = "the application's own fail"
 
 def identity_findings(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
     """Yield the findings about a table's identity, without those that `only_inserted` makes of several tables."""
-    thing, config = f"table {table.table}", source.table_config(table.table)
+    thing = f"table {table.table}"
+    config = source.table_config(table.table)
     risky = " and ".join(f"{action}s" for action in sorted(table.actions & {"update", "delete"}))
     if table.changes_refused and not table.only_inserted:
         reason = f"{risky} are published, but {_why_refused(table)}: {_OWN_FAIL}"

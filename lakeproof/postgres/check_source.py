@@ -227,7 +227,8 @@ def _publication(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
     with source_errors(f"publication {source.publication}"):
         publications = rows(conn, _PUBLICATION, {"names": names})
     for row in publications:
-        thing, name = f"publication {row['pubname']}", as_identifier(row["pubname"])
+        thing = f"publication {row['pubname']}"
+        name = as_identifier(row["pubname"])
         if row["puballtables"] and (row["pubupdate"] or row["pubdelete"]):
             reason = (
                 "it is FOR ALL TABLES: a table created later without a primary key or identity is published at once, "

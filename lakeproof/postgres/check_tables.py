@@ -343,7 +343,8 @@ def _readable(table: PublishedTable, access: dict[int, dict[str, Any]]) -> Itera
         row = access.get(oid)
         if row is None:
             continue
-        thing, role = f"table {name}", as_identifier(row["role"])
+        thing = f"table {name}"
+        role = as_identifier(row["role"])
         if not row["may_use_schema"]:
             remedy = f"GRANT USAGE ON SCHEMA {as_identifier(name.schema)} TO {role}"
             yield error(thing, f"role {row['role']} may not use its schema", remedy, table.table)

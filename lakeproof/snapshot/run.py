@@ -144,7 +144,7 @@ class SnapshotRun:
         """
         missing = sorted(table for table in requested or () if table not in published)
         if missing:
-            reason = f"not published: {', '.join(map(str, missing))}"
+            reason = f"not published: {', '.join(str(table) for table in missing)}"
             near = [nearest_table(table, published) for table in missing]
             hints = [f"did you mean {name}?" for name in near if name is not None]
             remedy = " ".join(

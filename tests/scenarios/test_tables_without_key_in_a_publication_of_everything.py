@@ -2,8 +2,8 @@
 
 Seen once: with a publication FOR ALL TABLES, or of a schema, each table without a key was refused and not copied at all,
 with a remedy (ALTER PUBLICATION … DROP TABLE) that such a publication refuses; and a root without a key over partitions with
-keys was refused with the words that its application's changes fail, which they don't. That `plan` publishes no schema with such a table is
-in `tests/edges/test_publications_configured.py`.
+keys was refused with the words that its application's changes fail, which they don't. That `plan` publishes no schema with
+such a table is in `tests/edges/test_publications_configured.py`.
 """
 
 from __future__ import annotations
