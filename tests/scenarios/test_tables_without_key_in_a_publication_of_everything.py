@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.sql import SQL
+from psycopg.sql import SQL, Composed
 from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
@@ -83,7 +83,7 @@ def _assert_equal(config: Config, database: Database, tables: Iterable[TableName
         assert sorted(actual.elements()) == sorted(tuple(row[i] for i in sent) for row in expected.elements()), table
 
 
-def _fails(database: Database, statement: LiteralString) -> bool:
+def _fails(database: Database, statement: LiteralString | Composed) -> bool:
     try:
         database.execute(statement)
     except (psycopg.errors.ObjectNotInPrerequisiteState, psycopg.errors.InvalidColumnReference):
