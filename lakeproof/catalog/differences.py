@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from lakeproof.catalog.fingerprint import ColumnFacts, EntryFacts, Fingerprint, TableFacts
+from lakeproof.catalog.fingerprint import ColumnFacts, EntryFacts, Fingerprint, PublicationFacts, TableFacts
 from lakeproof.field_types import AttributeNumber, Count, Digest, OidField, SchemaField, TableField
 from lakeproof.names import Oid, TableName
 
@@ -239,12 +239,17 @@ def _published(before: TableFacts, after: TableFacts, old: Fingerprint, new: Fin
     for oid in had.keys() & has.keys():
         yield from _entry(had[oid], has[oid])
         a, b = old.publications[oid], new.publications[oid]
-        if a.epoch != b.epoch and (a.owner, a.operations, a.generated) == (b.owner, b.operations, b.generated):
+        if a.epoch != b.epoch and _unaltered_but_for_its_epoch(a, b):
             yield Difference.PUBLICATION_ALTERED
     if had.keys() - has.keys():
         yield Difference.PUBLISHED_AGAIN
     elif has.keys() - had.keys() and {e.filter for e in had.values()} != {e.filter for e in has.values()}:
         yield Difference.FILTER
+
+
+def _unaltered_but_for_its_epoch(a: PublicationFacts, b: PublicationFacts) -> bool:
+    """True if nothing that a publication is now says what was altered: it may have sent less for a while."""
+    return (a.owner, a.operations, a.generated, a.via_root) == (b.owner, b.operations, b.generated, b.via_root)
 
 
 def _entry(had: EntryFacts, has: EntryFacts) -> Iterator[Difference]:

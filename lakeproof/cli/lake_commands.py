@@ -117,16 +117,15 @@ def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:
     if left is not None:
         waiting.append(f"{source}: stopped as asked; still to do: {left}; run `lakeproof compact {source}` again")
     result = {"cuts": cuts, "held": reports, "absent": absent.tables, "left": left}
-    differs = DIFFERS if waited_for or absent.waited_for else DONE
-    return Outcome(TRY_AGAIN if left is not None else differs, result, "\n".join([text, *waiting]))
+    status = TRY_AGAIN if left is not None else DIFFERS if waited_for or absent.waited_for else DONE
+    return Outcome(status, result, "\n".join([text, *waiting]))
 
 
 def _landed(state: SourceState) -> str:
     """Return until when changes have landed, for whoever has forgotten to drain."""
-    if state.chain is None:
-        return ""
-    newest = state.chain.newest
-    return f", up to {newest.end_lsn} (written {newest.created_at}); a drain lands what the source has more"
+    newest = None if state.chain is None else state.chain.newest
+    written = "" if newest is None else f", up to {newest.end_lsn} (written {newest.created_at})"
+    return f"{written}; a drain lands what the source has more" if written else ""
 
 
 def _compact_group(context: Context, group: str) -> Outcome:
@@ -300,7 +299,7 @@ def proof_page(proof: ProofReport) -> str:
     ]
     text = format_table(("table", "rows in PostgreSQL", "rows in the lake", "position", "equal"), rows)
     reasons = [line for table, result in proof.tables.items() for line in _differences(table, result)]
-    return "\n".join([text, *_left_out(proof), *_repairs(proof), *reasons, *_lake(proof)])
+    return "\n".join([text, *_left_out(proof), *_outside(proof), *_repairs(proof), *reasons, *_lake(proof)])
 
 
 def _left_out(proof: ProofReport) -> list[str]:
@@ -312,6 +311,14 @@ def _left_out(proof: ProofReport) -> list[str]:
         for table, result in proof.tables.items()
         if result.left_out
     ]
+
+
+def _outside(proof: ProofReport) -> Iterator[str]:
+    """Yield a line for each table with partitions that send nothing."""
+    for table, result in proof.tables.items():
+        if result.outside:
+            names = ", ".join(map(str, result.outside))
+            yield printable(f"{table}: unlogged or foreign, so neither in the lake nor compared: partition {names}")
 
 
 def _repairs(proof: ProofReport) -> Iterator[str]:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # The page size of nearly every server; good enough for a size that is an estimate anyway.
 _PAGE_BYTES = 8192
 _TABLES_SHOWN = 20
-_CHECK_HEADINGS = ("published table", "kept", "identity", "key", "columns", "kept as text", "size", "published")
+_CHECK_HEADINGS = ("kept", "identity", "key", "columns", "kept as text", "size", "published")
 _DRAIN_HEADINGS = ("table", "inserts", "updates", "deletes", "truncates", "size")
 _BOOTSTRAP_HEADINGS = ("table", "rows", "size", "chunks", "seconds", "as of")
 
@@ -157,7 +157,9 @@ def recover(context: Context, args: argparse.Namespace) -> Outcome:
         if not _agreed(question):
             raise ConfigError(f"lakeproof {context.command}", "it was not confirmed", "answer yes, or pass --yes")
     confirmed = {"other_system": args.other_system, "abandon_slot": args.abandon_slot}
-    return _copied(context, source, lambda: step.recover(context.config, source, context.report, context.stop, **confirmed))
+    return _copied(
+        context, source, lambda: step.recover(context.config, source, context.report, context.stop, **confirmed)
+    )
 
 
 def _copied(context: Context, source: str, copy: Callable[[], SnapshotReport]) -> Outcome:
@@ -334,7 +336,8 @@ def _check_page(name: str, report: CheckReport) -> str:
             )
             for table in report.tables
         ]
-        lines += ["", format_table(_CHECK_HEADINGS, rows)]
+        first = "published table" if report.publications else "table, once it is published"
+        lines += ["", format_table((first, *_CHECK_HEADINGS), rows)]
     return "\n".join(lines)
 
 

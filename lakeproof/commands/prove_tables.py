@@ -112,7 +112,8 @@ def compare_all(proof: OpenProof, names: Sequence[TableName], cut: Cut | None, s
         side = sides.get(table)
         proofs[table] = both if isinstance(both, TableProof) else _compare(proof, both)
         if side is not None and side.table is not None:
-            proofs[table] = replace(proofs[table], left_out=side.table.left_out)
+            beside = tuple(sorted(side.table.outside))
+            proofs[table] = replace(proofs[table], left_out=side.table.left_out, outside=beside)
         proof.report(compared(table, proofs[table], point, f"{number:,} of {counted(len(names), 'table')}"))
     return ProofReport(name, point, proofs)
 

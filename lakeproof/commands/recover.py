@@ -186,7 +186,7 @@ class _Recover:
         findings = examine(conn, self._source)
         refuse([f for f in findings if not (lost and f.about_slot)])
         published = read_tables(conn, self._source)
-        tables = self._snapshot.choose_tables(published.keys(), None)
+        tables = self._snapshot.choose_tables(conn, published.keys(), None)
         self._snapshot.report_left_out(published.values())
         head = self._head(incarnation)
         why = self._why(conn, incarnation, head, slot)

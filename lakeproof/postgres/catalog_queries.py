@@ -12,6 +12,7 @@ PUBLICATIONS = SQL("SELECT pubname::text FROM pg_catalog.pg_publication WHERE pu
 
 _PUBLISHED = """
 SELECT p.pubname::text, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot, p.puballtables,
+       EXISTS (SELECT FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid) AS by_name,
        c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name, {columns}
 FROM pg_catalog.pg_publication p
 JOIN pg_catalog.pg_publication_tables t ON t.pubname = p.pubname
@@ -25,6 +26,8 @@ ORDER BY p.pubname, c.oid
 _PUBLISHED_15 = SQL(
     _PUBLISHED.format(
         columns="""t.attnames::text[] AS attnames, t.rowfilter,
+       EXISTS (SELECT FROM pg_catalog.pg_publication_namespace s
+               WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid) AS by_schema,
        EXISTS (SELECT FROM pg_catalog.pg_publication_rel r
                WHERE r.prpubid = p.oid AND r.prrelid = c.oid AND r.prattrs IS NOT NULL) AS column_list,
        ARRAY(SELECT DISTINCT a.attname::text
@@ -36,7 +39,7 @@ _PUBLISHED_15 = SQL(
 )
 _PUBLISHED_14 = SQL(
     _PUBLISHED.format(
-        columns="""NULL::text[] AS attnames, NULL::text AS rowfilter, false AS column_list,
+        columns="""NULL::text[] AS attnames, NULL::text AS rowfilter, false AS by_schema, false AS column_list,
        ARRAY[]::text[] AS filtered_by"""
     )
 )
@@ -183,6 +186,8 @@ FROM ROWS FROM (pg_catalog.unnest({schemas}::text[]), pg_catalog.unnest({names}:
 JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 """)
+
+SCHEMAS = SQL("SELECT nspname::text AS name FROM pg_catalog.pg_namespace WHERE nspname = ANY ({names}::name[])")
 
 # All tables but the system's.
 TABLES = SQL("""

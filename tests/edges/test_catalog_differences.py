@@ -114,6 +114,7 @@ CASES = [
     Case("operations_and_back", PLAIN, ["ALTER PUBLICATION shop SET (publish = 'insert')",
          "ALTER PUBLICATION shop SET (publish = 'insert, update, delete, truncate')"], "publication altered"),
     Case("another_owner", PLAIN, ["ALTER PUBLICATION shop OWNER TO pg_database_owner"], ""),
+    Case("another_form_of_roots", PLAIN, ["ALTER PUBLICATION shop SET (publish_via_partition_root = true)"], ""),
     Case("another_table", PLAIN, ["CREATE TABLE u (id int PRIMARY KEY)", "ALTER PUBLICATION shop ADD TABLE u"], ""),
     Case("identity", PLAIN, ["ALTER TABLE t REPLICA IDENTITY FULL"], "identity"),
     Case("key_dropped", PLAIN, ["ALTER TABLE t DROP CONSTRAINT t_pkey"], "identity"),
