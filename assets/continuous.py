@@ -1,6 +1,6 @@
 """The compaction's run that goes on: cycles as changes land, views after them, and at intervals an event for each table.
 
-The cycles do not belong here (`lakeproof.commands.follow`), nor keeping such a run alive (`orchestration.policies.follow`).
+The cycles do not belong here (`lakeproof.commands.follow`), nor keeping such a run alive (`orchestration.policies.lasting`).
 """
 
 from __future__ import annotations

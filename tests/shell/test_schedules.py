@@ -11,8 +11,7 @@ from lakeproof.commands.status import CutStatus, LandingStatus, SourceStatus, St
 from lakeproof.lake.records.view_cuts import ViewCut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation
-from orchestration.policies.drain import Phase, Run
-from orchestration.policies.run import IN_PROGRESS_S_MAX, UNLOCKED_S_MAX, JobRuns, OtherRuns, other_runs
+from orchestration.policies.run import IN_PROGRESS_S_MAX, UNLOCKED_S_MAX, JobRuns, OtherRuns, Phase, Run, other_runs
 from orchestration.schedules import cron_every
 
 NOW = 2_000_000.0
