@@ -77,15 +77,14 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
                 none = without_event(context.instance, source.name, source.tables)
                 slot = _slot(settings, source) if none else {}
                 quiet.heartbeat.beat(none, time.monotonic())
-                nothing_yet = ChangeSummary(position, position, LandedCounts())
-                yield from (_event(source, table, nothing_yet, slot) for table in none)
+                yield from (_event(source, t, ChangeSummary(position, position, LandedCounts()), slot) for t in none)
 
         # The slot comes first: nobody waits for these events.
         backlog = Backlog(first_events)
         log = backlog.heard(to_run_log(context.log.info))
 
         def report_due() -> None:
-            # What comes first is written first: an event without changes after one with some would be wrong.
+            # In this order: an event without changes after one with some would be wrong.
             if config.until == "max_seconds" and backlog.is_written(context.log_event):
                 report(throttle.take_due(time.monotonic()))
                 report(quiet.summaries(lambda: settings.slot_status(source.name), time.monotonic(), budget))

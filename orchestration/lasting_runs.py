@@ -36,7 +36,7 @@ class LastingJob:
         self, context: dg.SensorEvaluationContext, settings: Settings, place: lasting.Place | None, now: float
     ) -> lasting.Decision:
         """Return what to do, with its dead runs failed; raises the errors of `lakeproof.errors`."""
-        # The lock first: a run that ends in between has said so by the time its record is read.
+        # The lock first: a run that ends in between has noted it by the time its record is read.
         locked = settings.has_live_process(self.name)
         job = JobRuns(recent_runs(context.instance, self.name, SENSOR_TAG), now, locked)
         decision = lasting.decide(self.kind, place, job, LASTING_S)

@@ -157,7 +157,7 @@ def test_a_drain_that_is_stopped_for_50_seconds_goes_on_as_the_only_one(running:
 
 
 def test_a_drain_that_lives_is_never_called_dead_because_nobody_reads_the_slot(running: Running) -> None:
-    """Nor after most of an hour: its lock says that it lives. Killed, it is dead at once."""
+    """Its lock says that it lives, even after most of an hour. Killed, it is dead at once."""
     run, process = running.start()
     os.kill(process, signal.SIGSTOP)
     running.cut_off()

@@ -56,7 +56,7 @@ def test_a_run_without_a_record_was_deleted(instance: dg.DagsterInstance) -> Non
 
 
 def test_a_canceled_run_ends_as_dagster_ends_one(instance: dg.DagsterInstance) -> None:
-    """So it stays canceled, and is no failure that somebody is told of."""
+    """So it stays canceled, and nobody gets an alert of a failure."""
     run = instance.create_run_for_job(nothing, status=Status.CANCELED)
     with pytest.raises(dg.DagsterExecutionInterruptedError):
         OwnRun(instance, run.run_id).check()
@@ -94,7 +94,7 @@ def test_a_database_that_is_away_ends_no_run(instance: dg.DagsterInstance, monke
         raise ConnectionError
 
     run = instance.create_run_for_job(nothing, status=Status.STARTED)
-    monkeypatch.setattr(instance, "get_run_by_id", away)
+    monkeypatch.setattr(instance, "get_run_by_id", away)  # inside: Dagster's database is not there
     OwnRun(instance, run.run_id).check()
 
 
