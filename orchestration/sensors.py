@@ -16,13 +16,14 @@ from assets.support.keys import Layer, table_key
 from jobs.names import bootstrap_job_name, drain_job_name
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import LakeproofError
+from lakeproof.state.slot import SlotStatus
 from orchestration.lasting_runs import INTERVAL_S, LASTING_S, LastingJob
 from orchestration.policies import copy as copy_policy
 from orchestration.policies import lasting, slot_check
 from orchestration.policies.run import JobRuns
 from orchestration.runs import fail_dead, recent_runs
 from orchestration.start import Start
-from resources import Settings, SlotStatus
+from resources import Settings
 
 _ON = Start()
 
@@ -106,7 +107,7 @@ def _place(source: SourceConfig, status: SlotStatus) -> lasting.Place | None:
     reader = None
     if status.state is not None and status.state.active:
         reader = f"slot {source.slot} is read by process {status.state.active_pid or 0}"
-    return lasting.Place(reader, status.gap)
+    return lasting.Place(reader, None if status.gap is None else str(status.gap))
 
 
 def held_sensor(

@@ -58,6 +58,18 @@ exit status:
 
 Results go to stdout. Progress and errors go to stderr, progress as JSON lines if stderr is not a terminal.
 """
+_STATUS_WORDS = """\
+words before a table's name:
+  waiting  the next compaction enters it: its copy is complete, or it was made in the stream
+  held     it stands still at an earlier position, for the reason given
+  paused   it stands still since somebody has paused it
+  left     it stands still since it was dropped, or is published and asked for no more
+  coming   the next compaction will hold it
+  new      a pattern matches it, and it is not published
+  lacking  it is published and in no lake; or never compared, differing, without a day, overwritten
+
+Exit status 1 if anything is held or lacking, or an interrupted snapshot has left tables.
+"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -120,7 +132,7 @@ def _source_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     group.add_argument(
         "--held",
         action="store_true",
-        help="copy the held tables that need a new snapshot, and tables new in the publication, if their pause is over",
+        help="copy the held tables that need a new snapshot, and new ones that need a copy, if their pause is over",
     )
     bootstrap.add_argument(
         "--again", action="store_true", help="copy all tables, including those that an interrupted run has finished"
@@ -234,7 +246,8 @@ def _days_and_status(commands: argparse._SubParsersAction[_Parser]) -> None:
         help="a day, 2026-01-31, or the days from one to another, 2026-01-01..2026-01-31",
     )
     _tables(daily, "only these of the tables that `daily` of the configuration selects")
-    status = _command(commands, "status", "show slots, landings, cuts, held tables and views")
+    status = _command(commands, "status", "show slots, landings, cuts, views, and what the lake lacks")
+    status.epilog, status.formatter_class = _STATUS_WORDS, argparse.RawDescriptionHelpFormatter
     status.add_argument("source", nargs="?", metavar="SOURCE", help="the source in the configuration (default: all)")
     status.add_argument(
         "--sizes", action="store_true", help="also show the size of the lake, and how much maintenance would free now"

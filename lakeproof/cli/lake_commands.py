@@ -22,6 +22,7 @@ from lakeproof.storage.source_lake import SourceLake
 if TYPE_CHECKING:
     from lakeproof.lake.cycle.runner import CutReport
     from lakeproof.proof.result import ProofReport, TableProof
+    from lakeproof.state.source_state import SourceState
 
 _KEYS_SHOWN = 10
 
@@ -82,28 +83,34 @@ def _check_free_to_prove(context: Context, source: str) -> None:
 
 def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:
     """Return the outcome of a source's cycles, with what is held in its lake now."""
-    from lakeproof.commands.due_copies import never_copied
     from lakeproof.lake.planning.set_aside import set_aside
     from lakeproof.lake.records.held import describe_all
-    from lakeproof.lake.records.store import newest_cut
-    from lakeproof.landing.chain import Chain
+    from lakeproof.state.absent import absence
+    from lakeproof.state.source_state import SourceState
 
-    lake = SourceLake.open(context.config.location, source)
-    newest = newest_cut(lake)
-    held = {} if newest is None else newest.held
-    text = f"{source}: nothing to do, everything that has landed is in the lake"
+    state = SourceState.of(context.config, source)
+    held = {} if state.cut is None else state.cut.held
+    text = f"{source}: nothing to do, everything that has landed is in the lake{_landed(state)}"
     if cuts:
         rows = [
             (int(cut.number), cut.position, len(cut.tables), sum(t.changes for t in cut.tables.values()), len(cut.held))
             for cut in cuts
         ]
         text = format_table(("cut", "position", "tables", "changes", "held"), rows)
-    absent = never_copied(context.config, source)
+    absent = absence(state)
     reports = describe_all(held, source)
-    waiting = [printable(f"{table}: {reason}") for table, reason in sorted({**reports, **absent}.items())]
-    waited_for = held.keys() - set_aside(context.config.source(source), held, Chain.open_newest(lake))
-    result = {"cuts": cuts, "held": reports, "absent": absent}
-    return Outcome(DIFFERS if waited_for or absent else DONE, result, "\n".join([text, *waiting]))
+    waiting = [printable(f"{table}: {reason}") for table, reason in sorted({**reports, **absent.tables}.items())]
+    waited_for = held.keys() - set_aside(state.source, held, state.chain)
+    result = {"cuts": cuts, "held": reports, "absent": absent.tables}
+    return Outcome(DIFFERS if waited_for or absent.waited_for else DONE, result, "\n".join([text, *waiting]))
+
+
+def _landed(state: SourceState) -> str:
+    """Return until when changes have landed, for whoever has forgotten to drain."""
+    if state.chain is None:
+        return ""
+    newest = state.chain.newest
+    return f", up to {newest.end_lsn} (written {newest.created_at}); a drain lands what the source has more"
 
 
 def _compact_group(context: Context, group: str) -> Outcome:
@@ -336,7 +343,7 @@ def status(context: Context, args: argparse.Namespace) -> Outcome:
         sizes = partial(lake_sizes, context.config, plan=True)
     report = step.status(context.config, names, sizes=sizes)
     result = DONE
-    if report.held or report.incomplete:
+    if report.differs:
         result = DIFFERS
     elif any(not problem.transient for problem in report.problems):
         result = REFUSED

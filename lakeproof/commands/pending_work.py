@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from lakeproof.commands.status import SourceStatus, StatusReport, status
+from lakeproof.commands.status import StatusReport, status
 from lakeproof.config.model import Config
 from lakeproof.config.view_graph import sources_of
-from lakeproof.errors import LakeError
 from lakeproof.lake.planning.forecast import after_plan, next_plan
 from lakeproof.lake.planning.group_position import group_position
 from lakeproof.lake.planning.next_incarnation import plan_switch, to_be_followed
@@ -24,7 +23,9 @@ from lakeproof.lake.records.documents import Cut, CycleKind
 from lakeproof.lake.records.group_cuts import newest_group_cut
 from lakeproof.lake.records.store import newest_cut, newest_number
 from lakeproof.landing.chain import Chain, newest_incarnation
+from lakeproof.landing.missing import no_landing
 from lakeproof.lsn import Lsn
+from lakeproof.state.source import SourceStatus
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.views.drift import why_drifted
@@ -37,7 +38,7 @@ def compaction_has_work(config: Config, name: str) -> bool:
     """
     lake = SourceLake.open(config.location, name)
     if newest_incarnation(lake) is None:
-        raise LakeError(f"{name}: landing", "there is none yet", f"run `lakeproof bootstrap {name}` first")
+        raise no_landing(lake)
     return _is_interrupted(lake) or _has_work_up_to(config, lake)
 
 

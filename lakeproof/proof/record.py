@@ -89,15 +89,16 @@ _NEVER = Proved("blocked", "", None, None, "it was never compared")
 
 def read_proved(lake: SourceLake) -> dict[TableName, Proved]:
     """Return each table's last proof; empty if none is recorded, or the record can't be read."""
-    return dict(_read(lake).tables)
+    return dict(read_record(lake).tables)
 
 
 def read_views(lake: SourceLake) -> dict[str, LakeProved]:
     """Return the last result for each view that reads the source; empty as in `read_proved`."""
-    return dict(_read(lake).views)
+    return dict(read_record(lake).views)
 
 
-def _read(lake: SourceLake) -> ProofRecord:
+def read_record(lake: SourceLake) -> ProofRecord:
+    """Return the last results of a source; none if none is recorded, or the record can't be read."""
     try:
         return ProofRecord.read(lake.store, lake.paths.proof_record) or ProofRecord()
     except LakeError:

@@ -24,6 +24,7 @@ from lakeproof.lake.records.group_cuts import (
 )
 from lakeproof.lake.records.store import cut_at, cut_at_time, newest_cut, read_cut
 from lakeproof.lake.records.view_cuts import ViewCut, newest_first
+from lakeproof.landing.missing import check_is_lake
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.open import open_store
@@ -119,6 +120,7 @@ def cuts_at(
     store = open_store(location_of(lake))
     if group is not None:
         return _group_cuts(store, group, at)
+    check_is_lake(store)
     names = sources_of(lake)
     requested = _requested(names, at)
     cuts = {}
