@@ -65,6 +65,15 @@ def other_runs(job: JobRuns) -> OtherRuns:
     return OtherRuns(f"run {live[0].id[:8]} is {live[0].phase.value}" if live else None, dead)
 
 
+def pause_after_failure(job: JobRuns, pause_s: float) -> str | None:
+    """Return why a new run has to wait, if the last one failed less than `pause_s` seconds ago; else None."""
+    last = job.runs[0] if job.runs else None
+    if last is None or last.phase is not Phase.FAILED:
+        return None
+    wait_s = (last.ended or last.created) + pause_s - job.now
+    return f"the last run failed; the next try is in {wait_s / 60:.0f} min" if wait_s > 0 else None
+
+
 def is_dead(run: Run, job: JobRuns) -> bool:
     """Return True if a run says STARTED, has had the time to take its job's lock, and nobody holds that."""
     return run.phase is Phase.STARTED and job.locked is False and _age_s(run, job.now) > UNLOCKED_S_MAX

@@ -264,6 +264,7 @@ def test_the_sensors_and_schedules_are_exactly_these_and_run_by_default(defs: dg
         "crm_maintenance_schedule": "30 2 * * *",
         "shop_slot_schedule": "*/15 * * * *",
         "crm_slot_schedule": "*/15 * * * *",
+        "shop_daily_schedule": "10 * * * *",
         "shop_verification_schedule": "0 * * * *",
         "crm_verification_schedule": "0 * * * *",
         "views_refresh_schedule": "* * * * *",
