@@ -25,7 +25,7 @@ from assets.support.quiet_tables import QuietTables
 from assets.support.specs import LayerTable, table_spec
 from assets.support.throttle import ChangeSummary, EventThrottle
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.drain.counts import LandedCounts
+from lakeproof.drain.counts import DrainReport, LandedCounts
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeproofError
 from lakeproof.events import counted
@@ -63,10 +63,12 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         throttle = EventThrottle(config.event_seconds, budget=budget)
         windows = {t: window_s(settings.config(), source, t, Layer.CHANGES) for t in source.tables}
         quiet = QuietTables(Heartbeat(windows, time.monotonic()), throttle.is_waiting)
+        reported: set[TableName] = set()
 
         def report(summaries: Mapping[TableName, ChangeSummary]) -> None:
             slot = _slot(settings, source) if summaries else {}
             quiet.heartbeat.beat(summaries, time.monotonic())
+            reported.update(summaries)
             for table, summary in summaries.items():
                 if table in source.tables:
                     context.log_event(_event(source, table, summary, slot))
@@ -77,17 +79,18 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
                 none = without_event(context.instance, source.name, source.tables)
                 slot = _slot(settings, source) if none else {}
                 quiet.heartbeat.beat(none, time.monotonic())
-                yield from (_event(source, t, ChangeSummary(position, position, LandedCounts()), slot) for t in none)
+                summary = ChangeSummary(position, position, LandedCounts())
+                yield from (_event(source, table, summary, slot) for table in none if table not in reported)
 
         # The slot comes first: nobody waits for these events.
         backlog = Backlog(first_events)
         log = backlog.heard(to_run_log(context.log.info))
 
         def report_due() -> None:
-            # In this order: an event without changes after one with some would be wrong.
-            if config.until == "max_seconds" and backlog.is_written(context.log_event):
+            if config.until == "max_seconds":
                 report(throttle.take_due(time.monotonic()))
-                report(quiet.summaries(lambda: settings.slot_status(source.name), time.monotonic(), budget))
+                if backlog.is_written(context.log_event):
+                    report(quiet.summaries(lambda: settings.slot_status(source.name), time.monotonic(), budget))
 
         try:
             totals = run_engine(
@@ -104,18 +107,21 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         if config.until == "max_seconds":
             report(throttle.take_all(time.monotonic()))
         else:
-            slot = _slot(settings, source)
-            for table in source.tables:
-                summary = ChangeSummary(
-                    totals.start_lsn, totals.end_lsn, totals.tables.get(table, LandedCounts()), totals.transactions
-                )
-                yield dg.MaterializeResult(
-                    asset_key=table_key(Layer.CHANGES, source.name, table),
-                    data_version=md.data_version(totals.end_lsn),
-                    metadata=md.merged(_progress(source, summary), {"reason_for_end": totals.reason_for_end}, slot),
-                )
+            yield from _results(source, totals, _slot(settings, source))
 
     return changes
+
+
+def _results(source: SourceConfig, totals: DrainReport, slot: md.Metadata) -> Iterator[dg.MaterializeResult[None]]:
+    """Yield the result of each table of a drain that has an end."""
+    for table in source.tables:
+        counts = totals.tables.get(table, LandedCounts())
+        summary = ChangeSummary(totals.start_lsn, totals.end_lsn, counts, totals.transactions)
+        yield dg.MaterializeResult(
+            asset_key=table_key(Layer.CHANGES, source.name, table),
+            data_version=md.data_version(totals.end_lsn),
+            metadata=md.merged(_progress(source, summary), {"reason_for_end": totals.reason_for_end}, slot),
+        )
 
 
 def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpec:
