@@ -19,6 +19,7 @@ import dagster as dg
 import psycopg
 import pytest
 
+from assets.current import compaction_units
 from jobs.names import SENSOR_TAG
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.load import load
@@ -26,6 +27,7 @@ from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
+from orchestration.compaction_sensor import compaction_sensor
 from orchestration.policies.run import UNLOCKED_S_MAX
 from orchestration.sensors import slot_drain_sensor
 from resources import Settings
@@ -249,3 +251,26 @@ def test_a_drain_whose_run_is_over_by_whatever_word_ends_itself(running: Running
         assert running.status(run) is word, name
         wait_until(lambda: not running.is_read())
     running.assert_same()
+
+
+@pytest.mark.spark
+def test_a_compaction_that_is_stopped_is_not_called_dead_and_one_that_is_over_ends_itself(running: Running) -> None:
+    """By the same rules; the lease is free afterwards, and what had landed is compacted by the next one."""
+    running.dagster.launch("shop_drain")
+    options = {"compact_shop": {"until": "max_seconds", "max_seconds": 3600}}
+    settings = Settings(config_path=str(running.config))
+    run = running.dagster.start("shop_compaction", ops=options, tags={SENSOR_TAG: "true"})
+    wait_until(lambda: bool(settings.follow_state("shop").is_followed), timeout_s=2 * _ENDS_S)
+    process = running.dagster.process_of(run)
+    os.kill(process, signal.SIGSTOP)
+    sensor = compaction_sensor(compaction_units(load(running.config))[0], lambda: time.time() + 300)
+    with dg.build_sensor_context(running.dagster.instance, resources={"settings": settings}) as context:
+        tick = sensor(context)
+    assert isinstance(tick, dg.SensorResult)
+    assert "is at work" in str(tick.skip_reason)
+    _fail(running, run)
+    os.kill(process, signal.SIGCONT)
+    wait_until(partial(_is_gone, process), timeout_s=2 * _ENDS_S)
+    assert running.status(run) is dg.DagsterRunStatus.FAILURE
+    assert settings.follow_state("shop").is_followed is False
+    assert settings.lake_status("shop").sources["shop"].lease_held is False
