@@ -52,7 +52,7 @@ a first run, in this order: init, check, apply, bootstrap, drain --once, compact
 
 exit status:
   0  done; everything that was compared is equal
-  1  done, but something differs or a table is held
+  1  done, but something differs or is lacking, or a table is held
   2  refused: the configuration, the source or the lake needs a change first
   3  interrupted, or a passing problem: run the command again
 

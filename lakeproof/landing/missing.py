@@ -13,13 +13,14 @@ from lakeproof.storage.store import Store
 def check_is_lake(store: Store) -> None:
     """Raise LakeError if nothing is in the place of a lake."""
     if not store.folders(""):
-        raise LakeError(f"lake {store.url('').rstrip('/')}", "there is no lake in this place", "correct its path")
+        place = store.url("").rstrip("/")
+        raise LakeError(f"lake {place}", "there is no lake in this place", "correct its path")
 
 
 def no_landing(lake: SourceLake) -> LakeError:
     """Return the error of a source that nothing has been copied of."""
     first = f"run `lakeproof bootstrap {lake.source}` first"
     if not lake.store.folders(""):
-        thing = f"lake {lake.store.url('').rstrip('/')}"
-        return LakeError(thing, "there is no lake in this place", f"correct `lake` of the configuration, or {first}")
+        place, remedy = lake.store.url("").rstrip("/"), f"correct `lake` of the configuration, or {first}"
+        return LakeError(f"lake {place}", "there is no lake in this place", remedy)
     return LakeError(f"{lake.source}: landing", "there is none yet", first)

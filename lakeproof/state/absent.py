@@ -74,11 +74,13 @@ def absence(state: SourceState) -> Absence:
     tables = {table: _waits(state, "for the next reading of the catalog") for table in landed}
     created = created_tables(chain, cut, position) if unknown else {}
     entering = []
+    # A cut at the landing's end has what there was to be entered.
+    is_behind = cut is None or position < chain.end
     for table in unknown & created.keys():
-        if created[table].enters_at <= chain.end:
+        if is_behind and created[table].enters_at <= chain.end:
             entering.append(table)
         else:
-            tables[table] = _waits(state, f"until the landing has passed {created[table].enters_at}")
+            tables[table] = _waits(state, f"until the landing has passed {max(created[table].enters_at, chain.end)}")
     tables |= {table: _never(state, table) for table in _uncopied(state, chain, unknown - created.keys())}
     return Absence(dict(sorted(tables.items())), tuple(sorted(entering)))
 

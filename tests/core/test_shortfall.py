@@ -20,6 +20,8 @@ from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.store import write_cut
 from lakeproof.lake.records.view_cuts import ViewCut, put_cut, view_path
 from lakeproof.lsn import Lsn
+from lakeproof.metrics import definitions as m
+from lakeproof.metrics.lake_state import LakeSamples
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.proof.history import HistoryProof
 from lakeproof.proof.record import record
@@ -57,7 +59,7 @@ def put(source: SimulatedSource, held: tuple[TableName, ...] = ()) -> Cut:
     """Put the first cut, at which these tables are held."""
     first = cut_of(source, planned(source, None))
     why = Held(first.position, HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, {"problem": "its data"})
-    cut = replace(first, held=dict.fromkeys(held, why))
+    cut = replace(first, held=dict.fromkeys(held, why), created_at="2026-01-01T00:00:00Z")
     write_cut(source.lake, cut)
     return cut
 
@@ -216,3 +218,10 @@ def test_a_held_table_is_no_table_that_was_never_compared(tmp_path: Path) -> Non
     source.snapshot(["a", "b"])
     put(source, (B,))
     assert looked(source).unproved == (A,)
+
+
+def test_metrics_have_the_numbers_of_what_is_lacking(source: SimulatedSource) -> None:
+    """At the first scrape, whatever else there is to read."""
+    values = {sample.metric: sample.value for sample in LakeSamples(config_of(source), "shop")()}
+    lacking = (m.ABSENT_TABLES, m.UNPROVED_TABLES, m.MISSING_DAYS, m.OVERWRITTEN_VIEWS)
+    assert [values[metric] for metric in lacking] == [0, 2, 0, 0]

@@ -6,79 +6,33 @@ slip in it.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 import lakeproof
-from lakeproof.cli.main import main
 from lakeproof.errors import LakeError
+from lakeproof.lake.planning.pending import pending_snapshots
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
+from lakeproof.lake.records.store import write_cut
+from lakeproof.landing.chain import Chain
+from lakeproof.names import CycleNumber, Incarnation
+from lakeproof.proof.record import record
+from lakeproof.proof.result import ProofReport, TableProof
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import now_text
 from tests.fix_postgres import Database
+from tests.typed_commands import Place, place_of
 
 pytestmark = pytest.mark.postgres
-SECRET = "LP_TEST_ABSENT_PASSWORD"  # the variable's name
-
-
-@dataclass(frozen=True)
-class Place:
-    """A configuration over one database, and the commands run on it."""
-
-    database: Database
-    file: Path
-    capture: pytest.CaptureFixture[str]
-
-    def run(self, *line: str) -> tuple[int, str]:
-        """Return exit status and output of one command in this process."""
-        self.capture.readouterr()
-        status = main(["-c", str(self.file), *line])
-        captured = self.capture.readouterr()
-        return status, captured.out + captured.err
-
-    def document(self, *line: str) -> tuple[int, Any]:
-        """Return exit status and JSON result."""
-        self.capture.readouterr()
-        status = main(["-c", str(self.file), *line, "--json"])
-        return status, json.loads(self.capture.readouterr().out)
-
-    def lacking(self) -> tuple[int, Any]:
-        """Return the exit status of `status`, and what it names as lacking."""
-        status, document = self.document("status")
-        return status, document["sources"]["shop"]["shortfall"]
-
-    def configure(self, *lines: str) -> None:
-        """Write the configuration, with these lines of the source."""
-        parts = conninfo_to_dict(self.database.dsn)
-        parts.pop("password")
-        source = {
-            "dsn": json.dumps(psycopg.conninfo.make_conninfo("", **parts)),
-            "password": f"{{env: {SECRET}}}",
-            "publication": self.database.name,
-            "slot": self.database.name,
-        }
-        texts = [*(f"{key}: {value}" for key, value in source.items()), *lines]
-        self.file.write_text(
-            "\n".join(["lake: lake", "sources:", "  shop:", *(f"    {text}" for text in texts)]) + "\n"
-        )
 
 
 @pytest.fixture
 def place(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Place:
-    """Create one table; nothing is published."""
-    database.execute(
-        "CREATE TABLE items (id int PRIMARY KEY, name text)",
-        "INSERT INTO items SELECT n, 'item ' || n FROM generate_series(1, 10) n",
-    )
-    monkeypatch.setenv(SECRET, str(conninfo_to_dict(database.dsn)["password"]))
-    result = Place(database, tmp_path / "lakeproof.yaml", capsys)
-    result.configure("tables: [public.items]")
-    return result
+    """A place with one table that is not published yet."""
+    return place_of(database, tmp_path, monkeypatch, capsys)
 
 
 def begun(place: Place) -> None:
@@ -141,3 +95,51 @@ def test_a_lake_that_is_nowhere_is_an_error_of_its_path(place: Place, tmp_path: 
         )
     assert place.run("apply")[0] == 0
     assert place.run("status")[0] == 0
+
+
+def _cut(place: Place) -> None:
+    """Put a cut at the landing's end, as a compaction would that has the first table and nothing else."""
+    lake = SourceLake.open(str(place.file.parent / "lake"), "shop")
+    chain, copies = Chain.open(lake, Incarnation(1)), pending_snapshots(lake, Incarnation(1), None)
+    tables = {
+        t: CutTable(chain.end, copy.consistent_point, 0, 0, copy.table.version, Incarnation(1), Incarnation(1))
+        for t, copy in copies.items()
+    }
+    document = Cut(
+        number=CycleNumber(1),
+        kind=CycleKind.APPLY,
+        incarnation=Incarnation(1),
+        position=chain.end,
+        commit_time=None,
+        tables=tables,
+        next_segment=chain.next_number,
+        intent_sha256="0" * 64,
+        created_at=now_text(),
+        held={},
+    )
+    write_cut(lake, document)
+    record(lake, Incarnation(1), ProofReport("shop", chain.end, {t: TableProof("equal", 1, 1) for t in tables}))
+
+
+def test_landed_rows_whose_table_waits_for_the_catalog_are_named_with_status_1(place: Place) -> None:
+    """By `compact`, which has nothing to do, and `status`; a copy is not made of it, and the next drain lets it in."""
+    place.database.execute(f"CREATE PUBLICATION {place.database.name} FOR ALL TABLES")
+    place.configure()
+    assert place.run("bootstrap")[0] == 0
+    place.database.execute(
+        "CREATE TABLE another (id int PRIMARY KEY, v text)",
+        "ALTER TABLE another RENAME TO fresh",
+        "INSERT INTO fresh VALUES (1, 'a')",
+    )
+    end = place.database.value("SELECT pg_current_wal_lsn()::text")
+    # Log that no stream has: the catalog is read past the table's rows.
+    place.database.execute("SELECT pg_create_restore_point('p') FROM generate_series(1, 200)")
+    assert place.run("drain", "--until-lsn", end)[0] == 0
+    _cut(place)
+    words = "its rows come from the stream, and it waits until the landing has passed"
+    for command, expected in ((("compact",), 1), (("status",), 1), (("bootstrap", "--held"), 0)):
+        status, text = place.run(*command)
+        assert (status, words in text, "run `lakeproof drain shop --once`" in text) == (expected, True, True), text
+    assert place.run("drain", "--once")[0] == 0
+    status, text = place.run("status")
+    assert (status, "waiting    public.fresh: the next compaction" in text) == (0, True), text

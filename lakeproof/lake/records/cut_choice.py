@@ -120,7 +120,6 @@ def cuts_at(
     store = open_store(location_of(lake))
     if group is not None:
         return _group_cuts(store, group, at)
-    check_is_lake(store)
     names = sources_of(lake)
     requested = _requested(names, at)
     cuts = {}
@@ -154,10 +153,14 @@ def _group_cuts(store: Store, group: str, at: At | Mapping[str, At]) -> dict[str
 
 
 def sources_of(lake: Config | LakeLocation | str | Path) -> list[str]:
-    """The sources of a configuration, or those that have a folder with cycles in a lake."""
+    """Return a configuration's sources, or those that have a folder with cycles in a lake.
+
+    Raises LakeError if nothing is in the lake's place.
+    """
+    store = open_store(location_of(lake))
+    check_is_lake(store)
     if isinstance(lake, Config):
         return list(lake.sources)
-    store = open_store(lake)
     names = (name for name in store.folders("") if name not in RESERVED and not name.startswith("."))
     return [name for name in names if "cycles" in store.folders(name)]
 
