@@ -41,6 +41,7 @@ _HIDDEN = {
     DUP: "lakeproof: the difference between equal rows of a table without a key",
     FROM: "lakeproof: the rows that hold large values which the update did not send, as JSON",
 }
+_HIDDEN_IN_VIEWS = {KEY: "lakeproof: the digest of the row", DUP: "lakeproof: the difference between equal rows"}
 
 
 def postgres_type(column: Column) -> str:
@@ -142,7 +143,7 @@ def lake_column_types(version: SchemaVersion) -> dict[str, str]:
 
 
 def view_schema(columns: Iterable[ViewColumn], tables: Mapping[str, Mapping[str, str]]) -> dg.TableSchema:
-    """Return a view's columns; the type of one that is computed is not known without Spark."""
+    """Return the columns of a view that was never computed; the type of one that its query computes is not known."""
 
     def type_of(column: ViewColumn) -> str:
         if not column.is_copy or not column.origins:
@@ -151,6 +152,13 @@ def view_schema(columns: Iterable[ViewColumn], tables: Mapping[str, Mapping[str,
         return tables[table][name]
 
     return dg.TableSchema(columns=[dg.TableColumn(column.name, type_of(column)) for column in columns])
+
+
+def stored_view_schema(types: Mapping[str, str]) -> dg.TableSchema:
+    """Return the columns that a view's Delta table has, lakeproof's own among them."""
+    return dg.TableSchema(
+        columns=[dg.TableColumn(name, kind, _HIDDEN_IN_VIEWS.get(name)) for name, kind in types.items()]
+    )
 
 
 def view_lineage(columns: Iterable[ViewColumn], keys: Mapping[str, dg.AssetKey]) -> dg.TableColumnLineage:

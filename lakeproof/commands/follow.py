@@ -1,7 +1,7 @@
 """Follows the landing of a source or a group: in one Spark session, a cycle as soon as what has landed is worth one.
 
 What a cycle does not belong here (`compact`, `compact_group`), nor refreshing the views after it (`follow_views`), nor
-keeping the process alive (in Dagster, `orchestration.policies.follow`).
+keeping the process alive (in Dagster, `orchestration.policies.lasting`).
 
 The leases are kept from one cycle to the next. Whoever else wants one (a proof, maintenance, a compaction by hand, the
 follower's own successor) waits for its turn and gets it between two cycles. A transient error is tried again after a pause,
