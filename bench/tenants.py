@@ -43,7 +43,7 @@ def create_tables(dsn: str, number: int, schemas: int, columns: int) -> None:
             conn.execute(SQL("CREATE SCHEMA {}").format(Identifier(f"tenant{schema}")))
         for first in range(0, number, _BATCH):
             with conn.transaction():
-                for table in map(lambda n: _name(n, schemas), range(first, min(number, first + _BATCH))):
+                for table in [_name(n, schemas) for n in range(first, min(number, first + _BATCH))]:
                     conn.execute(SQL("CREATE TABLE {} ({})").format(table, SQL(", ").join(fields)))
                     conn.execute(SQL("INSERT INTO {} VALUES (1, 'one', 1)").format(table))
         conn.execute(SQL("CREATE PUBLICATION pub FOR ALL TABLES"))
