@@ -93,9 +93,8 @@ def never_copied(config: Config, name: str) -> dict[TableName, str]:
     if chain is None or cut is None or recorded is None or cut.incarnation != chain.incarnation:
         return {}
     published = frozenset(table.table for table in recorded.tables.values())
-    chosen = sorted(
-        t for t in _new(lake, chain, cut, published) if not source.selection or source.selection.selected(t)
-    )
+    selection = source.selection
+    chosen = sorted(t for t in _new(lake, chain, cut, published) if not selection or selection.selected(t))
     return {table: _never(name, table) for table in chosen}
 
 

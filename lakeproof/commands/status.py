@@ -293,8 +293,9 @@ def _coming(source: str, chain: Chain | None, cut: Cut | None) -> dict[TableName
 def _proved(proved: Mapping[TableName, Proved], source: SourceConfig, cut: Cut | None) -> dict[TableName, Proved]:
     """Return the proofs without those of tables that are not configured any more, or not in the lake if none is named."""
     tables = set(proved) if cut is None else {*cut.tables, *cut.held}
-    if source.selection:
-        tables = {table for table in proved if source.selection.selected(table)}
+    selection = source.selection
+    if selection:
+        tables = {table for table in proved if selection.selected(table)}
     return {table: proof for table, proof in sorted(proved.items()) if table in tables}
 
 
