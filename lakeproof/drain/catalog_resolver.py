@@ -21,7 +21,7 @@ from lakeproof.schema import SchemaVersion
 
 APPLICATION_NAME = "lakeproof drain catalog"
 # So many columns are read at a time: with some hundred bytes each, all of a batch's tables might be too many.
-_COLUMNS_MAX = 20_000
+COLUMNS_TOGETHER_MAX = 20_000
 
 
 class CatalogResolver:
@@ -64,7 +64,7 @@ class CatalogResolver:
         together, columns = {relation.oid: relation}, len(relation.columns)
         for following in self._expected:
             columns += len(following.columns)
-            if columns > _COLUMNS_MAX:
+            if columns > COLUMNS_TOGETHER_MAX:
                 break
             # Of a table that comes twice, the second message is read for when its turn comes.
             together.setdefault(following.oid, following)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from psycopg.sql import SQL
+from psycopg.sql import SQL, Identifier, Literal
 
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_descriptions import read_descriptions
@@ -34,9 +34,10 @@ def _read(conn: Connection, database: Database) -> list[tuple[str, str, bool, st
 
 def test_the_work_grows_with_the_columns_not_with_their_square(database: Database) -> None:
     """The server reads a few lines for each column; names, types, nullability and comments are right."""
-    columns = ", ".join(f"c{i} numeric(12, {i % 10})" for i in range(COLUMNS))
-    with database.connect() as conn:
-        conn.execute(SQL("CREATE TABLE wide (id int PRIMARY KEY, {})").format(SQL(columns)))  # type: ignore[arg-type]
+    columns = SQL(", ").join(
+        SQL("{} numeric(12, {})").format(Identifier(f"c{i}"), Literal(i % 10)) for i in range(COLUMNS)
+    )
+    database.execute(SQL("CREATE TABLE wide (id int PRIMARY KEY, {})").format(columns))
     database.execute(
         "ALTER TABLE wide DROP COLUMN c3",
         "COMMENT ON COLUMN wide.c7 IS 'the seventh'",
@@ -56,9 +57,8 @@ def test_a_column_list_is_described_and_a_table_without_columns_has_none(databas
     """Columns that are not published are left out, a published table without any is there."""
     database.execute("CREATE TABLE wide (id int PRIMARY KEY, a int, b text)", "CREATE TABLE empty ()")
     lists_columns = int(database.value("SHOW server_version_num")) >= 150000
-    listed = "wide (id, b)" if lists_columns else "wide"
-    with database.connect() as conn:
-        conn.execute(SQL("CREATE PUBLICATION shop FOR TABLE {}, empty").format(SQL(listed)))  # type: ignore[arg-type]
+    listed = SQL("wide (id, b)") if lists_columns else SQL("wide")
+    database.execute(SQL("CREATE PUBLICATION shop FOR TABLE {}, empty").format(listed))
     source = make_config(database.dsn, Path("/"), "slot").sources[SOURCE]
     with connect(database.secret) as conn:
         described = read_descriptions(conn, source)
