@@ -216,9 +216,6 @@ class TableConfig(TablePublication):
         return self
 
 
-_NO_OPTIONS = TableConfig()
-
-
 class SourceConfig(SourcePublication):
     """One PostgreSQL database with one publication and one slot.
 
@@ -281,7 +278,7 @@ class SourceConfig(SourcePublication):
 
     def table_config(self, table: TableName) -> TableConfig:
         """Return the configuration of `table`; the defaults if it has none."""
-        return self.table.get(table, _NO_OPTIONS)
+        return self.table.get(table, TableConfig())
 
 
 class ViewConfig(Model):
