@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -91,12 +91,16 @@ class SchemaVersion:
     identity: Identity
     columns: tuple[Column, ...]
     key: tuple[str, ...]
+    # Asked for with every batch; a table of 1,600 columns has a long text.
+    _id: str = field(default="", init=False, repr=False, compare=False)
 
     @property
     def id(self) -> str:
         """16 hexadecimal digits that two versions share if and only if they are equal."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        if not self._id:
+            text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+            object.__setattr__(self, "_id", hashlib.sha256(text.encode()).hexdigest()[:16])
+        return self._id
 
     @property
     def is_bag(self) -> bool:

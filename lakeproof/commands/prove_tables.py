@@ -26,7 +26,7 @@ from lakeproof.lake.planning.schema_changes import waiting
 from lakeproof.lake.planning.set_aside import left_behind, paused_among
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import describe
-from lakeproof.lake.rows.memory import fit
+from lakeproof.lake.rows.memory import fit_table
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.names import TableName
@@ -156,7 +156,7 @@ def _read_lake(
         return replace(cut_table, source_rows=source)
     schema = in_lake(cut_table.version)
     session = proof.spark.newSession()
-    fit(session, cut_table.row_bytes)
+    fit_table(session, cut_table.row_bytes, cut_table.version)
     with reading(proof.spark, Py4JError, LogGapError) as attempt:
         current = read_layer(session, proof.lake, table, cut_table)
         proof.current[table] = lake_buckets(current, schema, proof.source.buckets)

@@ -186,13 +186,13 @@ class Present:
     publications: Mapping[str, Publication]
     published: Mapping[TableName, PublishedTable]
     unread: Mapping[TableName, DefiniteError]
+    # All published tables.
+    tables: frozenset[TableName] = field(init=False)
 
-    @property
-    def tables(self) -> set[TableName]:
-        """All published tables."""
-        return {*self.published, *self.unread}
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tables", frozenset({*self.published, *self.unread}))
 
-    def elsewhere(self, name: str) -> set[TableName]:
+    def elsewhere(self, name: str) -> frozenset[TableName]:
         """Return the tables that are published by no line of publication `name`, nor by one that may be taken out."""
         lines = {t for p in self.publications.values() if p.ours or p.name == name for t in p.entries}
         return self.tables - lines

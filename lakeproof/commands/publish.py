@@ -316,7 +316,8 @@ def _grants(
 ) -> list[Composed]:
     """Return what the role lacks to read the tables that are selected, and those that patterns will match."""
     oids = {int(about["oid"]) for about in facts.values()}
-    followed = {t: p for t, p in present.published.items() if not source.selection or source.selection.selected(t)}
+    selection = source.selection
+    followed = {t: p for t, p in present.published.items() if not selection or selection.selected(t)}
     oids |= {int(published.version.oid) for published in followed.values()}
     schemas = {pattern.schema for pattern in source.patterns}
     if EVERY_SCHEMA in schemas:
@@ -331,7 +332,7 @@ def _notes(
     present: Present,
     facts: Mapping[TableName, Mapping[str, Any]],
 ) -> None:
-    source = draft.source
+    source, selection = draft.source, draft.source.selection
     new = [t for t in draft.added if t not in present.tables]
     for table in new:
         if not facts[table]["has_identity"]:
@@ -341,7 +342,7 @@ def _notes(
             )
     draft.notes += _leaving(draft, wishes)
     left = set[TableName]() if wishes.only else present.tables - set(draft.removed) - wishes.paused
-    extra = sorted(str(table) for table in left if source.selection and not source.selection.selected(table))
+    extra = sorted(str(table) for table in left if selection and not selection.selected(table))
     if extra:
         draft.notes.append(f"published, though not configured, and left so: {', '.join(extra)}")
     if read_slot(conn, source.slot) is None:

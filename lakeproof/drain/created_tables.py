@@ -22,7 +22,7 @@ from lakeproof.names import Oid
 from lakeproof.pgoutput.messages import Relation, RelationColumn
 from lakeproof.postgres.catalog_fingerprint import Reading
 from lakeproof.postgres.catalog_origins import TableOrigin, never_relabelled, read_origins
-from lakeproof.postgres.catalog_relations import ReadingsAround, version_of
+from lakeproof.postgres.catalog_relations import ReadingsAround, read_now, version_of
 from lakeproof.postgres.connection import Connection
 from lakeproof.schema import Identity
 
@@ -53,10 +53,12 @@ def created_tables(  # noqa: PLR0917  two readings, each with its rules
     proven = {oid: origin for oid, origin in origins.items() if _is_covered(origin, now.tables[oid], held, now)}
     proven = _with_lasting_types(conn, proven, now)
     created = {}
+    relations = {oid: _relation(now.tables[oid], now) for oid in proven}
+    lines = read_now(conn, relations.values()) if relations else {}
     for oid, origin in proven.items():
         # A table that does not fit the configuration waits for a person, as its copy would.
         with suppress(ConfigError):
-            version = version_of(conn, source, _relation(now.tables[oid], now), ReadingsAround(after=now), strict=True)
+            version = version_of(source, relations[oid], lines[oid], ReadingsAround(after=now), strict=True)
             numbered = _is_numbered(origin, now.tables[oid], now)
             created[oid] = TableCreated(version, origin.named, origin.anchored, numbered)
     return created

@@ -239,7 +239,13 @@ class Supervisor:
         writer = secrets.token_hex(16)
         watch = CatalogWatch(self._source, self._chain, publications, writer, timeout, existing=existing)
         resolver = CatalogResolver(self._source, watch.readings, timeout)
-        flusher = Flusher(self._chain, BatchDecoder(RelationCache(resolver)), writer, watch, self._source.drain)
+        flusher = Flusher(
+            self._chain,
+            BatchDecoder(RelationCache(resolver, expect=resolver.expect)),
+            writer,
+            watch,
+            self._source.drain,
+        )
         failure: BaseException | None = None
         try:
             session = Session(

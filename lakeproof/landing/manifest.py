@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import InitVar, astuple, dataclass, field
+from dataclasses import InitVar, dataclass, field
 from enum import Enum
 from typing import Annotated, Any
 
@@ -130,7 +130,7 @@ class SegmentFile(Part):
 
     @model_validator(mode="after")
     def _adds_up(self) -> SegmentFile:
-        if self.counts.rows != self.rows or min(astuple(self.counts)) < 0:
+        if self.counts.rows != self.rows or min(getattr(self.counts, name) for name in COUNT_NAMES) < 0:
             raise ValueError(f"has counts that do not add up to its {self.rows} rows")
         return self
 

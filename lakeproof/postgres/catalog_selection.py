@@ -68,7 +68,7 @@ def select(conn: Connection, source: SourceConfig) -> Selected:
     used = {pattern for pattern in selection.patterns if any(map(pattern.matches, selection.tables))}
     for relation in user_relations(conn, None if EVERY_SCHEMA in schemas else schemas):
         table, pattern = relation.table, selection.matching(relation.table)
-        if table in selection.tables or any(map(selection.selected, relation.ancestors)):
+        if selection.named(table) or any(map(selection.selected, relation.ancestors)):
             continue
         if pattern is not None:
             used.add(pattern)

@@ -39,7 +39,7 @@ from lakeproof.lake.planning.range_counts import last_commit
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.rows.memory import fit, largest_row, refuse_too_large
+from lakeproof.lake.rows.memory import fit_table, largest_row, refuse_too_large
 from lakeproof.lake.spark.failures import concerns_all
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import Slice, slices, verify, verify_file
@@ -279,7 +279,7 @@ def _verify_chunks(context: CycleContext, folder: str | None, table: SnapshotTab
 def _make_room(session: SparkSession, task: TableTask) -> None:
     """Fit the session to the table's rows; raises TableHeldError if they are too large for the driver."""
     refuse_too_large(session, task.table, task.row_bytes)
-    fit(session, task.row_bytes)
+    fit_table(session, task.row_bytes, task.version)
 
 
 def _tables_at_end(

@@ -45,7 +45,7 @@ from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col, pick, row_key
 from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.lake.rows.matching import join_on_key, multiset_difference
-from lakeproof.lake.rows.memory import fit
+from lakeproof.lake.rows.memory import fit_table
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
@@ -119,7 +119,7 @@ def _still_held(intent: Intent, refused: Mapping[TableName, Held]) -> dict[Table
 def _maintain_table(task: _TableMaintenance, earlier: Sequence[Attempt]) -> CutTable:
     """Maintain one table; raises TableHeldError when nothing can be done in it."""
     session, lease, intent, table = task.session, task.lease, task.intent, task.name
-    fit(session, task.cut_table.row_bytes)
+    fit_table(session, task.cut_table.row_bytes, task.cut_table.version)
 
     def once(*, from_scratch: bool) -> CutTable:
         with hold_for_foreign_commits(table):
