@@ -23,7 +23,7 @@ from lakeproof.lake.planning.catalog_drift import (
 from lakeproof.lake.planning.created_tables import created_tables
 from lakeproof.lake.planning.landing_order import CycleOrdinals, cycle_ordinals
 from lakeproof.lake.planning.ordinals import range_ordinals
-from lakeproof.lake.planning.recorded_schemas import decide_recorded_changes
+from lakeproof.lake.planning.recorded_schemas import decide_recorded_changes, newer_recorded
 from lakeproof.lake.planning.schema_change import describe_change, taken_in
 from lakeproof.lake.planning.schema_changes import decide_changes, last_entries
 from lakeproof.lake.planning.set_aside import with_paused
@@ -258,7 +258,7 @@ def _schemas_ahead(
     ahead = _SchemasAhead()
     following = {t: c for t, c in lake.tables.items() if t not in lake.held}
     if schema_changes:
-        recorded, ahead.bounds = decide_recorded_changes(chain, start, following)
+        recorded, ahead.bounds = decide_recorded_changes(chain, start, following, pending)
         ahead.changes, ahead.held = dict(recorded.changes), dict(recorded.held)
         following = {t: c for t, c in following.items() if t not in ahead.changes and t not in ahead.held}
     if start < last:
@@ -325,6 +325,8 @@ def _not_outdated(
         cut_table = None if cut is None else cut.tables.get(table)
         newer = [taken_in(e.version) for e in passed if e.version.table == table and e.from_lsn > point]
         newer = [v for v in newer if v.id != version.id]
+        recorded = None if newer or point >= start else newer_recorded(chain, version, (point, start))
+        newer += [] if recorded is None else [recorded]
         at_lsn = point if cut_table is None else cut_table.at_lsn
         if table in lost:
             detail = {"point": str(point), "removed_to": str(chain.kept_from)}
