@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from psycopg.sql import SQL, Identifier
+from typing_extensions import LiteralString
 
 from lakeproof.lake.columns import in_lake
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
@@ -28,6 +29,10 @@ from tests.fix_drain import Drained, own_values
 # A row: attribute number → value. Columns are integers and texts.
 Cells = dict[int, Any]
 _CYCLES_MAX = 200
+_SENT: LiteralString = """
+SELECT attname FROM pg_attribute
+WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
+"""
 
 
 @dataclass
@@ -57,12 +62,10 @@ class ModelledLake:
         for table, cut_table in self.cut.tables.items():
             if table in self.cut.held:
                 continue
-            query = SQL("SELECT * FROM ONLY {}").format(Identifier(table.schema, table.name))
-            with self.drained.database.connect() as conn:
-                cursor = conn.execute(query)
-                names = [c.name for c in cursor.description or ()]
-                source = Counter(cursor.fetchall())
-            columns = cut_table.version.columns
+            columns, where = cut_table.version.columns, Identifier(table.schema, table.name)
+            names = [name for (name,) in self.drained.database.rows(_SENT, [where.as_string()])]
+            query = SQL("SELECT {} FROM ONLY {}").format(SQL(", ").join(map(Identifier, names)), where)
+            source = Counter(self.drained.database.rows(query))
             lake = Counter(tuple(row[c.attnum] for c in columns) for row in self.rows[table])
             if ([c.name for c in columns], lake) != (names, source):
                 differences[str(table)] = (names, source - lake, [c.name for c in columns], lake - source)
@@ -79,8 +82,7 @@ class ModelledLake:
                 self.rows[table] = converted(
                     self.rows[table], before.version, change.version, change.default_for_old_rows
                 )
-                since = before.snapshot_lsn if change.called_for is None else change.called_for
-                tables[table] = replace(before, version=change.version, snapshot_lsn=since)
+                tables[table] = replace(before, version=change.version)
                 continue
             cut_table = tables.get(table)
             start = plan.start
@@ -113,7 +115,9 @@ class ModelledLake:
         for own, row in sorted(landed, key=lambda pair: int(pair[1]["_lp_ord"])):
             events += 1
             difference = compare_schemas(in_lake(own), version)
-            defaults = defaults_for_old_rows(chain, cut_table, difference, end) if own.id != version.id else {}
+            defaults = (
+                defaults_for_old_rows(chain, cut_table.snapshot_lsn, difference, end) if own.id != version.id else {}
+            )
             assert defaults is not None
             self._event(version, own, row, defaults)
         return events

@@ -75,7 +75,9 @@ def _is_covered(origin: TableOrigin, table: TableFacts, held: Mapping[str, int],
     rules = {e for e in table.entries if e.entry in origin.entries and held.get(e.entry, origin.xid + 1) <= origin.xid}
     sent = {operation for e in rules for operation in now.publications[e.publication].operations}
     whole = "i" in sent and sent == set(now.operations(table))
-    return whole and origin.own_file and bool(origin.anchored)
+    # DETACH writes all columns' lines: below a published root its rows went under the root's name.
+    apart = bool(origin.anchored) or not any(now.publications[e.publication].via_root for e in table.entries)
+    return whole and origin.own_file and apart
 
 
 def _with_lasting_types(

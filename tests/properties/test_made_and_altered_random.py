@@ -142,4 +142,6 @@ def test_a_table_made_in_the_stream_is_the_source_s_or_held(database: Database, 
         assert not lake.difference(), message
     names = {TableName("public", name) for name in tables.columns}
     assert lake.cut is not None
-    print(f"LAKEPROOF_SEED={SEED}: {len(names)} tables, {len(names - lake.cut.tables.keys())} wait, {len(lake.cut.held)} held")
+    print(
+        f"LAKEPROOF_SEED={SEED}: {len(names)} tables, {len(names - lake.cut.tables.keys())} wait, {len(lake.cut.held)} held"
+    )
