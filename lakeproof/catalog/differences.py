@@ -154,7 +154,8 @@ class TableChange:
     For a table that became a partition, `renamed_to` is the published table that it is now part of.
 
     `before` and `after` are `Fingerprint.digest`s; None if the table was, or is, not published. `version` is its present
-    schema version, if that is the only difference and the configuration fits it.
+    schema version, if that is the only difference and the configuration fits it. `empty` is the same of a table that has no
+    row at the record's `upper_lsn`: whatever was done to its rows before, nothing is lost.
     """
 
     oid: OidField
@@ -166,6 +167,7 @@ class TableChange:
     added: tuple[AddedColumn, ...] = ()
     version: SchemaField | None = None
     created: TableCreated | None = None
+    empty: SchemaField | None = None
 
     @property
     def consequence(self) -> Consequence:

@@ -65,6 +65,9 @@ def recopy(config: Config, name: str, now: datetime) -> Recopy:
     recorded = newest_catalog(chain)
     published = None if recorded is None else frozenset(table.table for table in recorded.tables.values())
     candidates = _held(cut, published) | _new(lake, chain, cut, published)
+    for table in created_tables(chain, cut, cut.position).keys() & candidates.keys() if candidates else ():
+        # It comes with the next cycle, or when the stream has come so far.
+        del candidates[table]
     if not candidates:
         return Recopy()
     waiting = pending_snapshots(lake, chain.incarnation, cut)

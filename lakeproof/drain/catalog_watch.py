@@ -39,6 +39,7 @@ from lakeproof.catalog.fingerprint import Fingerprint, LeafFacts, TableFacts
 from lakeproof.config.model import SourceConfig
 from lakeproof.drain.catalog_readings import Readings
 from lakeproof.drain.created_tables import created_tables, rules_in_force
+from lakeproof.drain.empty_tables import with_empty
 from lakeproof.drain.publications import PublicationsChangedError
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.failpoints import failpoint
@@ -184,7 +185,7 @@ class CatalogWatch:
         before = self._previous.tables.keys() if self._previous is not None else set()
         return reading, existing(self._conn, before - reading.fingerprint.tables.keys())
 
-    def _created(self, now: Fingerprint, rules: Mapping[str, int]) -> Mapping[Oid, TableCreated]:
+    def _created(self, now: Fingerprint, rules: Mapping[str, int]) -> Mapping[Oid, TableCreated | None]:
         if self._previous is None or self._conn is None:
             return {}
         return created_tables(self._conn, self._source, self._previous, self._rules, now, rules)
@@ -196,6 +197,8 @@ class CatalogWatch:
             _marked_as_created(self._unread(change, reading.fingerprint), reading)
             for change in compare(self._previous, reading.fingerprint, existing_tables)
         ]
+        if self._conn is not None:
+            changes, reading = with_empty(self._conn, self._source, self._publications, changes, reading)
         changes = [self._with_schema(change, reading.fingerprint) for change in changes]
         now, later = self._judge_files(changes, reading)
         fingerprint = reading.fingerprint

@@ -1,7 +1,7 @@
-"""Tables that enter the lake without a snapshot: the chain's catalog records say they were created in it.
+"""Tables that enter the lake without a snapshot: by the chain's records of the catalog they were created in it, or are empty.
 
-`lakeproof.drain.created_tables` decides which tables those are. A cycle writes it as a table whose snapshot, at the position
-before its first row, has no row.
+`lakeproof.drain.created_tables` and `empty_tables` decide which tables those are. A cycle writes each as a table whose
+snapshot has no row: at a position before its first row, or at the one where it was seen to have none.
 
 The record knows the table at one reading, the stream brings rows from before it. Both must speak of the same table:
 
@@ -38,11 +38,19 @@ from lakeproof.snapshot.state import SnapshotTable
 
 @dataclass(frozen=True, slots=True)
 class CreatedTable:
-    """A table that may enter with a cycle that ends at or after `enters_at`; all its rows come after `lower_lsn`."""
+    """A table that may enter with a cycle that ends at or after `enters_at`; all its rows come after `lower_lsn`.
+
+    `whole`: it never had other rows before.
+    """
 
     lower_lsn: Lsn
     enters_at: Lsn
     version: SchemaVersion
+    whole: bool = True
+
+    @property
+    def oid(self) -> Oid:
+        return self.version.oid
 
     @property
     def pending(self) -> FinishedCopy:
@@ -63,36 +71,36 @@ class _RecordedCreation:
 
 
 def created_tables(chain: Chain, cut: Cut | None, start: Lsn) -> dict[TableName, CreatedTable]:
-    """Return the tables created in the stream that are not in the lake at `start` and may still enter it.
+    """Return the tables created in the stream, or empty since, that are not in the lake at `start` and may still enter it.
 
-    Reads the records after `start`, and for each table the manifests after its record's `lower_lsn`. A cycle that passes
+    An empty one may be in the lake as it was before. Reads the records after `start`, and for each table the manifests after its record's `lower_lsn`. A cycle that passes
     a record's `upper_lsn` takes the table in, so no earlier record is read.
     """
     chain.reread_start()
     result = {}
-    for recorded in _recorded_creations(catalog_manifests(chain, start)):
-        if recorded.lower_lsn < chain.kept_from or not waits(
-            cut, recorded.table, (chain.incarnation, recorded.lower_lsn)
-        ):
+    for table, recorded in _recorded_creations(catalog_manifests(chain, start)).items():
+        if recorded.lower_lsn < chain.kept_from or not waits(cut, table, (chain.incarnation, recorded.lower_lsn)):
             continue
-        created = _created_table(chain, recorded, start)
+        created = recorded if isinstance(recorded, CreatedTable) else _created_table(chain, recorded, start)
         if created is not None:
-            result[recorded.table] = created
+            result[table] = created
     return result
 
 
-def _recorded_creations(manifests: Iterable[Manifest]) -> Iterator[_RecordedCreation]:
-    """Yield the newest creation of each name, unless a later change of that table needs a snapshot."""
-    newest: dict[TableName, _RecordedCreation] = {}
+def _recorded_creations(manifests: Iterable[Manifest]) -> dict[TableName, _RecordedCreation | CreatedTable]:
+    """Return the newest creation of each name, unless a later change of that table needs a snapshot."""
+    newest: dict[TableName, _RecordedCreation | CreatedTable] = {}
     for manifest in manifests:
         record = manifest.catalog
         for change in () if record is None else record.changes:
             if change.created is not None and record is not None and record.lower_lsn is not None:
                 positions = record.lower_lsn, record.upper_lsn, manifest.catalog_lsn or Lsn.ZERO
                 newest[change.table] = _RecordedCreation(change.table, change.oid, change.created, *positions)
+            elif change.empty is not None and record is not None:
+                newest[change.table] = CreatedTable(record.upper_lsn, record.upper_lsn, change.empty, whole=False)
             elif _needs_copy(change):
                 newest = {table: created for table, created in newest.items() if created.oid != change.oid}
-    yield from newest.values()
+    return newest
 
 
 def _needs_copy(change: TableChange) -> bool:

@@ -20,7 +20,7 @@ from lakeproof.lake.planning.catalog_drift import (
     suspected_changes,
     usable_until,
 )
-from lakeproof.lake.planning.created_tables import created_tables
+from lakeproof.lake.planning.created_tables import CreatedTable, created_tables
 from lakeproof.lake.planning.landing_order import CycleOrdinals, cycle_ordinals
 from lakeproof.lake.planning.ordinals import range_ordinals
 from lakeproof.lake.planning.recorded_schemas import decide_recorded_changes, newer_recorded
@@ -105,7 +105,8 @@ class _SuspectedTables:
                 result[table] = newest[table].held(held[table].at_lsn)
         for table in sorted(about & tables.keys() - held.keys()):
             cut_table = tables[table]
-            usable = usable_until(self.chain, self.changes, cut_table, fingerprints(table, cut_table.snapshot_lsn))
+            changes = [change for change in self.changes if not _loses_nothing(self.chain, change, cut_table)]
+            usable = usable_until(self.chain, changes, cut_table, fingerprints(table, cut_table.snapshot_lsn))
             if usable is None:
                 continue
             until, change = usable
@@ -133,6 +134,17 @@ class _SuspectedTables:
                 cut_table = tables.get(table)
                 refused[table] = change.held(point if cut_table is None else cut_table.at_lsn)
         return admitted, refused
+
+
+def _loses_nothing(chain: Chain, suspected: SuspectedChange, cut_table: CutTable) -> bool:
+    """True if the table never had a row until the position at which it was seen to be empty, as far as the stream is."""
+    about = (suspected.change.oid, suspected.table) == (cut_table.version.oid, cut_table.version.table)
+    if not about or suspected.change.empty is None or cut_table.history_sum.rows:
+        return False
+    until = min(suspected.upper_lsn, chain.end)
+    if until <= cut_table.at_lsn:
+        return True
+    return all(file.oid != suspected.change.oid for m in chain.between(cut_table.at_lsn, until) for file in m.files)
 
 
 def plan_cycle(
@@ -183,7 +195,7 @@ def plan_cycle(
     by_keys = {} if cut is None else _by_keys(keyed, cut, held.keys() | entering.keys(), stop)
     if stop == start and not entering and not by_keys and held.keys() <= held_before:
         return None
-    active = {t: _entry(p, created=t in created, was_held=t in held) for t, p in entering.items()}
+    active = {t: _entry(p, created.get(t), was_held=t in held) for t, p in entering.items()}
     held = {t: h for t, h in _with_lost_histories(held, cut).items() if t not in entering}
     changed = {file.table for manifest in chain.between(start, stop) for file in manifest.files}
     still = held.keys() | entering.keys()
@@ -217,10 +229,10 @@ def _by_keys(
     }
 
 
-def _entry(snapshot: FinishedCopy, *, created: bool, was_held: bool) -> TableIntent:
+def _entry(snapshot: FinishedCopy, created: CreatedTable | None, *, was_held: bool) -> TableIntent:
     version = snapshot.table.version
-    if created:
-        return TableIntent(snapshot.consistent_point, version.id, created=version)
+    if created is not None:
+        return TableIntent(snapshot.consistent_point, version.id, created=version, was_held=not created.whole)
     return TableIntent(snapshot.consistent_point, version.id, snapshot.key, was_held=was_held)
 
 
