@@ -3,7 +3,7 @@
 How it is known that a table is empty does not belong here (`lakeproof.postgres.catalog_empty`), nor what a cycle does with it
 (`lakeproof.lake.planning.created_tables`).
 
-Only changes of a table's rows or columns are asked about. A table that came into the publication counts only if a rule
+Only changes of a table's rows, columns or name are asked about. A table that came into the publication counts only if a rule
 published it for all of its life: for one that was added by name, transactions that were open then may be sent in part.
 """
 
@@ -22,7 +22,14 @@ from lakeproof.postgres.catalog_relations import version_in
 from lakeproof.postgres.connection import Connection, source_errors
 
 _OF_ROWS = frozenset(
-    {Difference.REWRITTEN, Difference.COLUMN_TYPE, Difference.LABEL_CHANGED, Difference.COMPOSITE, Difference.ENTERED}
+    {
+        Difference.REWRITTEN,
+        Difference.COLUMN_TYPE,
+        Difference.LABEL_CHANGED,
+        Difference.COMPOSITE,
+        Difference.ENTERED,
+        Difference.RENAMED,
+    }
 )
 # The lake can't always make these in place if there are rows.
 _OF_COLUMNS = frozenset({Difference.COLUMN_RECREATED, Difference.COLUMN_ADDED})

@@ -97,7 +97,10 @@ def _recorded_creations(manifests: Iterable[Manifest]) -> dict[TableName, _Recor
                 positions = record.lower_lsn, record.upper_lsn, manifest.catalog_lsn or Lsn.ZERO
                 newest[change.table] = _RecordedCreation(change.table, change.oid, change.created, *positions)
             elif change.empty is not None and record is not None:
-                newest[change.table] = CreatedTable(record.upper_lsn, record.upper_lsn, change.empty, whole=False)
+                # It may have been renamed.
+                version, position = change.empty, record.upper_lsn
+                newest = {table: other for table, other in newest.items() if other.oid != change.oid}
+                newest[version.table] = CreatedTable(position, position, version, whole=False)
             elif _needs_copy(change):
                 newest = {table: created for table, created in newest.items() if created.oid != change.oid}
     return newest

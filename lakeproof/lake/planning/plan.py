@@ -139,7 +139,7 @@ class _SuspectedTables:
 def _loses_nothing(chain: Chain, suspected: SuspectedChange, cut_table: CutTable) -> bool:
     """True if the table never had a row until the position at which it was seen to be empty, as far as the stream is."""
     about = (suspected.change.oid, suspected.table) == (cut_table.version.oid, cut_table.version.table)
-    if not about or suspected.change.empty is None or cut_table.history_sum.rows:
+    if not about or suspected.is_gone or suspected.change.empty is None or cut_table.history_sum.rows:
         return False
     until = min(suspected.upper_lsn, chain.end)
     if until <= cut_table.at_lsn:
@@ -195,7 +195,7 @@ def plan_cycle(
     by_keys = {} if cut is None else _by_keys(keyed, cut, held.keys() | entering.keys(), stop)
     if stop == start and not entering and not by_keys and held.keys() <= held_before:
         return None
-    active = {t: _entry(p, created.get(t), was_held=t in held) for t, p in entering.items()}
+    active = {t: _entry(p, created.get(t), was_held=t in held, is_new=t not in tables) for t, p in entering.items()}
     held = {t: h for t, h in _with_lost_histories(held, cut).items() if t not in entering}
     changed = {file.table for manifest in chain.between(start, stop) for file in manifest.files}
     still = held.keys() | entering.keys()
@@ -229,10 +229,11 @@ def _by_keys(
     }
 
 
-def _entry(snapshot: FinishedCopy, created: CreatedTable | None, *, was_held: bool) -> TableIntent:
+def _entry(snapshot: FinishedCopy, created: CreatedTable | None, *, was_held: bool, is_new: bool) -> TableIntent:
     version = snapshot.table.version
     if created is not None:
-        return TableIntent(snapshot.consistent_point, version.id, created=version, was_held=not created.whole)
+        lost = not created.whole and (was_held or is_new)
+        return TableIntent(snapshot.consistent_point, version.id, created=version, was_held=lost)
     return TableIntent(snapshot.consistent_point, version.id, snapshot.key, was_held=was_held)
 
 
