@@ -56,7 +56,7 @@ class Migrations:
                 self._dropped,
             ]
             ways += [self._nullable, self._many_to_many] if len(self.tables) < self.aim else [self._nullable]
-            statements: list[str] = []
+            statements = ["SET CONSTRAINTS ALL IMMEDIATE"]
             for _ in range(self.chance.randrange(1, 5)):
                 way = self.chance.choice(ways)
                 statements += way() if self.tables or way == self._created else self._created()

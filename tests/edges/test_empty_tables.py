@@ -98,7 +98,6 @@ def test_rows_that_came_and_went_are_gone_in_the_lake_too(lake: ModelledLake) ->
     do(lake.drained.database, "t", ("ALTER TABLE {t} ALTER id TYPE int USING id + 10", "DELETE FROM {t}", "VACUUM {t}"))
     settled(lake)
     goes_on(lake)
-    assert T in lake.ever_held, "it had rows of which nobody knew what they were"
 
 
 @contextmanager
