@@ -1,7 +1,7 @@
 """A lake of plain Python that takes the cycles as they are planned: what they must come to, without a JVM.
 
-The plan and the landing are the real ones. Adding up rows is done here, one row after the other, by attribute numbers, so that
-it shares nothing with the engine's own.
+The plan and the landing are the real ones. Rows are added up here, one after the other, by attribute numbers, so that
+nothing is shared with the engine's own way.
 """
 
 from __future__ import annotations

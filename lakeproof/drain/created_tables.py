@@ -43,7 +43,8 @@ def created_tables(  # noqa: PLR0917  two readings, each with its rules
 ) -> dict[Oid, TableCreated | None]:
     """Return the new tables of `now` that were created in the stream; runs under the snapshot of `now`.
 
-    None for a table that has been published for all of its life, and whose rows need not be those that were sent. `rules` are those of `previous`, each with its xid, `rules_now` each with its publication. Raises as `source_errors`.
+    None for a table that has been published for all of its life, and whose rows need not be those that were sent. `rules`
+    are those of `previous`, each with its xid, `rules_now` each with its publication. Raises as `source_errors`.
     """
     entered = now.tables.keys() - previous.tables.keys()
     held = _unaltered(previous, rules, now, rules_now)

@@ -1,6 +1,6 @@
 """Marks the changes of tables that have no row: what would otherwise need a copy of their rows goes on without one.
 
-How it is known that a table is empty does not belong here (`lakeproof.postgres.catalog_empty`), nor what a cycle does with it
+The proof that a table is empty does not belong here (`lakeproof.postgres.catalog_empty`), nor what a cycle does with it
 (`lakeproof.lake.planning.created_tables`).
 
 Only changes of a table's rows, columns or name are asked about. A table that came into the publication counts only if a rule
@@ -36,7 +36,11 @@ _OF_COLUMNS = frozenset({Difference.COLUMN_RECREATED, Difference.COLUMN_ADDED})
 
 
 def with_empty(
-    conn: Connection, source: SourceConfig, publications: Sequence[str], changes: Sequence[TableChange], reading: Reading
+    conn: Connection,
+    source: SourceConfig,
+    publications: Sequence[str],
+    changes: Sequence[TableChange],
+    reading: Reading,
 ) -> tuple[list[TableChange], Reading]:
     """Return the changes, those of tables without a row marked, and the reading with the position at which they had none.
 

@@ -22,9 +22,10 @@ from lakeproof.names import Oid
 from lakeproof.postgres.catalog_fingerprint import read_at_snapshot
 from lakeproof.postgres.connection import Connection, rows, source_errors
 
-# How long one table's lock is waited for, and all of them.
+# How long one table's lock is waited for, and all of them; the server has room for so many locks and more.
 _LOCK_TIMEOUT_MS = 500
 _LOCKS_S = 5.0
+_LOCKS_MAX = 500
 
 _LOCK = SQL("LOCK TABLE ONLY {} IN ACCESS SHARE MODE")
 _EMPTY = SQL("""
@@ -55,7 +56,7 @@ def _locked(conn: Connection, reading: Fingerprint, oids: Collection[Oid]) -> li
     """Lock the tables until the transaction ends; return those that could be locked."""
     deadline, locked = time.monotonic() + _LOCKS_S, []
     for oid in sorted(oids):
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or len(locked) == _LOCKS_MAX:
             break
         table = reading.tables[oid].table
         try:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.names import TableName
 from tests.fix_drain import Drained
 from tests.fix_postgres import Database
 from tests.modelled_lake import ModelledLake
@@ -69,9 +68,10 @@ class Tables:
         self.serial += 1
         listed = ", ".join(["id", *self.columns[name]])
         values = ", ".join(str(self.serial * 100) for _ in self.columns[name])
-        statements = [f"INSERT INTO {name} ({listed}) VALUES ({self.serial * 100}, {values})"]
+        statements = [f"INSERT INTO {name} ({listed}) VALUES ({self.serial * 100}, {values})"]  # noqa: S608  its own names
         if name in self.with_identity and self.chance.random() < 0.5:
-            statements.append(f"UPDATE {name} SET {self.columns[name][0]} = '{self.serial}' WHERE id % 3 = 0")
+            column = self.columns[name][0]
+            statements.append(f"UPDATE {name} SET {column} = '{self.serial}' WHERE id % 3 = 0")  # noqa: S608  as above
         self._run(statements)
 
     def _add(self, name: str) -> None:
@@ -105,8 +105,8 @@ class Tables:
             first, second = self.chance.sample(self.columns[name], 2)
             pairs = ((first, "tmp"), (second, first), ("tmp", second))
             self._run([f"ALTER TABLE {name} RENAME {a} TO {b}" for a, b in pairs])
-            at = [self.columns[name].index(first), self.columns[name].index(second)]
-            self.columns[name][at[0]], self.columns[name][at[1]] = second, first
+            swapped = {first: second, second: first}
+            self.columns[name] = [swapped.get(column, column) for column in self.columns[name]]
 
     def _key(self, name: str) -> None:
         if name not in self.with_identity:
@@ -122,7 +122,6 @@ def test_a_table_made_in_the_stream_is_the_source_s_or_held(database: Database, 
     drained = Drained(database, tmp_path / "lake")
     drained.begin()
     lake, tables = ModelledLake(drained), Tables(database, chance)
-    message = ""
     for _ in range(4):
         for _ in range(chance.randrange(1, 12)):
             tables.step()
@@ -138,10 +137,5 @@ def test_a_table_made_in_the_stream_is_the_source_s_or_held(database: Database, 
             if last or chance.random() < 0.5:
                 lake.compact(chance.choice([1, 1000]))
         tables.done.append("-- settled")
-        message = f"LAKEPROOF_SEED={SEED}, {number}: {lake.difference()}, {tables.done}"
-        assert not lake.difference(), message
-    names = {TableName("public", name) for name in tables.columns}
-    assert lake.cut is not None
-    print(
-        f"LAKEPROOF_SEED={SEED}: {len(names)} tables, {len(names - lake.cut.tables.keys())} wait, {len(lake.cut.held)} held"
-    )
+        difference = lake.difference()
+        assert not difference, f"LAKEPROOF_SEED={SEED}, {number}: {difference}, {tables.done}"

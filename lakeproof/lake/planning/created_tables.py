@@ -1,4 +1,4 @@
-"""Tables that enter the lake without a snapshot: by the chain's records of the catalog they were created in it, or are empty.
+"""Tables that enter the lake without a snapshot: by the chain's records they were created in the stream, or are empty.
 
 `lakeproof.drain.created_tables` and `empty_tables` decide which tables those are. A cycle writes each as a table whose
 snapshot has no row: at a position before its first row, or at the one where it was seen to have none.
@@ -73,8 +73,8 @@ class _RecordedCreation:
 def created_tables(chain: Chain, cut: Cut | None, start: Lsn) -> dict[TableName, CreatedTable]:
     """Return the tables created in the stream, or empty since, that are not in the lake at `start` and may still enter it.
 
-    An empty one may be in the lake as it was before. Reads the records after `start`, and for each table the manifests after its record's `lower_lsn`. A cycle that passes
-    a record's `upper_lsn` takes the table in, so no earlier record is read.
+    An empty one may be in the lake as it was before. Reads the records after `start`, and for each table the manifests after
+    its record's `lower_lsn`. A cycle that passes a record's `upper_lsn` takes the table in, so no earlier record is read.
     """
     chain.reread_start()
     result = {}
