@@ -162,7 +162,10 @@ def _gone(shop: Shop, name: str) -> None:
 
 def _cut_short(shop: Shop, name: str) -> None:
     for file in data_files(shop.place(name, "current")):
-        file.write_bytes(file.read_bytes()[:40])
+        data = file.read_bytes()
+        # History may have linked the same file.
+        file.unlink()
+        file.write_bytes(data[:40])
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     shop.sql(name, _TOUCH)
 
@@ -268,7 +271,7 @@ WALKS: dict[str, Walk] = {
     "log_emptied": Walk(HeldCause.LOG_DAMAGED, WayOut.SNAPSHOT, _emptied("current")),
     "history_emptied": Walk(HeldCause.LOG_DAMAGED, WayOut.RESTORE_LOG_OR_SNAPSHOT, _emptied("history")),
     "squatted": Walk(
-        HeldCause.TABLE_NOT_NAMED, WayOut.MOVE_TABLE_THEN_SNAPSHOT, leaves=_move_away, ends_held=False
+        HeldCause.TABLE_NOT_NAMED, WayOut.MOVE_TABLE_THEN_SNAPSHOT, _squat, _move_away
     ),
     "history_gone": Walk(HeldCause.HISTORY_UNREADABLE, WayOut.RESTORE_FILE_OR_SNAPSHOT, _gone),
     "not_written": Walk(HeldCause.NOT_WRITTEN, WayOut.SNAPSHOT, _cut_short, make=_BAG),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,10 @@ from lakeproof.lake.delta.jvm import Transaction
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.rows import memory
 from lakeproof.names import TableName
-from lakeproof.snapshot.run import SnapshotReport
 from lakeproof.values import cast
 from tests.compare import lake_rows, source_rows, table_columns
 from tests.fix_postgres import new_database
-from tests.held_walks import DSN, WALKS, Shop, Walk
+from tests.held_walks import DSN, WALKS, Shop
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 # Met by maintenance alone, which holds nothing for it (`test_maintenance_killed.py` and `test_history_damaged.py`).
@@ -82,11 +81,10 @@ def test_each_held_table_comes_back_by_the_way_that_it_names(shop: Shop, monkeyp
     """All are held at once; what each names is done as it stands there, and at the end each equals its source."""
     held = _hold(shop, monkeypatch)
     assert {name: (why.cause, why.way_out) for name, why in held.items()} == {
-        name: (walk.cause, walk.way_out) for name, walk in WALKS.items() if name not in ("away", "of_another_schema")
+        name: (walk.cause, walk.way_out) for name, walk in WALKS.items() if name != "away"
     }
     remedies = {t.name: h.remedy for t, h in status(shop.config, ["shop"]).sources["shop"].held.items()}
-    for name in held:
-        _leave(shop, name, WALKS[name], remedies[name])
+    _leave(shop, {name: remedies[name] for name in held})
     shop.follow()
     stays = {name for name, walk in WALKS.items() if walk.ends_held}
     assert {table.name for table in shop.cut.held} == stays
@@ -116,8 +114,8 @@ def _hold(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> dict[str, Held]:
                 walk.holds(shop, name)
         shop.follow()
     bootstrap(shop.config, "shop", [_public("not_taken_back")])
-    _while_copied(shop, "outdated", lambda: _altered_meanwhile(shop, "outdated"))
-    _while_copied(shop, "not_followed", lambda: _removed_meanwhile(shop, "not_followed"))
+    _while_copied(shop, "outdated", "snapshot.before_part", _altered_meanwhile)
+    _while_copied(shop, "not_followed", "bootstrap.after_slot", _removed_meanwhile)
     shop.follow()
     maintain(shop.config, "shop", shop.spark, silent)
     name = "of_another_schema"
@@ -125,7 +123,7 @@ def _hold(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> dict[str, Held]:
     bootstrap(shop.config, "shop", [_public(name)])
     with _ended_at("cycle.after_cut", lambda: _public(name) in shop.cut.held), pytest.raises(EndedError):
         shop.follow()
-    return {table.name: why for table, why in shop.cut.held.items()}
+    return {table.name: why for table, why in shop.cut.held.items() if table.name in WALKS}
 
 
 def _public(name: str) -> TableName:
@@ -155,14 +153,14 @@ def _ended_at(place: str, when: Callable[[], bool]) -> Iterator[None]:
         yield
 
 
-def _while_copied(shop: Shop, name: str, act: Callable[[], None]) -> None:
-    """Copy a table, and `act` when its rows are copied and nothing says so yet."""
+def _while_copied(shop: Shop, name: str, step: str, act: Callable[[Shop, str], None]) -> None:
+    """Copy a table, and `act` at a step of the copy: before anything says that it was begun, or that it has ended."""
     done: list[str] = []
 
     def acting(place: str) -> None:
-        if place == "snapshot.before_part" and not done:
+        if place == step and not done:
             done.append(place)
-            act()
+            act(shop, name)
 
     with watched(acting):
         bootstrap(shop.config, "shop", [_public(name)])
@@ -208,21 +206,21 @@ def _forget(shop: Shop, name: str) -> None:
     assert len(manifests) >= 10
 
 
-def _leave(shop: Shop, name: str, walk: Walk, remedy: str) -> None:
-    """Do what a remedy asks for."""
-    walk.leaves(shop, name)
-    if walk.then is not None:
-        shop.tables[name] = walk.then
-    commands = dict(_COMMAND.findall(remedy))
-    assert walk.ends_held or commands, f"{name}: {remedy}"
-    for command, text in commands.items():
-        table = parse_table(text)
-        copied = bootstrap(shop.config, "shop", [table]) if command == "bootstrap" else _resumed(shop, table)
-        assert not copied.failed, f"{name}: {remedy}"
-
-
-def _resumed(shop: Shop, table: TableName) -> SnapshotReport:
-    return resume(shop.config, "shop", [table], silent)
+def _leave(shop: Shop, remedies: Mapping[str, str]) -> None:
+    """Do what the remedies ask for; the copies that they name are made at once."""
+    copies = []
+    for name, remedy in remedies.items():
+        walk = WALKS[name]
+        walk.leaves(shop, name)
+        if walk.then is not None:
+            shop.tables[name] = walk.then
+        commands = dict(_COMMAND.findall(remedy))
+        assert walk.ends_held or commands, f"{name}: {remedy}"
+        if "resume" in commands:
+            assert not resume(shop.config, "shop", [parse_table(commands["resume"])], silent).failed
+        if "bootstrap" in commands:
+            copies.append(parse_table(commands["bootstrap"]))
+    assert not bootstrap(shop.config, "shop", copies).failed
 
 
 def _next_incarnation(shop: Shop) -> None:
@@ -234,7 +232,7 @@ def _next_incarnation(shop: Shop) -> None:
     shop.follow()
     held = shop.cut.held[_public(name)]
     assert (held.cause, held.way_out) == (walk.cause, walk.way_out)
-    _leave(shop, name, walk, status(shop.config, ["shop"]).sources["shop"].held[_public(name)].remedy)
+    _leave(shop, {name: status(shop.config, ["shop"]).sources["shop"].held[_public(name)].remedy})
     shop.follow()
     assert _public(name) not in shop.cut.held
 
