@@ -30,9 +30,9 @@ def source(database: Database, tmp_path: Path) -> Drained:
     return Drained(database, tmp_path / "lake")
 
 
-def _ends_equal(source: Drained, made: Sequence[LiteralString], *altered: Sequence[LiteralString]) -> None:
+def _ends_equal(source: Drained, setup: Sequence[LiteralString], *altered: Sequence[LiteralString]) -> None:
     """Land rows before, between and after the alterations, with a look at the catalog after each: nothing is held."""
-    source.database.execute(*made)
+    source.database.execute(*setup)
     source.begin()
     source.database.execute(ROWS)
     source.drain()
@@ -86,7 +86,7 @@ def test_a_truncate_beside_an_alter_that_rewrites_nothing_is_followed(source: Dr
 
 
 def test_a_domain_altered_to_what_it_is_of_is_followed(source: Drained) -> None:
-    """And back, to a domain of the same type."""
+    """One that is altered to a domain of its own type is, too."""
     _ends_equal(
         source,
         (
