@@ -64,7 +64,8 @@ def recopy(config: Config, name: str, now: datetime) -> Recopy:
         return Recopy()
     recorded = newest_catalog(chain)
     published = None if recorded is None else frozenset(table.table for table in recorded.tables.values())
-    candidates = _held(cut, published) | _new(lake, chain, cut, published)
+    fitting = frozenset() if recorded is None else frozenset(t.table for t in recorded.tables.values() if not t.misfits)
+    candidates = _held(cut, published, fitting) | _new(lake, chain, cut, published)
     for table in created_tables(chain, cut, cut.position).keys() & candidates.keys() if candidates else ():
         # It comes with the next cycle, or when the stream has come so far.
         del candidates[table]
@@ -130,15 +131,20 @@ def _was_refused(lake: SourceLake, waiting: FinishedCopy, cut: Cut) -> bool:
     )
 
 
-def _held(cut: Cut, published: frozenset[TableName] | None) -> dict[TableName, str]:
+def _held(cut: Cut, published: frozenset[TableName] | None, fitting: frozenset[TableName]) -> dict[TableName, str]:
     """Return the held tables whose way out is a snapshot and nothing else, without those that are published no more.
 
-    Nor those whose history would begin again with the snapshot: that can't be undone, so a person asks for it.
+    Nor those whose history would begin again with the snapshot: that can't be undone, so a person asks for it. `fitting` are
+    those whose partitions have fitting identities by now.
     """
     return {
         table: held.reason
         for table, held in cut.held.items()
-        if held.way_out is WayOut.SNAPSHOT and not held.history_lost and (published is None or table in published)
+        if (
+            held.way_out is WayOut.SNAPSHOT or (held.way_out is WayOut.SAME_IDENTITY_THEN_SNAPSHOT and table in fitting)
+        )
+        and not held.history_lost
+        and (published is None or table in published)
     }
 
 

@@ -54,7 +54,8 @@ def empty_tables(
 
 def _locked(conn: Connection, reading: Fingerprint, oids: Collection[Oid]) -> list[Oid]:
     """Lock the tables until the transaction ends; return those that could be locked."""
-    deadline, locked = time.monotonic() + _LOCKS_S, []
+    deadline = time.monotonic() + _LOCKS_S
+    locked: list[Oid] = []
     for oid in sorted(oids):
         if time.monotonic() > deadline or len(locked) == _LOCKS_MAX:
             break
