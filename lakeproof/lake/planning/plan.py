@@ -289,9 +289,10 @@ def _schemas_ahead(
         if not schema_changes:
             ahead.held[table] = waits
         elif table in lake.held or table in ahead.held or point <= start:
-            # Until the snapshot has entered, what does not carry on is null.
+            # Until the snapshot has entered, what does not carry on is null; a table without a row has none of that.
             ahead.changes[table] = SchemaChange(version, called_for=point)
-            ahead.held[table] = lake.held.get(table) or ahead.held.get(table) or waits
+            before = lake.held.get(table) or ahead.held.get(table) or (waits if snapshot.key else None)
+            ahead.held |= {} if before is None else {table: before}
     return ahead
 
 
