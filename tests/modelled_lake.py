@@ -7,10 +7,11 @@ nothing is shared with the engine's own way.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Identifier, Literal
 from typing_extensions import LiteralString
 
 from lakeproof.lake.columns import in_lake
@@ -23,10 +24,10 @@ from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import open_file, slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
-from lakeproof.schema import SchemaVersion
+from lakeproof.schema import Column, SchemaVersion
 from tests.fix_drain import Drained, own_values
 
-# A row: attribute number → value. Columns are integers and texts.
+# A row: attribute number → value. Values are as PostgreSQL's driver gives them.
 Cells = dict[int, Any]
 _CYCLES_MAX = 200
 _SENT: LiteralString = """
@@ -79,7 +80,7 @@ class ModelledLake:
             change = intent.schema_change
             if change is not None:
                 before = tables[table]
-                self.rows[table] = converted(
+                self.rows[table] = self._converted(
                     self.rows[table], before.version, change.version, change.default_for_old_rows
                 )
                 tables[table] = replace(before, version=change.version)
@@ -123,14 +124,14 @@ class ModelledLake:
         return events
 
     def _event(
-        self, version: SchemaVersion, own: SchemaVersion, row: dict[str, Any], defaults: dict[int, str] | Any
+        self, version: SchemaVersion, own: SchemaVersion, row: dict[str, Any], defaults: Mapping[int, str]
     ) -> None:
         rows = self.rows[version.table]
         if row["_lp_op"] == "truncate":
             rows.clear()
             return
         cells = dict(zip((c.attnum for c in own.columns), own_values(own, row), strict=True))
-        cells = converted([cells], own, version, defaults)[0]
+        cells = self._converted([cells], own, version, defaults)[0]
         key = [c.attnum for c in version.columns if c.name in version.key or version.is_bag]
         same = [r for r in rows if all(r[n] == cells[n] for n in key)]
         match row["_lp_op"]:
@@ -147,13 +148,14 @@ class ModelledLake:
             case other:
                 raise AssertionError(other)
 
+    def _converted(
+        self, rows: list[Cells], old: SchemaVersion, new: SchemaVersion, defaults: Mapping[int, str]
+    ) -> list[Cells]:
+        """Return rows of one schema as rows of another."""
+        difference = compare_schemas(old, new)
+        added = {c.attnum: self._value(c, defaults.get(c.attnum)) for c in difference.added}
+        return [{**{b.attnum: row[a.attnum] for a, b in difference.carried}, **added} for row in rows]
 
-def converted(rows: list[Cells], old: SchemaVersion, new: SchemaVersion, defaults: Any) -> list[Cells]:
-    """Return rows of one schema as rows of another."""
-    difference = compare_schemas(old, new)
-    kinds = {c.attnum: c.kind for c in new.columns}
-    given = {
-        c.attnum: int(text) if (text := defaults.get(c.attnum)) is not None and "int" in kinds[c.attnum] else text
-        for c in difference.added
-    }
-    return [{**{b.attnum: row[a.attnum] for a, b in difference.carried}, **given} for row in rows]
+    def _value(self, column: Column, text: str | None) -> Any:
+        query = SQL("SELECT {}::{}").format(Literal(text), Identifier(column.type_name))
+        return None if text is None else self.drained.database.value(query)
