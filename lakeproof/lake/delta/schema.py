@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
@@ -105,8 +106,10 @@ def change_schema(session: SparkSession, request: SchemaRequest) -> Applied:
         kept = in_large_files(kept, sum(file.bytes for file in files), request.order)
     try:
         txn.update_metadata(metadata)
-    except Py4JJavaError as error:
-        message = str(error.java_exception.getMessage()).partition("\n")[0]
+    except (PySparkException, Py4JJavaError) as error:
+        # PySpark makes its own error of most of what Delta raises.
+        refusal = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
+        message = str(refusal).partition("\n")[0]
         problem = {"problem": message}
         raise TableHeldError(path, HeldCause.COLUMNS_REFUSED, WayOut.BEGIN_AGAIN, problem) from error
     if done.rewrites or request.replace:
