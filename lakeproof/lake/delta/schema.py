@@ -37,6 +37,7 @@ from lakeproof.lake.delta.reader_features import PHYSICAL_NAME, TYPE_CHANGES
 from lakeproof.lake.delta.self_test import check_supported
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.rows.columns import col
+from lakeproof.lake.spark.failures import reason_of
 from lakeproof.lake.spark.session import with_settings
 
 _ID = "delta.columnMapping.id"
@@ -107,10 +108,8 @@ def change_schema(session: SparkSession, request: SchemaRequest) -> Applied:
     try:
         txn.update_metadata(metadata)
     except (PySparkException, Py4JJavaError) as error:
-        # PySpark makes its own error of most of what Delta raises.
-        refusal = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
-        message = str(refusal).partition("\n")[0]
-        problem = {"problem": message}
+        # PySpark makes an error of its own of most of what Delta raises.
+        problem = {"problem": reason_of(error)}
         raise TableHeldError(path, HeldCause.COLUMNS_REFUSED, WayOut.BEGIN_AGAIN, problem) from error
     if done.rewrites or request.replace:
         txn.remove_all()
