@@ -329,8 +329,8 @@ WALKS: dict[str, Walk] = {
         HeldCause.NAMES_NOT_PORTABLE,
         WayOut.OTHER_NAMES_THEN_SNAPSHOT,
         sql('ALTER TABLE {t} RENAME v TO "v, w"', "INSERT INTO {t} VALUES (50, 'v')"),
+        sql('ALTER TABLE {t} RENAME "v, w" TO v'),
         settings={"readers": "portable"},
-        then={},
     ),
     "paused": Walk(HeldCause.PAUSED, WayOut.RESUME, _pause),
 }  # fmt: skip
