@@ -56,6 +56,7 @@ class Shop:
     spark: SparkSession
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     lake_name: str = "lake"
+    small_files: int = 32
 
     @property
     def config(self) -> Config:
@@ -67,8 +68,7 @@ class Shop:
             "buckets": 16,
             "tables": ["public.*"],
             "table": {f"public.{name}": settings for name, settings in self.tables.items()},
-            # Older than all changes: each history is read, and nothing of it leaves.
-            "retention": {"history_s": 1e9, "landing_s": 0},
+            "retention": {"small_files": self.small_files, "landing_s": 0},
         }
         file = self.folder / "lakeproof.yaml"
         file.write_text(yaml.safe_dump({"lake": f"{self.folder}/{self.lake_name}", "sources": {"shop": source}}))
@@ -158,6 +158,8 @@ def _gone(shop: Shop, name: str) -> None:
     """Remove the files of a history; maintenance notices."""
     for file in data_files(shop.place(name, "history")):
         file.unlink()
+    # Maintenance reads histories of more files than one.
+    shop.sql(name, _TOUCH)
 
 
 def _cut_short(shop: Shop, name: str) -> None:
@@ -290,8 +292,8 @@ WALKS: dict[str, Walk] = {
     "odd_text": Walk(
         HeldCause.DATA_REFUSED,
         WayOut.READ_AS_TEXT_THEN_SNAPSHOT,
-        sql("INSERT INTO {t} VALUES (50, 'v', '2026-11-26')"),
-        make=("CREATE TABLE {t} (id int PRIMARY KEY, v text, d date)",),
+        sql("INSERT INTO {t} VALUES (50, 'v', '{{2026-11-26}}')"),
+        make=("CREATE TABLE {t} (id int PRIMARY KEY, v text, d date[])",),
         then={"as_text": ["d"]},
     ),
     "twice": Walk(
@@ -315,7 +317,11 @@ WALKS: dict[str, Walk] = {
         ),
         make=("CREATE TABLE {t} (id int PRIMARY KEY, v text, code serial)",),
     ),
-    "forgotten": Walk(HeldCause.SCHEMA_UNKNOWN, WayOut.SNAPSHOT),
+    "forgotten": Walk(
+        HeldCause.SCHEMA_UNKNOWN,
+        WayOut.SNAPSHOT,
+        sql("BEGIN; UPDATE {t} SET v = 'x'; ALTER TABLE {t} ADD w int; UPDATE {t} SET w = 1; COMMIT"),
+    ),
     "refused": Walk(
         HeldCause.COLUMNS_REFUSED, WayOut.BEGIN_AGAIN, sql("ALTER TABLE {t} ADD w int", _TOUCH), ends_held=True
     ),
@@ -323,8 +329,8 @@ WALKS: dict[str, Walk] = {
         HeldCause.NAMES_NOT_PORTABLE,
         WayOut.OTHER_NAMES_THEN_SNAPSHOT,
         sql('ALTER TABLE {t} RENAME v TO "v, w"', "INSERT INTO {t} VALUES (50, 'v')"),
+        sql('ALTER TABLE {t} RENAME "v, w" TO v'),
         settings={"readers": "portable"},
-        then={},
     ),
     "paused": Walk(HeldCause.PAUSED, WayOut.RESUME, _pause),
 }  # fmt: skip

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any
 import psycopg
 import pytest
 from pyspark.sql import SparkSession
-from typing_extensions import LiteralString
 
 from demo.server import EmbeddedPostgres
 from lakeproof.commands.bootstrap import bootstrap
@@ -34,9 +32,13 @@ from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.failpoints import watched
 from lakeproof.lake.delta.jvm import Transaction
+from lakeproof.lake.planning import schema_changes
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.rows import memory
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.reader import Slice
 from lakeproof.names import TableName
+from lakeproof.schema import SchemaVersion
 from lakeproof.values import cast
 from tests.compare import lake_rows, source_rows, table_columns
 from tests.fix_postgres import new_database
@@ -45,9 +47,6 @@ from tests.held_walks import DSN, WALKS, Shop
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 # Met by maintenance alone, which holds nothing for it (`test_maintenance_killed.py` and `test_history_damaged.py`).
 NOT_HELD = {WayOut.NEXT_RUN}
-# As much as the drain reads at once, so that each is in a segment of its own.
-_ROW_OF_A_READ: LiteralString = """INSERT INTO {t} (id, v, w)
-SELECT max(id) + 1, (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 35000) i), 1 FROM {t}"""
 _COMMAND = re.compile(r"`lakeproof (bootstrap|resume) shop --tables (\S+)`")
 
 
@@ -103,24 +102,28 @@ def _hold(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> dict[str, Held]:
     """Bring each table into its cause; return how they are held, by their names."""
     # inside: no text that PostgreSQL prints for a date is none
     monkeypatch.setattr(cast, "_FITS", {**cast._FITS, "date": "none"})
-    _forget(shop, "forgotten")
     with monkeypatch.context() as patched:
         # inside: a heap of 2 GB takes rows that a test has no time for
         patched.setattr(memory, "COPIES", 1 << 10)
         # inside: nothing that a source does is known to make Delta refuse a column
         patched.setattr(Transaction, "update_metadata", _refusing(Transaction.update_metadata))
+        # inside: what names a schema is kept for as long as a row of it may come
+        patched.setattr(schema_changes, "_version_of", _forgetting(schema_changes._version_of))
         for name, walk in WALKS.items():
             if name not in ("away", "of_another_schema", "squatted"):
                 walk.holds(shop, name)
         shop.follow()
+    _while_copied(shop, "not_followed", "bootstrap.after_slot", _removed_meanwhile)
     bootstrap(shop.config, "shop", [_public("not_taken_back")])
     _while_copied(shop, "outdated", "snapshot.before_part", _altered_meanwhile)
-    _while_copied(shop, "not_followed", "bootstrap.after_slot", _removed_meanwhile)
     shop.follow()
+    shop.small_files = 2
     maintain(shop.config, "shop", shop.spark, silent)
+    shop.small_files = 32
     name = "of_another_schema"
     WALKS[name].holds(shop, name)
     bootstrap(shop.config, "shop", [_public(name)])
+    shop.sql("whole", "INSERT INTO {t} VALUES (51, 'v')")
     with _ended_at("cycle.after_cut", lambda: _public(name) in shop.cut.held), pytest.raises(EndedError):
         shop.follow()
     return {table.name: why for table, why in shop.cut.held.items() if table.name in WALKS}
@@ -182,28 +185,16 @@ def _removed_meanwhile(shop: Shop, name: str) -> None:
     maintain(shop.config, "shop", shop.spark, silent)
 
 
-def _forget(shop: Shop, name: str) -> None:
-    """Let one connection read rows of a column that is gone already, and lose the manifest that named their schema."""
-    shop.sql(name, "ALTER TABLE {t} ADD w int", *[_ROW_OF_A_READ] * 12, "ALTER TABLE {t} DROP w")
-    manifests: list[str] = []
+def _forgetting(version_of: Callable[[Chain, Slice], SchemaVersion]) -> Callable[[Chain, Slice], SchemaVersion]:
+    """Return what finds the schema of any landed file, but for one table."""
 
-    def acting(place: str) -> None:
-        if place == "drain.received":
-            # A segment grows for as long as the one before it is being ended.
-            time.sleep(0.3)
-        if place != "drain.after_manifest":
-            return
-        manifests.append(place)
-        if len(manifests) == 10:
-            compact(shop.config, "shop", shop.spark, silent, Stop())
-            maintain(shop.config, "shop", shop.spark, silent)
+    def forgetting(chain: Chain, piece: Slice) -> SchemaVersion:
+        version = version_of(chain, piece)
+        if piece.file.table == _public("forgotten"):
+            raise schema_changes.unknown_schema(piece)
+        return version
 
-    config = shop.config
-    source = config.source("shop")
-    source = source.model_copy(update={"drain": source.drain.model_copy(update={"flush_rows": 1})})
-    with watched(acting):
-        drain(config.model_copy(update={"sources": {"shop": source}}), "shop", Until.caught_up())
-    assert len(manifests) >= 10
+    return forgetting
 
 
 def _leave(shop: Shop, remedies: Mapping[str, str]) -> None:

@@ -14,8 +14,12 @@ import pytest
 from typing_extensions import LiteralString
 
 from lakeproof.catalog.differences import Consequence
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.errors import LakeproofError
+from lakeproof.lake.planning.catalog_drift import suspected_changes
+from lakeproof.lake.records.held import WayOut, describe
 from lakeproof.names import TableName
-from tests.fix_drain import Drained
+from tests.fix_drain import SOURCE, Drained
 from tests.fix_postgres import Database
 
 pytestmark = pytest.mark.postgres
@@ -75,3 +79,19 @@ def test_the_server_itself_refuses_changes_that_a_column_list_does_not_cover(dat
     database.execute(*ROOT, WIDER, "ALTER PUBLICATION shop SET TABLE t (id, v)", "DELETE FROM t WHERE id = 11")
     with pytest.raises(psycopg.Error, match="cannot update table"):
         database.execute("UPDATE t SET v = NULL WHERE id = 1")
+
+
+def test_a_copy_is_refused_with_what_has_to_be_done_first(database: Database, source: Drained) -> None:
+    """The way out of the held table says the same, and the copy is made once it was done."""
+    t = TableName("public", "t")
+    bootstrap(source.config(), SOURCE)
+    database.execute("ALTER TABLE low REPLICA IDENTITY NOTHING")
+    source.drain()
+    (change,) = suspected_changes(source.chain(), source.chain().head.end_lsn)
+    held = describe(change.held(source.chain().end), SOURCE, t)
+    assert held.way_out is WayOut.SAME_IDENTITY_THEN_SNAPSHOT
+    with pytest.raises(LakeproofError, match=r"ALTER TABLE public\.low REPLICA IDENTITY"):
+        bootstrap(source.config(), SOURCE, [t])
+    database.execute("ALTER TABLE low REPLICA IDENTITY FULL")
+    assert "then run `lakeproof bootstrap shop --tables public.t`" in held.remedy
+    assert set(bootstrap(source.config(), SOURCE, [t]).tables) == {t}

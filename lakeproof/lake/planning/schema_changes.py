@@ -158,8 +158,13 @@ def _version_of(chain: Chain, piece: Slice) -> SchemaVersion:
     try:
         return read_table_schema(chain.lake, piece.file.schema_id)
     except LakeError as error:
-        detail = {"schema_id": piece.file.schema_id}
-        raise TableHeldError(str(piece.file.table), HeldCause.SCHEMA_UNKNOWN, WayOut.SNAPSHOT, detail) from error
+        raise unknown_schema(piece) from error
+
+
+def unknown_schema(piece: Slice) -> TableHeldError:
+    """Return the error of a landed file whose schema nobody has any more."""
+    detail = {"schema_id": piece.file.schema_id}
+    return TableHeldError(str(piece.file.table), HeldCause.SCHEMA_UNKNOWN, WayOut.SNAPSHOT, detail)
 
 
 def decide(

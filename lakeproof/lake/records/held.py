@@ -224,7 +224,7 @@ _REMEDIES: Mapping[WayOut, str] = {
         "set spark.driver_memory, and on a cluster spark.executor.memory, to {driver_gib_needed}g or more, then {snapshot}"
     ),
     WayOut.MOVE_TABLE_THEN_SNAPSHOT: "move it away and {snapshot}",
-    WayOut.OTHER_KEY_THEN_SNAPSHOT: "configure a key that is unique, or none, then {snapshot}",
+    WayOut.OTHER_KEY_THEN_SNAPSHOT: "make it unique in the source, or configure another key, or none; then {snapshot}",
     WayOut.OTHER_NAMES_THEN_SNAPSHOT: (
         "rename the columns in the source, or take `readers` out of the table's configuration, then {snapshot}"
     ),
