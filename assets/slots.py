@@ -1,4 +1,4 @@
-"""A source's slot as an asset: its positions at intervals, kept for good, and a check of how long it will last.
+"""A source's slot as an asset: its positions at intervals, kept for good, and checks of how long it lasts and of the lake.
 
 Judging a slot does not belong here (`lakeproof.drain.slot_health`; the configuration has the thresholds). Drain runs and
 their events are deleted after a while; the runs of this asset are few enough to keep.
@@ -8,12 +8,14 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from assets.checks.whole import whole_result, whole_spec
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.keys import Layer, slot_key
 from lakeproof.config.model import SourceConfig
 from lakeproof.drain.slot_health import Level
-from resources import Settings, SlotStatus
+from lakeproof.state.slot import SlotStatus
+from resources import Settings
 
 CHECK = "slot_health"
 
@@ -28,11 +30,12 @@ def slot_asset(source: SourceConfig) -> dg.AssetsDefinition:
         kinds={"postgres"},
         description=f"The position of slot {source.slot} on the server, and the WAL that it keeps there.",
         metadata={"source": source.name, "publication": source.publication, "slot": source.slot},
-        check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=_DESCRIPTION)],
+        check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=_DESCRIPTION), whole_spec(source.name)],
         # Only if the server can't be reached.
         output_required=False,
     )
     def progress(settings: Settings) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
+        yield whole_result(settings, source.name)
         try:
             status = run_engine(lambda _stop: settings.slot_status(source.name))
         except dg.Failure as failure:
@@ -97,7 +100,7 @@ def check_result(source: SourceConfig, status: SlotStatus) -> dg.AssetCheckResul
     if status.health is not None:
         level, reasons = status.health.level, list(map(str, status.health.reasons))
     if status.gap is not None:
-        level, reasons = Level.ERROR, [status.gap, *reasons]
+        level, reasons = Level.ERROR, [str(status.gap), *reasons]
     return dg.AssetCheckResult(
         asset_key=slot_key(source.name),
         check_name=CHECK,

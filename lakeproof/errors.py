@@ -16,9 +16,15 @@ Handling errors does not belong here. No message carries a row's value or a secr
 from __future__ import annotations
 
 
-def manual(page: str, section: str) -> str:
-    """Name a section of the manual by its titles: an installed package has no folder `docs`."""
-    return f'the manual, "{page}": {section}'
+def manual(_page: str, section: str) -> str:
+    """Return the command that shows a section of the manual, which is on the page of that title."""
+    return f"`lakeproof help {topic(section)}`"
+
+
+def topic(heading: str) -> str:
+    """Return the word that names a section of the manual: `the-slot-is-lost`."""
+    words = "".join(c if c.isalnum() else " " for c in heading.replace("'", "").lower()).split()
+    return "-".join(words)
 
 
 # The remedy if slot and landing do not meet any more, or the landing can't be read on.

@@ -5,6 +5,7 @@ What a location consists of does not belong here (`build.py`). A wheel has this 
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,8 @@ from pydantic import BaseModel, Field
 
 from lakeproof.config.load import DEFAULT_NAME, load
 from orchestration.build import build
+
+_LOG = logging.getLogger(__name__)
 
 
 class SourceScaffold(BaseModel):
@@ -62,4 +65,8 @@ class SourceComponent(dg.Component, dg.Model, dg.Resolvable):
 
         Raises ConfigError, with every mistake, for a configuration that is wrong or missing, or has no such source.
         """
-        return build(load((folder / self.config).absolute()), self.sources)
+        config = load((folder / self.config).absolute(), set_views_aside=True)
+        for name, fault in config.faulty_views.items():
+            # Everything else of the location goes on; `lakeproof status` and `check` have it, too.
+            _LOG.warning("without view %s: %s", name, fault)
+        return build(config, self.sources)

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
+from assets.checks.whole import CHECK as WHOLE
 from assets.support.keys import Layer
 from lakeproof.config.alerts import AlertsConfig
 from orchestration.policies.alert import Problem, Severity
@@ -95,7 +96,7 @@ def failed_checks(instance: DagsterInstance, checks: Iterable[dg.AssetCheckKey])
         asset = check.asset_key.to_user_string()
         yield Problem(
             f"check/{asset}/{check.name}",
-            _KINDS.get(check.asset_key.path[0], "expectation"),
+            "lacking" if check.name == WHOLE else _KINDS.get(check.asset_key.path[0], "expectation"),
             severity,
             f"{asset}: {check.name}",
             evaluation.description or "",

@@ -16,13 +16,14 @@ from assets.support.keys import Layer, table_key
 from jobs.names import SENSOR_TAG, bootstrap_job_name, drain_job_name
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import LakeproofError
+from lakeproof.state.slot import SlotStatus
 from orchestration.policies import copy as copy_policy
 from orchestration.policies import drain as drain_policy
 from orchestration.policies import slot_check
 from orchestration.policies.run import JobRuns
 from orchestration.runs import fail_dead, recent_runs
 from orchestration.start import Start
-from resources import Settings, SlotStatus
+from resources import Settings
 
 _ON = Start()
 
@@ -106,7 +107,7 @@ def _slot(source: SourceConfig, status: SlotStatus) -> drain_policy.Slot | None:
     if not status.has_landing:
         return None
     holder = (status.state.active_pid or 0) if status.state is not None and status.state.active else None
-    return drain_policy.Slot(source.slot, holder, status.gap)
+    return drain_policy.Slot(source.slot, holder, None if status.gap is None else str(status.gap))
 
 
 def _request(source: SourceConfig, job: str) -> dg.RunRequest:

@@ -12,6 +12,6 @@ Pipeline logic does not belong here, and nothing that connects to a server when 
 
 from resources.compute import Compute
 from resources.lake_spark import LakeSpark
-from resources.settings import LastProofs, Settings, SlotStatus
+from resources.settings import LastProofs, Settings
 
-__all__ = ["Compute", "LakeSpark", "LastProofs", "Settings", "SlotStatus"]
+__all__ = ["Compute", "LakeSpark", "LastProofs", "Settings"]

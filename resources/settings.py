@@ -15,10 +15,9 @@ from lakeproof.commands.describe import describe_quietly, described
 from lakeproof.commands.due_copies import Recopy, recopy
 from lakeproof.commands.known_tables import with_known_tables
 from lakeproof.commands.pending_work import compaction_has_work, group_has_work
-from lakeproof.commands.status import StatusReport, slot_gap, status
+from lakeproof.commands.status import StatusReport, status
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
-from lakeproof.drain.slot_health import SlotHealth, slot_health
 from lakeproof.errors import LakeproofError
 from lakeproof.lake.planning.set_aside import set_aside
 from lakeproof.lake.records.documents import Cut
@@ -29,28 +28,16 @@ from lakeproof.names import TableName
 from lakeproof.postgres.catalog_descriptions import TableDescription
 from lakeproof.postgres.connection import connect
 from lakeproof.postgres.connection_timeouts import Timeout, use_timeout
-from lakeproof.postgres.replication_slot import SlotState, read_slot
-from lakeproof.postgres.server import identify
 from lakeproof.proof.record import LakeProved, Proved, due, histories_due, read_proved, read_views, views_due
+from lakeproof.state.shortfall import Shortfall, shortfall
+from lakeproof.state.slot import SlotStatus, see_server, slot_status
+from lakeproof.state.source_state import SourceState
 from lakeproof.storage.source_lake import SourceLake
 from resources.run_lock import has_live_process, hold_run_lock
 
 _LOG = logging.getLogger("lakeproof.dagster")
 # An answer takes milliseconds; a tick of a sensor or schedule must end within 60 s, and other ticks wait for it.
 TIMEOUT_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class SlotStatus:
-    """A slot and how long it will last, both None if the slot does not exist.
-
-    `has_landing`: the source has a landing. `gap` is the reason why no drain can continue, None if one can.
-    """
-
-    has_landing: bool
-    state: SlotState | None
-    health: SlotHealth | None
-    gap: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +86,7 @@ class Settings(dg.ConfigurableResource["Settings"]):
 
     def config(self) -> Config:
         """Return the whole configuration."""
-        return load(Path(self.config_path))
+        return load(Path(self.config_path), set_views_aside=True)
 
     def slot_status(self, source: str) -> SlotStatus:
         """Return the source's slot as its server sees it now, and the gap if it can't be drained.
@@ -110,10 +97,12 @@ class Settings(dg.ConfigurableResource["Settings"]):
         settings = config.sources[source]
         with use_timeout(Timeout(TIMEOUT_S)), connect(settings.dsn, "lakeproof dagster") as connection:
             chain = Chain.open_newest(SourceLake.open(config.location, source))
-            server, state = identify(connection), read_slot(connection, settings.slot)
-        gap = None if chain is None else slot_gap(settings, state, chain)
-        health = None if state is None else slot_health(state, server.current_lsn, chain, settings.health)
-        return SlotStatus(chain is not None, state, health, None if gap is None else f"{gap.reason}; {gap.remedy}")
+            return slot_status(settings, see_server(connection, settings), chain)
+
+    def shortfall(self, source: str) -> Shortfall:
+        """Return what the lake lacks of a source; connects to no server."""
+        config = self.config()
+        return shortfall(config, SourceState.of(config, source))
 
     def keep_descriptions(self, source: str) -> None:
         """Keep the comments and types of the source's tables in the lake, if they have changed; never raises for that."""

@@ -1,5 +1,7 @@
 """Puts Dagster's half into a wheel: the rooms at the top of the repository become packages inside `lakeproof_dagster`.
 
+The pages of the manual come along, for `lakeproof help`.
+
 At the top level of an installation names such as `assets` and `jobs` would collide with anybody's project. Only imports are
 changed, by the places that Python's parser gives. Building the rest of the wheel does not belong here: hatchling calls this.
 """
@@ -25,6 +27,8 @@ class RoomsHook(BuildHookInterface[Any]):
         """Do it, unless the installation is editable: that uses the rooms where they are."""
         if version == "editable":
             return
+        for page in sorted((Path(self.root) / "docs").glob("*.md")):
+            build_data["force_include"][str(page)] = f"lakeproof/manual/{page.name}"
         self._folder = Path(tempfile.mkdtemp(prefix="lakeproof-wheel-"))
         for room in (*ROOMS, PACKAGE):
             for file in sorted((Path(self.root) / room).rglob("*")):

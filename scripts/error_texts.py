@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lakeproof.errors import manual
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("lakeproof", "resources", "assets", "jobs", "orchestration", "lakeproof_dagster")
 _BASE = "LakeproofError"
@@ -243,7 +245,7 @@ class _Names:
             case ast.Call(
                 func=ast.Name(id="manual"), args=[ast.Constant(value=str(page)), ast.Constant(value=str(section))]
             ):
-                return f'the manual, "{page}": {section}'
+                return manual(page, section)
             case ast.Name(id=name):
                 return self._name(name)
         return "{" + _short(node) + "}"

@@ -14,7 +14,7 @@ from lakeproof.drain.counts import LandedCounts
 from lakeproof.errors import LakeproofError
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from resources import SlotStatus
+from lakeproof.state.slot import SlotStatus
 
 # A drain with less than this before it keeps up: the server's own messages are as much.
 _LAG_BYTES_MAX = 1 << 20

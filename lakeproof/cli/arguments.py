@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, Callable[[Context, argparse.Namespace], Outcome]] = {
     "status": lake_commands.status,
     "inspect": lake_commands.inspect,
     "fetch-jars": machine_commands.fetch_jars,
+    "help": machine_commands.help_,
 }
 
 _EPILOG = """\
@@ -52,11 +53,23 @@ a first run, in this order: init, check, apply, bootstrap, drain --once, compact
 
 exit status:
   0  done; everything that was compared is equal
-  1  done, but something differs or a table is held
+  1  done, but something differs or is lacking, or a table is held
   2  refused: the configuration, the source or the lake needs a change first
   3  interrupted, or a passing problem: run the command again
 
 Results go to stdout. Progress and errors go to stderr, progress as JSON lines if stderr is not a terminal.
+"""
+_STATUS_WORDS = """\
+words before a table's name:
+  waiting  the next compaction enters it: its copy is complete, or it was made in the stream
+  held     it stands still at an earlier position, for the reason given
+  paused   it stands still since somebody has paused it
+  left     it stands still since it was dropped, or is published and asked for no more
+  coming   the next compaction will hold it
+  new      a pattern matches it, and it is not published
+  lacking  it is published and in no lake; or never compared, differing, without a day, overwritten
+
+Exit status 1 if anything is held or lacking, or an interrupted snapshot has left tables.
 """
 
 
@@ -120,7 +133,7 @@ def _source_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     group.add_argument(
         "--held",
         action="store_true",
-        help="copy the held tables that need a new snapshot, and tables new in the publication, if their pause is over",
+        help="copy the held tables that need a new snapshot, and new ones that need a copy, if their pause is over",
     )
     bootstrap.add_argument(
         "--again", action="store_true", help="copy all tables, including those that an interrupted run has finished"
@@ -183,7 +196,7 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--nothing-else", action="store_true", help="with --rebuild or --restore: delete and merge nothing"
     )
     refresh = _command(commands, "refresh", "bring views up to the newest cuts")
-    refresh.add_argument("view", nargs="?", metavar="VIEW", help="the view in the configuration (default: all)")
+    refresh.add_argument("views", nargs="*", metavar="VIEW", help="views in the configuration (default: all)")
     refresh.add_argument("--again", action="store_true", help="compute them even if nothing that they read has changed")
     _replace(commands)
     prove = _command(commands, "prove", "compare the source with the lake at one position (LSN)")
@@ -234,7 +247,8 @@ def _days_and_status(commands: argparse._SubParsersAction[_Parser]) -> None:
         help="a day, 2026-01-31, or the days from one to another, 2026-01-01..2026-01-31",
     )
     _tables(daily, "only these of the tables that `daily` of the configuration selects")
-    status = _command(commands, "status", "show slots, landings, cuts, held tables and views")
+    status = _command(commands, "status", "show slots, landings, cuts, views, and what the lake lacks")
+    status.epilog, status.formatter_class = _STATUS_WORDS, argparse.RawDescriptionHelpFormatter
     status.add_argument("source", nargs="?", metavar="SOURCE", help="the source in the configuration (default: all)")
     status.add_argument(
         "--sizes", action="store_true", help="also show the size of the lake, and how much maintenance would free now"
@@ -253,6 +267,8 @@ def _days_and_status(commands: argparse._SubParsersAction[_Parser]) -> None:
         help="where to put them (created if missing); set LAKEPROOF_JARS to it on the other host",
     )
     jars.add_argument("--s3", action="store_true", help="also those for a lake on S3")
+    help_ = _command(commands, "help", "show a section of the manual, which messages name by its topic")
+    help_.add_argument("topic", nargs="*", metavar="TOPIC", help="words of its heading (default: list the pages)")
 
 
 def _command(commands: argparse._SubParsersAction[_Parser], name: str, text: str) -> argparse.ArgumentParser:

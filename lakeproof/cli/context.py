@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakeproof.cli.first_use import report_spark
 from lakeproof.cli.interruption import Interruption
 from lakeproof.config.load import load
 from lakeproof.config.mistakes import unknown_key
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError
-from lakeproof.events import Report, Stop
+from lakeproof.events import Event, Report, Stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,8 +37,14 @@ class Context:
 
     @cached_property
     def config(self) -> Config:
-        """Read and return the configuration; raises ConfigError."""
-        return load(self.config_file)
+        """Read and return the configuration; raises ConfigError.
+
+        A view's mistake is reported, and is the view's alone; `check` has it among the others.
+        """
+        config = load(self.config_file, set_views_aside=self.command != "check")
+        for name, fault in config.faulty_views.items():
+            self.report(Event("config.view", f"without view {name}: {fault.reason}", {"view": name}))
+        return config
 
     @property
     def has_config(self) -> bool:
@@ -64,6 +71,8 @@ class Context:
 
     def view(self, name: str | None) -> str | None:
         """Return the view to work on, None for all; raises ConfigError."""
+        if name in self.config.faulty_views:
+            raise self.config.faulty_views[name]
         if name is not None:
             self._check_name("view", name, list(self.config.views))
         return name
@@ -73,13 +82,23 @@ class Context:
         if not self.as_json:
             print(text, flush=True)
 
+    def check_free_to_refresh(self) -> None:
+        """Raise TransientError if another process refreshes views: before the JVM, which would start for nothing."""
+        from lakeproof.lake.records.view_cuts import check_free_to_refresh
+        from lakeproof.storage.open import open_store
+
+        check_free_to_refresh(open_store(self.config.location))
+
     @contextmanager
     def spark(self) -> Iterator[SparkSession]:
         """Give the block a Spark session, and stop it at the end; raises DefiniteError if it does not start."""
+        from lakeproof.lake.spark.driver_end import end_now
         from lakeproof.lake.spark.session import session as start
         from lakeproof.lake.spark.session import stop_session
 
+        report_spark(self.config, self.report)
         session = start(self.config, f"lakeproof {self.command}")
+        self.interruption.also_end(partial(end_now, session))
         self.interruption.arm()
         try:
             yield session

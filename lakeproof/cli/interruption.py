@@ -8,24 +8,31 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
+from lakeproof.cli.results import TRY_AGAIN
 from lakeproof.events import Stop
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STDERR = 2
+# Threads that are waited for may be in the middle of anything: what they do is as safe to end as a killed process.
+_END_S = 2.0
 
 
 class Interruption:
     """Inside its `with` block, the first signal requests `stop` and the second raises KeyboardInterrupt.
 
-    Does nothing outside the main thread, where Python takes no signal handlers.
+    If the block has not ended `_END_S` seconds after that, the process ends. Does nothing outside the main thread, where
+    Python takes no signal handlers.
     """
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
         self._previous: dict[signal.Signals, Any] = {}
+        self._left = threading.Event()
+        self._end_others: list[Callable[[], None]] = []
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
@@ -36,6 +43,7 @@ class Interruption:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._left.set()
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
@@ -46,8 +54,20 @@ class Interruption:
             for number in _SIGNALS:
                 signal.signal(number, self._handle)
 
+    def also_end(self, end: Callable[[], None]) -> None:
+        """Call `end` at a second signal: it ends, without waiting, what this process has started."""
+        self._end_others.append(end)
+
+    def _end_at_once(self) -> None:
+        for end in self._end_others:
+            end()
+        if not self._left.wait(_END_S):
+            os.write(_STDERR, b"\nlakeproof: interrupted\n")
+            os._exit(TRY_AGAIN)
+
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if self._stop.requested:
+            threading.Thread(target=self._end_at_once, name="lakeproof-end", daemon=True).start()
             raise KeyboardInterrupt
         self._stop.request()
         if os.isatty(_STDERR):

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakeproof.cli.context import Context
+from lakeproof.cli.first_use import report_decoding
 from lakeproof.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, format_table, printable
 from lakeproof.errors import ConfigError
 from lakeproof.events import RunControl, counted
@@ -22,6 +23,7 @@ from lakeproof.storage.source_lake import SourceLake
 if TYPE_CHECKING:
     from lakeproof.lake.cycle.runner import CutReport
     from lakeproof.proof.result import ProofReport, TableProof
+    from lakeproof.state.source_state import SourceState
 
 _KEYS_SHOWN = 10
 
@@ -82,28 +84,48 @@ def _check_free_to_prove(context: Context, source: str) -> None:
 
 def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:
     """Return the outcome of a source's cycles, with what is held in its lake now."""
-    from lakeproof.commands.due_copies import never_copied
+    from lakeproof.commands.pending_work import what_is_left
     from lakeproof.lake.planning.set_aside import set_aside
     from lakeproof.lake.records.held import describe_all
-    from lakeproof.lake.records.store import newest_cut
-    from lakeproof.landing.chain import Chain
+    from lakeproof.state.absent import absence
+    from lakeproof.state.source_state import SourceState
 
-    lake = SourceLake.open(context.config.location, source)
-    newest = newest_cut(lake)
-    held = {} if newest is None else newest.held
-    text = f"{source}: nothing to do, everything that has landed is in the lake"
+    state = SourceState.of(context.config, source)
+    held = {} if state.cut is None else state.cut.held
+    text = f"{source}: nothing to do, everything that has landed is in the lake{_landed(state)}"
+    if context.stop.requested:
+        text = f"{source}: no cycle has ended"
     if cuts:
         rows = [
-            (int(cut.number), cut.position, len(cut.tables), sum(t.changes for t in cut.tables.values()), len(cut.held))
+            (
+                int(cut.number),
+                cut.position,
+                len(cut.tables),
+                sum(t.copied for t in cut.tables.values()),
+                sum(t.changes for t in cut.tables.values()),
+                len(cut.held),
+            )
             for cut in cuts
         ]
-        text = format_table(("cut", "position", "tables", "changes", "held"), rows)
-    absent = never_copied(context.config, source)
+        text = format_table(("cut", "position", "tables", "copied rows", "changes", "held"), rows)
+    absent = absence(state)
     reports = describe_all(held, source)
-    waiting = [printable(f"{table}: {reason}") for table, reason in sorted({**reports, **absent}.items())]
-    waited_for = held.keys() - set_aside(context.config.source(source), held, Chain.open_newest(lake))
-    result = {"cuts": cuts, "held": reports, "absent": absent}
-    return Outcome(DIFFERS if waited_for or absent else DONE, result, "\n".join([text, *waiting]))
+    waiting = [printable(f"{table}: {reason}") for table, reason in sorted({**reports, **absent.tables}.items())]
+    waited_for = held.keys() - set_aside(state.source, held, state.chain)
+    left = what_is_left(context.config, source) if context.stop.requested else None
+    if left is not None:
+        waiting.append(f"{source}: stopped as asked; still to do: {left}; run `lakeproof compact {source}` again")
+    result = {"cuts": cuts, "held": reports, "absent": absent.tables, "left": left}
+    differs = DIFFERS if waited_for or absent.waited_for else DONE
+    return Outcome(TRY_AGAIN if left is not None else differs, result, "\n".join([text, *waiting]))
+
+
+def _landed(state: SourceState) -> str:
+    """Return until when changes have landed, for whoever has forgotten to drain."""
+    if state.chain is None:
+        return ""
+    newest = state.chain.newest
+    return f", up to {newest.end_lsn} (written {newest.created_at}); a drain lands what the source has more"
 
 
 def _compact_group(context: Context, group: str) -> Outcome:
@@ -172,7 +194,12 @@ def maintain(context: Context, args: argparse.Namespace) -> Outcome:
 
 def refresh(context: Context, args: argparse.Namespace) -> Outcome:
     """Bring views up to the newest cuts of their sources."""
-    view = context.view(args.view)
+    named = list(dict.fromkeys(args.views))
+    # The error of a view that is named alone is the command's.
+    view = None if not named else named[0] if len(named) == 1 else named
+    for name in named:
+        if name == view or name not in context.config.faulty_views:
+            context.view(name)
     from lakeproof.commands import refresh as step
     from lakeproof.commands.pending_work import why_not_refresh
 
@@ -181,6 +208,7 @@ def refresh(context: Context, args: argparse.Namespace) -> Outcome:
         held = step.held_views(context.config, view)
         lines = [f"nothing to do: {reason}", *(printable(f"{v.view}: held: {v.held}") for v in held)]
         return Outcome(DIFFERS if held else DONE, held, "\n".join(lines))
+    context.check_free_to_refresh()
     with context.spark() as spark:
         views = step.refresh(context.config, view, spark, context.report)
     rows = [
@@ -215,6 +243,8 @@ def prove(context: Context, args: argparse.Namespace) -> Outcome:
         proof = step.ProofReport(source, None, {}, lake)
     else:
         step.check_prove(context.config, source, args.tables)
+        _check_free(context, source)
+        report_decoding(context.report)
         request = step.ProofRequest(repair=args.repair, history=args.history, part=part)
         with context.spark() as spark:
             proof = step.prove(context.config, source, args.tables, spark, control, request)
@@ -243,6 +273,7 @@ def daily(context: Context, args: argparse.Namespace) -> Outcome:
     source = context.source(args.source)
     from lakeproof.commands import daily as step
 
+    step.check_free_to_make_days(context.config, source)
     with context.spark() as spark:
         report = step.daily(context.config, source, args.days, spark, context.report, context.stop, args.tables)
     rows = [
@@ -336,7 +367,7 @@ def status(context: Context, args: argparse.Namespace) -> Outcome:
         sizes = partial(lake_sizes, context.config, plan=True)
     report = step.status(context.config, names, sizes=sizes)
     result = DONE
-    if report.held or report.incomplete:
+    if report.differs:
         result = DIFFERS
     elif any(not problem.transient for problem in report.problems):
         result = REFUSED

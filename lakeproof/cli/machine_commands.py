@@ -1,4 +1,4 @@
-"""The commands that need no configuration yet: init, fetch-jars.
+"""The commands that need no configuration yet: init, fetch-jars, help.
 
 Commands on a source (`source_commands`) or on a lake (`lake_commands`) do not belong here.
 """
@@ -10,9 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakeproof.cli.context import Context
-from lakeproof.cli.results import DONE, Outcome, printable
+from lakeproof.cli.results import DONE, Outcome, format_table, printable
 from lakeproof.config.load import configured_path
+from lakeproof.config.mistakes import nearest
+from lakeproof.errors import ConfigError, topic
 from lakeproof.events import Event, counted
+
+# More sections than these are named, and not shown.
+_SHOWN_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +57,24 @@ def fetch_jars(context: Context, args: argparse.Namespace) -> Outcome:
     text = f"{folder}: {counted(len(files), 'jar')} with the pinned checksums, {len(missing)} of them fetched now"
     remedy = f"on the host without a network, copy them to a folder and set {step.VARIABLE} to it"
     return Outcome(DONE, FetchedJars(folder, files, tuple(missing)), "\n".join([printable(text), remedy]))
+
+
+def help_(_context: Context, args: argparse.Namespace) -> Outcome:
+    """Show the sections of the manual that a topic names, or the names of those that it may mean."""
+    from lakeproof.cli.manual_pages import matching, sections
+
+    if not args.topic:
+        pages = [section for section in sections() if section.heading == section.page]
+        rows = [(section.topic, section.heading) for section in pages]
+        return Outcome(DONE, dict(rows), format_table(("topic", "page"), rows))
+    chosen = matching(args.topic)
+    words = " ".join(args.topic)
+    if not chosen:
+        near = nearest(topic(words), [section.topic for section in sections()])
+        hint = f"did you mean {near}?" if near else "run `lakeproof help` for the pages"
+        raise ConfigError(f"topic {words[:80]}", "no section of the manual has these words in its heading", hint)
+    if len(chosen) > _SHOWN_MAX:
+        rows = [(section.topic, section.page) for section in chosen]
+        return Outcome(DONE, dict(rows), format_table(("topic", "on the page"), rows))
+    texts = {section.topic: section.text for section in chosen}
+    return Outcome(DONE, texts, "\n\n".join(f"({section.page})\n\n{section.text}" for section in chosen))

@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from lakeproof.cli.context import Context
+from lakeproof.cli.first_use import report_decoding
 from lakeproof.cli.results import (
     DIFFERS,
     DONE,
@@ -109,7 +110,9 @@ def resume(context: Context, args: argparse.Namespace) -> Outcome:
     source = context.source(args.source)
     from lakeproof.commands import pause as step
 
-    return _copied(source, lambda: step.resume(context.config, source, args.tables, context.report, context.stop))
+    return _copied(
+        context, source, lambda: step.resume(context.config, source, args.tables, context.report, context.stop)
+    )
 
 
 def _published(planned: PublicationPlan) -> int:
@@ -129,10 +132,12 @@ def bootstrap(context: Context, args: argparse.Namespace) -> Outcome:
         due = recopy(context.config, source, datetime.now(timezone.utc))
         if not due.due:
             later = [f"{table}: not before {when:%Y-%m-%d %H:%M:%S} UTC" for table, when in due.paused.items()]
+            later += [f"{table}: it needs no copy: {why}" for table, why in due.waiting.items()]
             lines = [f"{source}: no table waits for a snapshot now", *later]
             return Outcome(DONE, due, "\n".join(printable(line) for line in lines))
         tables = tuple(due.due)
     return _copied(
+        context,
         source,
         lambda: step.bootstrap(context.config, source, tables, context.report, context.stop, again=args.again or None),
     )
@@ -148,15 +153,17 @@ def recover(context: Context, args: argparse.Namespace) -> Outcome:
         return Outcome(DONE, planned, _recover_page(planned))
     context.show(_recover_page(planned) + "\n")
     return _copied(
+        context,
         source,
         lambda: step.recover(context.config, source, context.report, context.stop, other_system=args.other_system),
     )
 
 
-def _copied(source: str, copy: Callable[[], SnapshotReport]) -> Outcome:
+def _copied(context: Context, source: str, copy: Callable[[], SnapshotReport]) -> Outcome:
     """Return the outcome of a snapshot, even if the copies of some tables failed."""
     from lakeproof.snapshot.run import SnapshotIncompleteError
 
+    report_decoding(context.report)
     status = DONE
     try:
         result = copy()
@@ -230,6 +237,7 @@ def drain(context: Context, args: argparse.Namespace) -> Outcome:
         if not until.lasting:
             raise ConfigError("lakeproof drain", "--metrics is about a drain that goes on", "leave one of the two out")
         config = config.with_metrics([source], args.metrics)
+    report_decoding(context.report)
     result = step.drain(config, source, until, context.report, context.stop)
     rows = [
         (str(table), c.inserts, c.updates, c.deletes, c.truncates, format_bytes(c.bytes))

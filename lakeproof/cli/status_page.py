@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from lakeproof.cli.results import format_bytes, format_table, printable
-from lakeproof.commands.status import GroupStatus, Problem, SourceStatus, StatusReport, ViewStatus
-from lakeproof.drain.slot_health import SlotHealth
+from lakeproof.commands.status import StatusReport
+from lakeproof.drain.slot_health import SlotHealth, lasting
 from lakeproof.events import counted
 from lakeproof.lake.records.view_cuts import ViewCut
 from lakeproof.landing.retention import SpaceReclaimed
@@ -18,12 +18,19 @@ from lakeproof.names import TableName
 from lakeproof.proof.record import Proved
 from lakeproof.snapshot.progress import sentence
 from lakeproof.snapshot.status import SnapshotStatus
+from lakeproof.state.groups import GroupStatus
+from lakeproof.state.problem import Problem
+from lakeproof.state.readers import TableReaders
+from lakeproof.state.shortfall import listed
+from lakeproof.state.source import SourceStatus
+from lakeproof.state.views import ViewStatus
 
 if TYPE_CHECKING:
-    from lakeproof.commands.readers import TableReaders
     from lakeproof.commands.sizes import LakeSizes
 
 _TABLES_SHOWN = 10
+# Beyond a month, a time left at the present rate says nothing.
+_SOON_S = 30 * 86_400.0
 
 
 def page(report: StatusReport) -> str:
@@ -66,8 +73,9 @@ def _source(status: SourceStatus) -> Iterator[str]:
         yield printable(f"  snapshot   {_snapshot(status.source, status.snapshot)}")
     yield from _tables(status)
     yield from _readers(status.readers)
+    yield from _lacking(status)
     if status.proved:
-        yield f"  proved     {_proved(status.proved)}"
+        yield f"  proved     {_proved(status)}"
     for table, proved in status.proved.items():
         yield from _not_equal(table, proved)
     for problem in status.problems:
@@ -121,19 +129,34 @@ def _unpublished(status: SourceStatus) -> str:
     return f"{shown}{more}: matched by a pattern but not published; run `lakeproof apply {status.source}`"
 
 
-def _proved(proved: Mapping[TableName, Proved]) -> str:
+def _lacking(status: SourceStatus) -> Iterator[str]:
+    """Yield a line for each published table that is in no lake, and for days and views that are not as they should be."""
+    lacking = status.shortfall
+    if lacking is None:
+        return
+    if lacking.entering:
+        yield printable(
+            f"  waiting    {listed(lacking.entering)}: the next compaction brings what the stream has of it"
+        )
+    yield from (printable(f"  lacking    {sentence}") for sentence in lacking.sentences(status.source))
+
+
+def _proved(status: SourceStatus) -> str:
+    proved, lacking = status.proved, status.shortfall
+    unproved = tuple[TableName, ...]() if lacking is None else lacking.unproved
     equal = [p.verified for p in proved.values() if p.status == "equal" and p.verified is not None]
     compared = sum(p.rows is not None for p in proved.values())
     if not compared:
         last = max((p.verified.time for p in proved.values() if p.verified is not None), default=None)
         never = "never proved equal" if last is None else f"last equal at {last}"
         return f"{counted(len(proved), 'table')}, not compared ({never})"
-    rest = "" if compared == len(proved) else f"; {len(proved) - compared:,} not compared"
+    not_now = len(proved.keys() - set(unproved)) - compared
+    rest, total = f"; {not_now:,} not compared" if not_now else "", counted(compared + len(unproved), "table")
     if not equal:
-        return f"none of {counted(compared, 'table')} equal{rest}"
+        return f"none of {total} equal{rest}"
     oldest = min(equal, key=lambda verified: verified.time)
     since = f"each since {oldest.time} or later, at {oldest.position} or later"
-    return f"{len(equal):,} of {counted(compared, 'table')} equal, {since}{rest}{_histories(proved)}"
+    return f"{len(equal):,} of {total} equal, {since}{rest}{_histories(proved)}"
 
 
 def _histories(proved: Mapping[TableName, Proved]) -> str:
@@ -184,8 +207,8 @@ def _health(health: SlotHealth) -> str:
         parts.append(
             f"{format_bytes(round(health.wal_bytes_per_s))} of WAL per second over {health.rate_over_s:,.0f} s"
         )
-    if health.seconds_left is not None:
-        parts.append(f"invalidated in {health.seconds_left:,.0f} s at that rate ({health.limit})")
+    if health.seconds_left is not None and health.seconds_left < _SOON_S and not health.is_ending:
+        parts.append(f"invalidated in {lasting(health.seconds_left)} at that rate ({health.limit})")
     return ", ".join(parts)
 
 

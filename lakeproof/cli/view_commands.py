@@ -25,6 +25,7 @@ def replace(context: Context, args: argparse.Namespace) -> Outcome:
         raise ConfigError("lakeproof replace", "--preview names what --apply commits", "add --apply")
     from lakeproof.commands import replace as step
 
+    context.check_free_to_refresh()
     with context.spark() as spark:
         if args.apply:
             done = step.apply_preview(context.config, view, spark, context.report, args.preview)

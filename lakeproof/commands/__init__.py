@@ -5,6 +5,7 @@ returns a report. Arguments and output are in `lakeproof.cli`.
 
     init.py            a first configuration, from what a database has
     check.py           what is wrong with a source            check_machine.py   what is wrong with this machine
+    check_lake.py      what is wrong between a source and its lake
     publish.py         `plan` and `apply`: the publication    teardown.py        drops slot and publications
     bootstrap.py       copies tables at one position          due_copies.py      which copies are due without being asked
     drain.py           from the slot into the landing         recover.py         a new incarnation after a gap
@@ -13,12 +14,12 @@ returns a report. Arguments and output are in `lakeproof.cli`.
     pending_work.py    whether compact or refresh has work
     maintain.py        retention, small files, repairs        sizes.py           how much room a lake takes
     refresh.py         computes views                         refresh_point.py   what one refresh reads, at one point
-    applied_views.py   views as applied, in order             views_behind.py    what views read has gone on
+    applied_views.py   views as applied, in order
     prove.py           compares the source with the lake  prove_tables.py    the comparison of its tables
     prove_repair.py    reads rows that differ again
     prove_lake.py      proves histories and audits views      status.py          how everything stands
     concurrently.py    sources or tables, a few at once       known_tables.py    a source's tables without its database
     daily.py           tables at the end of days
     describe.py        comments and types, for catalogs
-    readers.py         what each table's readers must know   sql_catalog.py     names in a SQL catalog
+    sql_catalog.py     names in a SQL catalog
 """

@@ -6,9 +6,10 @@ checked when it is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from lakeproof.commands.check_lake import lake_findings
 from lakeproof.commands.concurrently import run_concurrently
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeError, LakeproofError
@@ -22,9 +23,8 @@ from lakeproof.postgres.connection import Connection, close_quietly, connect
 from lakeproof.postgres.replication_slot import SlotState, name_problem, read_slot
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.schema import LeftOutColumn
-from lakeproof.snapshot.incarnation import check_lake_is_ours
-from lakeproof.snapshot.paused import read_paused
-from lakeproof.storage.source_lake import SourceLake
+from lakeproof.state.slot import ServerSeen
+from lakeproof.state.source_state import SourceState
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,31 +106,24 @@ def check_sources(config: Config, names: Iterable[str]) -> dict[str, CheckReport
 
 
 def _report(config: Config, source: SourceConfig, conn: Connection) -> CheckReport:
-    server = identify(conn)
+    state = SourceState.of(config, source.name)
+    seen = ServerSeen(identify(conn), read_slot(conn, source.slot) if name_problem(source.slot) is None else None)
     return CheckReport(
         source=source.name,
-        server=server,
-        slot=read_slot(conn, source.slot) if name_problem(source.slot) is None else None,
+        server=seen.server,
+        slot=seen.slot,
         publications=tuple(publications_of(conn, source)),
         tables=_tables(conn, source),
-        findings=(*examine(conn, source, paused=_paused(config, source)), *_lake(config, source, server)),
+        findings=(*examine(conn, source, paused=_paused(state)), *lake_findings(state, seen)),
     )
 
 
-def _paused(config: Config, source: SourceConfig) -> Collection[TableName]:
+def _paused(state: SourceState) -> Collection[TableName]:
     """Return the paused tables; a lake that can't be read is a finding of its own."""
     try:
-        return read_paused(SourceLake.open(config.location, source.name))
+        return state.paused
     except (LakeError, ConfigError):
         return ()
-
-
-def _lake(config: Config, source: SourceConfig, server: ServerIdentity) -> Sequence[Finding]:
-    try:
-        check_lake_is_ours(SourceLake.open(config.location, source.name), server)
-    except (LakeError, ConfigError) as refusal:
-        return [from_error(refusal)]
-    return []
 
 
 def _tables(conn: Connection, source: SourceConfig) -> tuple[TableSummary, ...]:

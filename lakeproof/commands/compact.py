@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 
 from lakeproof.commands.sql_catalog import name_cut
 from lakeproof.config.model import Config
-from lakeproof.errors import LakeError
 from lakeproof.events import Event, Report, Stop
 from lakeproof.lake.cycle.runner import CutReport, Runner
 from lakeproof.lake.delta.self_test import known_reason
@@ -20,6 +19,7 @@ from lakeproof.lake.spark.cluster import is_local
 from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.landing.chain import Chain, newest_incarnation
+from lakeproof.landing.missing import no_landing
 from lakeproof.lsn import Lsn
 from lakeproof.snapshot.keyed_copy import PlacedCopy
 from lakeproof.storage.source_lake import SourceLake
@@ -37,7 +37,7 @@ def compact(  # noqa: PLR0917  the same order in every step of the pipeline
     """
     lake = SourceLake.open(config.location, name)
     if newest_incarnation(lake) is None:
-        raise _no_landing(name)
+        raise no_landing(lake)
     with at_work(spark, config.location), hold_lease(lake, spark, stop) as lease:
         return compact_under(lease, config, spark, report, stop, end=end)
 
@@ -56,7 +56,7 @@ def compact_under(
     name, lake = lease.lake.source, lease.lake
     source, newest = config.source(name), newest_incarnation(lake)
     if newest is None:
-        raise _no_landing(name)
+        raise no_landing(lake)
     runner = Runner(spark, lease, source, report, stop, end, keyed)
     done = runner.finish_interrupted()
     for incarnation in to_be_followed(lake, newest_cut(lake)):
@@ -78,7 +78,3 @@ def _on_a_cluster(spark: SparkSession, apply: str) -> Event:
     message = f"written by the cluster {context.master}, changes with {strategy}"
     fields = {"master": context.master, "cores": context.defaultParallelism, "strategy": strategy}
     return Event("compact.cluster", message, fields)
-
-
-def _no_landing(name: str) -> LakeError:
-    return LakeError(f"{name}: landing", "there is none yet", f"run `lakeproof bootstrap {name}` first")

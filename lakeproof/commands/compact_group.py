@@ -20,7 +20,7 @@ from lakeproof.errors import LakeError
 from lakeproof.events import Event, Report, RunControl, Stop
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.runner import CutReport, finish_interrupted
-from lakeproof.lake.planning.group_position import GroupPosition, group_position, no_landing
+from lakeproof.lake.planning.group_position import GroupPosition, group_position
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.group_cuts import GroupCut, GroupMember, newest_group_cut, put_group_cut
 from lakeproof.lake.records.lease import Lease, hold_lease
@@ -28,6 +28,7 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.landing.chain import newest_incarnation
+from lakeproof.landing.missing import no_landing
 from lakeproof.lsn import Lsn
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
@@ -56,7 +57,7 @@ def compact_group(  # noqa: PLR0917  the same order in every step of the pipelin
     lakes = [SourceLake.open(config.location, name) for name in names]
     for lake in lakes:
         if newest_incarnation(lake) is None:
-            raise no_landing(lake.source)
+            raise no_landing(lake)
     with at_work(spark, config.location), ExitStack() as held:
         # In one order for everybody; who waits for a lease has none of the group's later ones.
         leases = [held.enter_context(hold_lease(lake, spark, stop)) for lake in in_order(lakes)]

@@ -36,7 +36,10 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.proof.days import DayAudit, audit_day
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import refuse_if_locked
 from lakeproof.storage.times import now_text
+
+_MAKES_DAYS = "another process makes days of this source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,12 @@ def daily_tables(config: Config, name: str) -> list[TableName]:
     return [table for table in source.tables if source.is_daily(table)]
 
 
+def check_free_to_make_days(config: Config, name: str) -> None:
+    """Raise TransientError if another process makes days of a source: before a JVM is started that would have to wait."""
+    lake = SourceLake.open(config.location, name)
+    refuse_if_locked(lake.store, lake.paths.daily_lock, f"{name}: days", _MAKES_DAYS)
+
+
 @without_java(lambda _config, name, *_, **__: name)
 def daily(  # noqa: PLR0917  the same order in every step of the pipeline
     config: Config,
@@ -89,8 +98,8 @@ def daily(  # noqa: PLR0917  the same order in every step of the pipeline
     chosen = _chosen(config, name, tables)
     _check_begun(days)
     reports: dict[TableName, list[DayReport]] = {table: [] for table in chosen}
-    thing, reason = f"{name}: days", "another process makes days of this source"
-    with at_work(spark, config.location), lake.store.lock(lake.paths.daily_lock, thing, reason):
+    thing = f"{name}: days"
+    with at_work(spark, config.location), lake.store.lock(lake.paths.daily_lock, thing, _MAKES_DAYS):
         session = spark.newSession()
         cut = newest_cut(lake)
         if cut is not None:

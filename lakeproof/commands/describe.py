@@ -1,34 +1,28 @@
-"""Keeps comments, full types and nullability of a source's tables in its lake, for catalogs to show without its database.
+"""Keeps comments, whole types, nullability and defaults of a source's tables in its lake, to be shown without its database.
 
-Reading them belongs to `lakeproof.postgres.catalog_descriptions`, showing them to Dagster. The document is only shown and
-never affects data, so a damaged one is treated as missing.
+Reading them belongs to `lakeproof.postgres.catalog_descriptions`, the documents to `lakeproof.lake.records.described`,
+showing them to Dagster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 
 from lakeproof.config.model import Config
-from lakeproof.errors import LakeError, LakeproofError
+from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, Report, silent
-from lakeproof.field_types import TableField
-from lakeproof.names import TableName
-from lakeproof.postgres.catalog_descriptions import TableDescription, read_descriptions
+from lakeproof.lake.records.described import described, keep_described
+from lakeproof.postgres.catalog_descriptions import read_descriptions
 from lakeproof.postgres.connection import connect
-from lakeproof.storage.document import Document
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.times import now_text
 
-
-@dataclass(frozen=True, slots=True)
-class Described(Document):
-    """The published tables of a source as they were read at `read_at`, when they last differed from the reading before."""
-
-    FORMAT = "lakeproof.described/1"
-
-    read_at: str = ""
-    tables: Mapping[TableField, TableDescription] = field(default_factory=dict)
+__all__ = ["describe", "describe_quietly", "described", "describing"]
+_EVERY_S = 300.0
+# A drain that ends waits no longer for a source that hangs.
+_LAST_S = 10.0
 
 
 def describe(config: Config, name: str) -> bool:
@@ -39,10 +33,7 @@ def describe(config: Config, name: str) -> bool:
     source, lake = config.source(name), SourceLake.open(config.location, name)
     with connect(source.dsn, "lakeproof describe") as connection:
         tables = read_descriptions(connection, source)
-    if not tables or tables == described(lake):
-        return False
-    lake.store.put(lake.paths.descriptions, Described(now_text(), tables).to_bytes())
-    return True
+    return keep_described(lake, tables)
 
 
 def describe_quietly(config: Config, name: str, report: Report = silent) -> None:
@@ -53,10 +44,42 @@ def describe_quietly(config: Config, name: str, report: Report = silent) -> None
         report(Event("describe.failed", f"comments and types were not read: {error}", {"source": name}))
 
 
-def described(lake: SourceLake) -> dict[TableName, TableDescription]:
-    """Return what is kept; empty if nothing is, or it can't be read."""
+@contextmanager
+def describing(config: Config, name: str, report: Report) -> Iterator[Report]:
+    """Keep the source's descriptions while its drain goes on; gives the report to pass on to that.
+
+    A thread of its own reads them whenever the drain reports a change of the catalog, and now and then: what changes no
+    value (NOT NULL, a default, a comment) is no change to a drain.
+    """
+    changes = SimpleQueue[bool]()
+
+    def describe_each() -> None:
+        goes_on = True
+        while goes_on:
+            goes_on, is_due = _next_reading(changes)
+            if is_due:
+                describe_quietly(config, name, report)
+
+    def observed(event: Event) -> None:
+        if event.kind == "drain.catalog":
+            changes.put(True)
+        report(event)
+
+    thread = threading.Thread(target=describe_each, name="lakeproof describe", daemon=True)
+    thread.start()
     try:
-        document = Described.read(lake.store, lake.paths.descriptions)
-    except LakeError:
-        return {}
-    return {} if document is None else dict(document.tables)
+        yield observed
+    finally:
+        changes.put(False)
+        thread.join(_LAST_S)
+
+
+def _next_reading(changes: SimpleQueue[bool]) -> tuple[bool, bool]:
+    """Wait for the next reading, which has all changes so far; return if there is another one after it, and if it is due."""
+    try:
+        waiting = [changes.get(timeout=_EVERY_S)]
+    except Empty:
+        return True, True
+    while not changes.empty():
+        waiting.append(changes.get())
+    return all(waiting), any(waiting)

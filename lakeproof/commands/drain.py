@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lakeproof.commands.describe import describe_quietly, describing
 from lakeproof.config.model import Config
 from lakeproof.drain.counts import DrainReport, Flush
 from lakeproof.drain.supervisor import Supervisor
@@ -38,13 +39,20 @@ def drain(
     source = config.source(name)
     try:
         if not until.lasting:
-            return Supervisor(config, source, until, report=report, stop=stop or Stop(), on_flush=on_flush).run()
-        with observed_drain(config, source, report, on_flush) as observed:
+            stop = stop or Stop()
+            ended = Supervisor(config, source, until, report=report, stop=stop, on_flush=on_flush).run()
+            if not stop.requested:
+                describe_quietly(config, name, report)
+            return ended
+        with (
+            observed_drain(config, source, report, on_flush) as observed,
+            describing(config, name, observed.report) as noted,
+        ):
             return Supervisor(
                 config,
                 source,
                 until,
-                report=observed.report,
+                report=noted,
                 stop=stop or Stop(),
                 on_flush=observed.on_flush,
                 pulse=observed.pulse,

@@ -10,29 +10,25 @@ count: it was not made since the table was held.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from lakeproof.config.model import Config
-from lakeproof.config.table_names import write_table
 from lakeproof.lake.planning.created_tables import created_tables
-from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import WayOut
-from lakeproof.lake.records.store import newest_cut
-from lakeproof.landing.catalog_history import newest_catalog
 from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
 from lakeproof.snapshot.folder import (
     FinishedCopy,
-    finished_tables,
     may_be_applied,
     read_end,
     read_request,
     snapshot_folders,
 )
+from lakeproof.state.absent import AbsentCause, AbsentTable, absence
+from lakeproof.state.source_state import SourceState
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 
@@ -43,71 +39,48 @@ _DOUBLED_MAX = 17
 
 @dataclass(frozen=True, slots=True)
 class Recopy:
-    """`due` are to be copied now, each with the reason; `paused` not before that time, since copies have not helped."""
+    """`due` are to be copied now, each with the reason; `paused` not before that time, since copies have not helped.
+
+    `waiting` need no copy: their rows come from the stream, and they enter once the landing has come far enough.
+    """
 
     due: Mapping[TableName, str] = field(default_factory=dict)
     paused: Mapping[TableName, datetime] = field(default_factory=dict)
+    waiting: Mapping[TableName, AbsentTable] = field(default_factory=dict)
 
 
 def recopy(config: Config, name: str, now: datetime) -> Recopy:
     """Return the tables of the source `name` that are due. Raises what a damaged lake raises.
 
-    Nothing is due before the first snapshot has entered, nor while the landing is in another incarnation than the lake: a
+    Nothing is due before the first snapshot is complete, nor while the landing is in another incarnation than the lake: a
     person begins those copies.
     """
-    source = config.source(name)
-    lake = SourceLake.open(config.location, name)
-    chain, cut = Chain.open_newest(lake), newest_cut(lake)
-    if chain is None or cut is None or cut.incarnation != chain.incarnation:
+    state = SourceState.of(config, name)
+    lake, chain, cut, catalog = state.lake, state.chain, state.cut, state.catalog
+    if chain is None or state.has_switched or not may_be_applied(lake, chain.incarnation):
         return Recopy()
-    if not may_be_applied(lake, chain.incarnation):
-        return Recopy()
-    recorded = newest_catalog(chain)
-    published = None if recorded is None else frozenset(table.table for table in recorded.tables.values())
-    fitting = frozenset() if recorded is None else frozenset(t.table for t in recorded.tables.values() if not t.misfits)
-    candidates = _held(cut, published, fitting) | _new(lake, chain, cut, published)
-    for table in created_tables(chain, cut, cut.position).keys() & candidates.keys() if candidates else ():
+    published = None if catalog is None else frozenset(table.table for table in catalog.tables.values())
+    fitting = frozenset() if catalog is None else frozenset(t.table for t in catalog.tables.values() if not t.misfits)
+    absent = absence(state)
+    waiting = {t: why for t, why in absent.tables.items() if why.cause is AbsentCause.WAITS_FOR_LANDING}
+    new = absent.never_copied.keys() & absent.waited_for.keys()
+    candidates = _held(cut, published, fitting) | dict.fromkeys(new, "it came into the publication")
+    for table in created_tables(chain, cut, cut.position).keys() & candidates.keys() if cut and candidates else ():
         # It comes with the next cycle, or when the stream has come so far.
         del candidates[table]
     if not candidates:
-        return Recopy()
-    waiting = pending_snapshots(lake, chain.incarnation, cut)
+        return Recopy(waiting=waiting)
     copies = _copies(lake, chain, now - DAY, set(candidates))
     due, paused = {}, {}
     for table, reason in sorted(candidates.items()):
-        if table in waiting and not _was_refused(lake, waiting[table], cut):
+        if table in state.pending and (cut is None or not _was_refused(lake, state.pending[table], cut)):
             continue
-        first = not_before(copies.get(table, ()), source.snapshot.held_pause_s)
+        first = not_before(copies.get(table, ()), state.source.snapshot.held_pause_s)
         if first is None or first <= now:
             due[table] = reason
         else:
             paused[table] = first
-    return Recopy(due, paused)
-
-
-def never_copied(config: Config, name: str) -> dict[TableName, str]:
-    """Return the published tables that no copy has brought into the lake and that enter by no other way, with what to do.
-
-    If the configuration names its tables, only those. Raises what a damaged lake raises.
-    """
-    source = config.source(name)
-    lake = SourceLake.open(config.location, name)
-    chain, cut = Chain.open_newest(lake), newest_cut(lake)
-    recorded = None if chain is None else newest_catalog(chain)
-    if chain is None or cut is None or recorded is None or cut.incarnation != chain.incarnation:
-        return {}
-    published = frozenset(table.table for table in recorded.tables.values())
-    chosen = sorted(
-        t for t in _new(lake, chain, cut, published) if not source.selection or source.selection.selected(t)
-    )
-    return {table: _never(name, table) for table in chosen}
-
-
-def _never(source: str, table: TableName) -> str:
-    remedy = (
-        f"run `lakeproof bootstrap {source} --tables {shlex.quote(write_table(table))}`, which says what is in its way"
-    )
-    return f"it is published and not in the lake, since no copy of it was made; {remedy}"
+    return Recopy(due, paused, waiting)
 
 
 def not_before(copies: tuple[datetime, ...], pause_s: float) -> datetime | None:
@@ -131,7 +104,9 @@ def _was_refused(lake: SourceLake, waiting: FinishedCopy, cut: Cut) -> bool:
     )
 
 
-def _held(cut: Cut, published: frozenset[TableName] | None, fitting: frozenset[TableName]) -> dict[TableName, str]:
+def _held(
+    cut: Cut | None, published: frozenset[TableName] | None, fitting: frozenset[TableName]
+) -> dict[TableName, str]:
     """Return the held tables whose way out is a snapshot and nothing else, without those that are published no more.
 
     Nor those whose history would begin again with the snapshot: that can't be undone, so a person asks for it. `fitting` are
@@ -139,22 +114,13 @@ def _held(cut: Cut, published: frozenset[TableName] | None, fitting: frozenset[T
     """
     return {
         table: held.reason
-        for table, held in cut.held.items()
+        for table, held in (cut.held.items() if cut is not None else ())
         if (
             held.way_out is WayOut.SNAPSHOT or (held.way_out is WayOut.SAME_IDENTITY_THEN_SNAPSHOT and table in fitting)
         )
         and not held.history_lost
         and (published is None or table in published)
     }
-
-
-def _new(lake: SourceLake, chain: Chain, cut: Cut, published: frozenset[TableName] | None) -> dict[TableName, str]:
-    """Return the tables that are published by the drain's record, were never copied, and do not enter without a copy."""
-    unknown = (published or frozenset()) - set(cut.tables) - set(cut.held)
-    unknown -= created_tables(chain, cut, cut.position).keys() if unknown else set()
-    # The snapshots' documents stay for good, so they are read only if it matters.
-    copied = set(finished_tables(lake, chain.incarnation)) if unknown else set()
-    return dict.fromkeys(unknown - copied, "it came into the publication")
 
 
 def _copies(

@@ -28,7 +28,6 @@ from lakeproof.errors import TransientError
 from lakeproof.events import Event, RunControl
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.runner import CutReport
-from lakeproof.lake.planning.group_position import no_landing
 from lakeproof.lake.planning.waiting_changes import LandingTail
 from lakeproof.lake.records.lease import Lease, followed, hold_lease, someone_waits
 from lakeproof.lake.records.store import newest_cut
@@ -36,6 +35,7 @@ from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.lake.spark.session import DriverLostError
 from lakeproof.landing.chain import Chain, newest_incarnation
+from lakeproof.landing.missing import no_landing
 from lakeproof.metrics.observed import ObservedFollow, observed_follow
 from lakeproof.storage.open import folder_to_check
 from lakeproof.storage.source_lake import SourceLake
@@ -91,7 +91,7 @@ def follow(
     lakes = in_order(SourceLake.open(config.location, source) for source in sources)
     for lake in lakes:
         if newest_incarnation(lake) is None:
-            raise no_landing(lake.source)
+            raise no_landing(lake)
     whole = ObservedFollow(control.report, options.on_cuts, options.on_views)
     with observed_follow(config, name, [lake.source for lake in lakes], whole) as observed:
         control = replace(control, report=observed.report)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from lakeproof.commands.status import SourceStatus, StatusReport, status
+from lakeproof.commands.status import StatusReport, status
 from lakeproof.config.model import Config
 from lakeproof.config.view_graph import sources_of
-from lakeproof.errors import LakeError
+from lakeproof.events import counted
 from lakeproof.lake.planning.forecast import after_plan, next_plan
 from lakeproof.lake.planning.group_position import group_position
 from lakeproof.lake.planning.next_incarnation import plan_switch, to_be_followed
@@ -24,7 +24,9 @@ from lakeproof.lake.records.documents import Cut, CycleKind
 from lakeproof.lake.records.group_cuts import newest_group_cut
 from lakeproof.lake.records.store import newest_cut, newest_number
 from lakeproof.landing.chain import Chain, newest_incarnation
+from lakeproof.landing.missing import no_landing
 from lakeproof.lsn import Lsn
+from lakeproof.state.source import SourceStatus
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.views.drift import why_drifted
@@ -37,8 +39,24 @@ def compaction_has_work(config: Config, name: str) -> bool:
     """
     lake = SourceLake.open(config.location, name)
     if newest_incarnation(lake) is None:
-        raise LakeError(f"{name}: landing", "there is none yet", f"run `lakeproof bootstrap {name}` first")
+        raise no_landing(lake)
     return _is_interrupted(lake) or _has_work_up_to(config, lake)
+
+
+def what_is_left(config: Config, name: str) -> str | None:
+    """Return what a compaction of the source `name` would still do, for people; None if it has no work."""
+    if not compaction_has_work(config, name):
+        return None
+    lake = SourceLake.open(config.location, name)
+    cut, chain, parts = newest_cut(lake), Chain.open_newest(lake), list[str]()
+    if chain is not None:
+        follows = cut is not None and cut.incarnation == chain.incarnation
+        start = cut.position if cut is not None and follows else chain.head.end_lsn
+        changes = sum(manifest.rows for manifest in chain.between(start, chain.end))
+        copies = len(pending_snapshots(lake, chain.incarnation, cut))
+        parts += [counted(changes, "change")] if changes else []
+        parts += [counted(copies, "copied table")] if copies else []
+    return " and ".join(parts) or "an interrupted cycle"
 
 
 def group_has_work(config: Config, group: str) -> bool:
@@ -102,11 +120,12 @@ def compaction_is_pointless(state: SourceStatus, *, has_work: bool) -> str | Non
     return None if has_work else f"everything up to {state.landing.end_lsn} is in the lake"
 
 
-def why_not_refresh(config: Config, view: str | None) -> str | None:
-    """Return why a refresh of a view, or of all, would change nothing; None if one has work."""
-    chosen = [v for v in config.views.values() if view in (None, v.name)]
+def why_not_refresh(config: Config, view: str | Collection[str] | None) -> str | None:
+    """Return why a refresh of a view, of these, or of all, would change nothing; None if one has work."""
+    names = config.views if view is None else [view] if isinstance(view, str) else view
+    chosen = [v for v in config.views.values() if v.name in names]
     if not chosen:
-        return "the configuration has no views"
+        return "each view has a mistake in its section" if config.faulty_views else "the configuration has no views"
     state = status(config, servers=False)
     if any(problem for v in chosen for problem in state.views[v.name].problems):
         # The refresh reports it.

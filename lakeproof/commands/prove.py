@@ -31,7 +31,7 @@ from lakeproof.commands.prove_tables import OpenProof, compare_all
 from lakeproof.config.mistakes import nearest
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.until import Until
-from lakeproof.errors import ConfigError, DefiniteError, LakeError, TransientError
+from lakeproof.errors import ConfigError, DefiniteError, TransientError
 from lakeproof.events import Event, RunControl, Stop, counted
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.lease import Lease, hold_lease
@@ -39,6 +39,7 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.landing.chain import newest_incarnation
+from lakeproof.landing.missing import no_landing
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import read_tables
 from lakeproof.postgres.connection import close_quietly, connect
@@ -112,7 +113,7 @@ def check_prove(config: Config, name: str, tables: Sequence[TableName] | None) -
     """Raise errors that need neither Spark nor a row: no landing, an unknown table. Needs the server."""
     source, lake = config.source(name), SourceLake.open(config.location, name)
     if newest_incarnation(lake) is None:
-        raise LakeError(f"{name}: landing", "there is none yet", f"run `lakeproof bootstrap {name}` first")
+        raise no_landing(lake)
     if tables is not None:
         _chosen(source, tables, newest_cut(lake))
 

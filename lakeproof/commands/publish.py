@@ -29,7 +29,7 @@ from lakeproof.commands.publication_statements import SEND_GENERATED, Changes, c
 from lakeproof.commands.publication_wishes import Present, Wishes, inserts_name, inserts_of, read_present, read_wishes
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import EVERY_SCHEMA
-from lakeproof.errors import ConfigError, DefiniteError, SourceError
+from lakeproof.errors import ConfigError, DefiniteError, LakeError, SourceError
 from lakeproof.events import Event, Report, silent
 from lakeproof.names import TableName
 from lakeproof.postgres import catalog_queries as queries
@@ -46,6 +46,8 @@ from lakeproof.postgres.replication_slot import read_slot
 from lakeproof.postgres.role_grants import missing_grants
 from lakeproof.schema import describe_left_out
 from lakeproof.snapshot.paused import PausedTable, read_paused
+from lakeproof.state.absent import absence
+from lakeproof.state.source_state import SourceState
 from lakeproof.storage.source_lake import SourceLake
 
 
@@ -121,7 +123,7 @@ def plan(config: Config, name: str, *, only: Collection[TableName] | None = None
         return PublicationPlan(
             name,
             statements,
-            tuple(drawn.notes),
+            (*drawn.notes, *_absent(config, name)),
             drawn.refused,
             role,
             tuple(drawn.lacking),
@@ -131,6 +133,14 @@ def plan(config: Config, name: str, *, only: Collection[TableName] | None = None
         )
     finally:
         close_quietly(conn)
+
+
+def _absent(config: Config, name: str) -> list[str]:
+    """Return a note for each table that is published and in no lake; nothing of a lake that can't be read."""
+    try:
+        return [f"{table}: {why}" for table, why in absence(SourceState.of(config, name)).tables.items()]
+    except LakeError:
+        return []
 
 
 def apply(config: Config, name: str, plan: PublicationPlan, report: Report = silent) -> PublicationPlan:

@@ -105,20 +105,33 @@ def refresh_under(
         needs = applied.in_order(chosen)
         run = _Run(config, applied, Point(applied.config, store, this.number), this.lock, spark)
         threads = this.threads or views_at_once(spark, config.views_at_once)
+        faulty = _faulty(config, view, report)
         for name, view_report in after_inputs(needs, lambda n: run.refresh_or_hold(n, raises=n == view), threads):
             reports[name] = view_report
             report(_event(view_report))
             this.ended(name)
         with _NAMING:
             name_views(config, spark, report)
-    return [reports[name] for name in needs]
+    return [*faulty, *(reports[name] for name in needs)]
+
+
+def _faulty(config: Config, view: str | Collection[str] | None, report: Report) -> list[ViewReport]:
+    """Return a report of each view of a refresh whose section has mistakes: it stands still, and the others go on."""
+    names = config.faulty_views if view is None else [view] if isinstance(view, str) else view
+    chosen = [name for name in config.faulty_views if name in names]
+    held = [ViewReport(n, None, None, 0, 0, held=str(config.faulty_views[n])) for n in chosen]
+    for view_report in held:
+        report(_event(view_report))
+    return held
 
 
 def _chosen(config: Config, view: str | Collection[str] | None) -> list[str]:
     if view is None:
         return list(config.views)
-    chosen = [view] if isinstance(view, str) else [*view]
+    chosen = [view] if isinstance(view, str) else [name for name in view if name not in config.faulty_views]
     for name in chosen:
+        if name in config.faulty_views:
+            raise config.faulty_views[name]
         if name not in config.views:
             names = ", ".join(sorted(config.views)) or "there are none"
             raise ConfigError(f"view {name}", f"it is not in {config.path}", f"name one of its views: {names}")
@@ -209,8 +222,8 @@ def inputs_at_newest(config: Config, view: ViewConfig, session: SparkSession, st
     return ViewInputs(read.frames(session, config.location, view), cuts, point.number, point=read)
 
 
-def held_views(config: Config, view: str | None) -> list[ViewReport]:
-    """Return the views (or one) that a refresh would leave alone: they read what is held or not in the lake."""
+def held_views(config: Config, view: str | Collection[str] | None) -> list[ViewReport]:
+    """Return those of the views that a refresh would leave alone: they read what is held or not in the lake."""
     store = open_store(config.location)
     applied = AppliedViews.read(config, store)
     point, reports = Point(applied.config, store, 0), []
@@ -220,7 +233,7 @@ def held_views(config: Config, view: str | None) -> list[ViewReport]:
         if held is not None:
             point.hold(name, held)
             reports.append(ViewReport(name, None, None, 0, 0, held=held))
-    return reports
+    return [*_faulty(config, view, silent), *reports]
 
 
 def _event(report: ViewReport) -> Event:

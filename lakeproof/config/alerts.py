@@ -16,7 +16,7 @@ from lakeproof.config.secret import EnvSecret, FileSecret, Secret
 from lakeproof.config.section import Model
 from lakeproof.config.values import Seconds, Text, Whole, different
 
-Kind: TypeAlias = Literal["run", "held", "slot", "proof", "expectation", "freshness"]
+Kind: TypeAlias = Literal["run", "held", "lacking", "slot", "proof", "expectation", "freshness"]
 ReadSecret: TypeAlias = Callable[[Any, str, Path], Secret | None]
 
 
@@ -80,9 +80,9 @@ class AlertsConfig(Model):
     webhook: WebhookConfig | None = None
     email: EmailConfig | None = None
     on: Annotated[tuple[Kind, ...], AfterValidator(different)] = Field(
-        ("run", "held", "slot", "proof", "expectation", "freshness"),
-        description="What is reported: failed runs, held tables, the slot's check, proofs, expectations, assets that are too"
-        " old.",
+        ("run", "held", "lacking", "slot", "proof", "expectation", "freshness"),
+        description="What is reported: failed runs, held tables, what the lake lacks, the slot's check, proofs,"
+        " expectations, assets that are too old.",
     )
     least: Literal["warn", "error"] = Field("warn", description="The least severity that is reported.")
     repeat_s: Seconds = Field(

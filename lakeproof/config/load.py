@@ -19,6 +19,7 @@ from lakeproof.config.dagster import DagsterConfig
 from lakeproof.config.document import YamlDocument, read_document
 from lakeproof.config.expectations import DataDocsConfig, read_expectations
 from lakeproof.config.external_table import ExternalTable
+from lakeproof.config.faulty_views import checked_views
 from lakeproof.config.groups import read_groups
 from lakeproof.config.location import StorageConfig, is_secret_key
 from lakeproof.config.metrics import MetricsConfig
@@ -40,7 +41,6 @@ from lakeproof.config.selection import Selection
 from lakeproof.config.spark import SparkConfig
 from lakeproof.config.sql_catalog import CatalogConfig
 from lakeproof.config.table_names import TablePattern, parse_selected, parse_table, write_table
-from lakeproof.config.view_graph import check_graph
 from lakeproof.errors import ConfigError
 from lakeproof.names import TableName
 
@@ -71,8 +71,11 @@ def configured_path(path: Path | None) -> Path:
     return path or Path(os.environ.get(VARIABLE) or DEFAULT_NAME)
 
 
-def load(path: Path | None = None) -> Config:
-    """Read and check the configuration. Raises `ConfigFileError` with every mistake, or ConfigError if there is no file."""
+def load(path: Path | None = None, *, set_views_aside: bool = False) -> Config:
+    """Read and check the configuration. Raises `ConfigFileError` with every mistake, or ConfigError if there is no file.
+
+    With `set_views_aside` a view with mistakes is one of the result's `faulty_views`, and no reason to refuse the file.
+    """
     file = find(path)
     try:
         document = read_document(file)
@@ -80,7 +83,7 @@ def load(path: Path | None = None) -> Config:
         raise ConfigError(
             str(file), f"can't be read ({error.strerror})", "see to the file and its permissions"
         ) from None
-    config = None if document.mistakes else _Reader(document, file.absolute()).config()
+    config = None if document.mistakes else _Reader(document, file.absolute()).config(set_views_aside=set_views_aside)
     if config is None or document.mistakes:
         raise ConfigFileError(str(file), document.mistakes)
     return config
@@ -95,9 +98,9 @@ class _Reader:
         # None for a source whose `tables` can't be read, or that selects whatever is published.
         self._selections: dict[str, Selection | None] = {}
 
-    def config(self) -> Config | None:
+    def config(self, *, set_views_aside: bool) -> Config | None:
         root = dict(self._document.root)
-        self._refuse_unknown(root, (), Config, hide=("path",))
+        self._refuse_unknown(root, (), Config, hide=("path", "faulty_views"))
         lake = self._try(("lake",), lambda: read_lake(root.get("lake"), self._file.parent))
         sources = {n: self._source(n, v) for n, v in self._mapping(root.get("sources"), ("sources",)).items()}
         if not sources:
@@ -105,7 +108,7 @@ class _Reader:
         self._shared_slots(sources)
         self._archives_in_lake(sources, lake)
         views = {n: self._view(n, v, lake) for n, v in self._mapping(root.get("views"), ("views",)).items()}
-        check_graph(self._document, views)
+        kept, faulty = checked_views(self._document, views, str(self._file), aside=set_views_aside)
         groups = read_groups(self._document, root.get("groups"), sources)
         spark = self._spark(root.get("spark"))
         storage = self._storage(root.get("storage"))
@@ -121,8 +124,8 @@ class _Reader:
         config = self._validate(Config, values, ())
         if config is None or self._document.mistakes:
             return None
-        update = {"sources": sources, "views": views, "groups": groups, "spark": spark, "storage": storage}
-        update |= {"dagster": dagster, "alerts": alerts}
+        update = {"sources": sources, "views": kept, "groups": groups, "spark": spark, "storage": storage}
+        update |= {"dagster": dagster, "alerts": alerts, "faulty_views": faulty}
         return config.model_copy(update=update | catalog | compute | {"metrics": metrics, "data_docs": data_docs})
 
     def _compute(self, value: Any) -> ComputeConfig | None:

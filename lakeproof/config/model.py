@@ -355,6 +355,8 @@ class Config(Model):
         description="Views that one process computes at a time, each with its share of `spark.driver_memory`.",
     )
 
+    faulty_views: dict[str, ConfigError] = Field(default_factory=dict, exclude=True)  # the others go on without them
+
     @property
     def location(self) -> LakeLocation:
         """The lake's place, and how it is reached."""

@@ -23,6 +23,15 @@ class CompactionConfig(Model):
     cycle_rows: Whole = Field(
         2_000_000, ge=1, description="A cycle takes whole transactions up to about this many rows."
     )
+    cycle_copies: Whole = Field(
+        32,
+        ge=1,
+        description="At most so many tables enter the lake in one cycle, by their copies or from the stream: what a killed"
+        " process has to do again, and the first tables can be read after the first cycle.",
+    )
+    cycle_copies_bytes: Whole = Field(
+        1 << 30, ge=1, description="... and with copies of at most about so many bytes, if it is more than one table."
+    )
     mode: Literal["continuous", "scheduled"] = Field(
         "continuous",
         description="When Dagster compacts: `continuous` keeps one run going, with one Spark session, that begins a cycle"

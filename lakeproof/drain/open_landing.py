@@ -6,8 +6,8 @@ Beginning a landing does not belong here (`lakeproof.snapshot`).
 from __future__ import annotations
 
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.errors import LakeError
 from lakeproof.landing.chain import Chain
+from lakeproof.landing.missing import no_landing
 from lakeproof.storage.source_lake import SourceLake
 
 
@@ -16,7 +16,5 @@ def open_landing(config: Config, source: SourceConfig) -> Chain:
     lake = SourceLake.open(config.location, source.name)
     chain = Chain.open_newest(lake)
     if chain is None:
-        raise LakeError(
-            f"landing {lake.url(lake.paths.landings)}", "it has not begun", f"run `lakeproof bootstrap {source.name}`"
-        )
+        raise no_landing(lake)
     return chain

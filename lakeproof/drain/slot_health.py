@@ -22,7 +22,7 @@ from lakeproof.storage.times import time_of
 
 # The rate is measured over at least this time, if the chain is that old: checkpoints and backups come in waves.
 WINDOW_S = 300.0
-_HOUR_S = 3600.0
+_HOUR_S, _DAY_S = 3600.0, 86_400.0
 
 
 class Level(Enum):
@@ -57,10 +57,9 @@ class HealthReason:
             case HealthCause.RETAINED:
                 return f"it keeps {self.value:,.0f} bytes of WAL"
             case HealthCause.UNREAD:
-                return f"nobody has read it for {self.value:,.0f} s"
+                return f"nobody has read it for {lasting(self.value)}"
             case HealthCause.TIME_LEFT:
-                hours = self.value / _HOUR_S
-                return f"at the present rate the server invalidates it in {hours:,.1f} h ({self.limit})"
+                return f"at the present rate the server invalidates it in {lasting(self.value)} ({self.limit})"
             case HealthCause.INVALIDATED:
                 return "the server has invalidated it"
             case HealthCause.UNRESERVED:
@@ -84,6 +83,19 @@ class SlotHealth:
     seconds_left: float | None
     limit: str | None
     unread_s: float | None
+
+    @property
+    def is_ending(self) -> bool:
+        """True if a reason speaks of the time left."""
+        return any(reason.cause is HealthCause.TIME_LEFT for reason in self.reasons)
+
+
+def lasting(seconds: float) -> str:
+    """Return a time for people: in seconds up to two minutes, then in minutes, hours or days."""
+    for unit, size, least in (("days", _DAY_S, 2 * _DAY_S), ("h", _HOUR_S, 2 * _HOUR_S), ("min", 60.0, 120.0)):
+        if seconds >= least:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:,.0f} s"
 
 
 def slot_health(

@@ -14,4 +14,5 @@ Nothing here talks to PostgreSQL or needs Spark; files and folders of any kind a
     row_sums.py            the sum of a file's rows       row_tags.py           the tags in their hashes
     file_columns.py        the columns of landed files      file_ends.py         finishes files, several at a time
     decoded.py             the number of `decoded_size.py`, in documents
+    missing.py             the errors where there is no landing
 """

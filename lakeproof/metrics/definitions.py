@@ -90,7 +90,9 @@ SLOT_SECONDS_LEFT = _gauge(
     "Time until the server would invalidate the slot, at the present rate; absent without a limit",
 )
 SLOT_LEVEL = _gauge(
-    "slot_level", By.DRAIN, "0 if the slot is well, 1 for a warning, 2 for an error (the section `health`)"
+    "slot_level",
+    By.DRAIN,
+    "0 if the slot is well, 1 for a warning, 2 for an error (the section `health`), or if it is gone",
 )
 
 # The lake.
@@ -105,6 +107,12 @@ WAITING_BYTES = _gauge("waiting_bytes", By.BOTH, "Bytes of their files")
 CUT_NUMBER = _gauge("cut_number", By.BOTH, "Number of the newest cut")
 CUT_AGE = _gauge("cut_age_seconds", By.BOTH, "Age of the newest cut")
 HELD_TABLES = _gauge("held_tables", By.BOTH, "Tables that stand at an earlier position, and that somebody waits for")
+ABSENT_TABLES = _gauge("absent_tables", By.BOTH, "Published tables that are in no lake")
+UNPROVED_TABLES = _gauge("unproved_tables", By.BOTH, "Tables that no proof has ever compared with the source")
+MISSING_DAYS = _gauge("missing_days", By.BOTH, "Days of tables that `daily` asks for and the lake does not have")
+OVERWRITTEN_VIEWS = _gauge(
+    "overwritten_views", By.BOTH, "Views that read the source and that somebody else has written"
+)
 PAUSED_TABLES = _gauge("paused_tables", By.BOTH, "Tables that a person has paused")
 PROOF_AGE = _gauge("proof_age_seconds", By.BOTH, "Age of the last proof of any table")
 PROOF_OLDEST_AGE = _gauge("proof_oldest_age_seconds", By.BOTH, "Age of the table's proof that is longest ago")

@@ -2,8 +2,9 @@
 
 Reading documents does not belong here; nothing of Spark does: a drain's host has none.
 
-A reading costs a look-up for each new manifest and cut, and one each for the next; the record of the proofs is read anew
-after a minute, the catalog's newest record with each new cut or record if a table is out of the publication.
+A reading costs a look-up for each new manifest and cut, and one each for the next; the record of the proofs, and what the
+lake lacks, are read anew after a minute, the catalog's newest record also with each new cut or record if a table is out of
+the publication.
 """
 
 from __future__ import annotations
@@ -25,16 +26,23 @@ from lakeproof.metrics import definitions as m
 from lakeproof.metrics.readings import Reading
 from lakeproof.metrics.samples import Sample
 from lakeproof.names import CycleNumber, Incarnation, TableName
-from lakeproof.proof.record import Proved, read_proved
+from lakeproof.proof.record import Proved
+from lakeproof.state.problem import Problems
+from lakeproof.state.shortfall import Shortfall, shortfall
+from lakeproof.state.source_state import SourceState
+from lakeproof.state.unproved import proved_tables
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 
-_PROOFS_S = 60.0
+_SLOW_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class LakeSeen:
-    """One reading's result; `waiting` is None if the cut and the landing are of different incarnations."""
+    """One reading's result; `waiting` is None if the cut and the landing are of different incarnations.
+
+    `shortfall` is None if it could not be read.
+    """
 
     durable: Lsn | None
     cut: Cut | None
@@ -42,18 +50,21 @@ class LakeSeen:
     paused: int
     waiting: WaitingChanges | None
     proved: Mapping[TableName, Proved]
+    shortfall: Shortfall | None
 
 
 @dataclass(slots=True)
 class _LakeReader:
     """Reads one lake again and again; in one thread at a time."""
 
+    config: Config
     lake: SourceLake
     source: SourceConfig
     _cuts: CutTail = field(init=False)
     _tail: LandingTail | None = None
     _proved: Mapping[TableName, Proved] = field(default_factory=dict)
-    _proved_s: float | None = None
+    _shortfall: Shortfall | None = None
+    _slow_s: float | None = None
     _counts: tuple[int, int] = (0, 0)
     _held_of: tuple[CycleNumber, Incarnation | None, int | None] | None = None
 
@@ -75,11 +86,19 @@ class _LakeReader:
             if cut is not None and cut.incarnation == incarnation:
                 self._tail.drop_until(cut.position)
                 waiting = self._tail.waiting()
-        if self._proved_s is None or now_s - self._proved_s >= _PROOFS_S:
-            self._proved, self._proved_s = _of_cut(read_proved(self.lake), cut), now_s
+        if self._slow_s is None or now_s - self._slow_s >= _SLOW_S:
+            self._read_slowly(cut)
+            self._slow_s = now_s
         durable = None if self._tail is None else self._tail.chain.end
         held, paused = self._held(cut)
-        return LakeSeen(durable, cut, held, paused, waiting, self._proved)
+        return LakeSeen(durable, cut, held, paused, waiting, self._proved, self._shortfall)
+
+    def _read_slowly(self, cut: Cut | None) -> None:
+        chain = None if self._tail is None else self._tail.chain
+        state = SourceState(self.lake, self.source, {"chain": chain, "cut": cut})
+        self._proved = proved_tables(state)
+        # A damaged document of a view, say, hides nothing else.
+        self._shortfall = Problems().read(lambda: shortfall(self.config, state), None)
 
     def _held(self, cut: Cut | None) -> tuple[int, int]:
         """Return how many tables stand still that somebody waits for, and how many are paused."""
@@ -94,19 +113,13 @@ class _LakeReader:
         return self._counts
 
 
-def _of_cut(proved: Mapping[TableName, Proved], cut: Cut | None) -> dict[TableName, Proved]:
-    """Return the proofs without those of tables that the lake does not have any more."""
-    tables = set(proved) if cut is None else {*cut.tables, *cut.held}
-    return {table: proof for table, proof in proved.items() if table in tables}
-
-
 class LakeSamples:
     """The samples of one source's lake."""
 
     def __init__(self, config: Config, source: str) -> None:
         self._source = source
         lake = SourceLake.open(config.location, source)
-        self._reading = Reading(f"lake {source}", _LakeReader(lake, config.source(source)).read)
+        self._reading = Reading(f"lake {source}", _LakeReader(config, lake, config.source(source)).read)
 
     def __call__(self) -> Iterator[Sample]:
         newest, labels = self._reading.value(), {"source": self._source}
@@ -115,7 +128,7 @@ class LakeSamples:
             return
         seen, age_s = newest
         yield Sample(m.STATE_AGE, age_s, {**labels, "of": "lake"})
-        values = {**_positions(seen), **_proofs(seen.proved)}
+        values = {**_positions(seen), **_proofs(seen.proved), **_lacking(seen.shortfall)}
         yield from (Sample(metric, value, labels) for metric, value in values.items() if value is not None)
         for status, tables in sorted(Counter(proof.status for proof in seen.proved.values()).items()):
             yield Sample(m.PROOF_TABLES, tables, {**labels, "status": status})
@@ -143,6 +156,17 @@ def _positions(seen: LakeSeen) -> dict[m.Metric, float | None]:
             m.APPLIED_LAG_SECONDS: 0.0 if oldest_us is None else max(0.0, time.time() - oldest_us / 1e6),
         }
     return values
+
+
+def _lacking(shortfall: Shortfall | None) -> dict[m.Metric, float | None]:
+    if shortfall is None:
+        return {}
+    return {
+        m.ABSENT_TABLES: len(shortfall.waited_for),
+        m.UNPROVED_TABLES: len(shortfall.unproved),
+        m.MISSING_DAYS: sum(map(len, shortfall.days.values())),
+        m.OVERWRITTEN_VIEWS: len(shortfall.views),
+    }
 
 
 def _proofs(proved: Mapping[TableName, Proved]) -> dict[m.Metric, float | None]:

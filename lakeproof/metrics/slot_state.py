@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.drain.slot_health import Level, SlotHealth, slot_health
+from lakeproof.drain.slot_health import Level
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.metrics import definitions as m
@@ -17,8 +17,7 @@ from lakeproof.metrics.readings import Reading
 from lakeproof.metrics.samples import Sample
 from lakeproof.postgres.connection import connect
 from lakeproof.postgres.connection_timeouts import Timeout, use_timeout
-from lakeproof.postgres.replication_slot import SlotState, read_slot
-from lakeproof.postgres.server import identify
+from lakeproof.state.slot import SlotStatus, see_server, slot_status
 from lakeproof.storage.source_lake import SourceLake
 
 TIMEOUT_S = 5.0
@@ -27,8 +26,7 @@ TIMEOUT_S = 5.0
 @dataclass(frozen=True, slots=True)
 class _Seen:
     end_of_wal: Lsn
-    slot: SlotState | None
-    health: SlotHealth | None
+    status: SlotStatus
 
 
 class SlotSamples:
@@ -46,24 +44,27 @@ class SlotSamples:
         seen, age_s = newest
         yield Sample(m.STATE_AGE, age_s, {**labels, "of": "slot"})
         values: dict[m.Metric, float | None] = {m.WAL_LSN: int(seen.end_of_wal)}
-        if seen.slot is not None:
-            confirmed = seen.slot.confirmed_flush_lsn
+        slot, health = seen.status.state, seen.status.health
+        if slot is not None:
+            confirmed = slot.confirmed_flush_lsn
             values |= {
                 m.CONFIRMED_LSN: None if confirmed is None else int(confirmed),
-                m.SLOT_LAG: seen.slot.lag_bytes,
-                m.SLOT_RETAINED: seen.slot.retained_bytes,
+                m.SLOT_LAG: slot.lag_bytes,
+                m.SLOT_RETAINED: slot.retained_bytes,
             }
-        if seen.health is not None:
+        if health is not None:
             values |= {
-                m.SLOT_SECONDS_LEFT: seen.health.seconds_left,
-                m.SLOT_LEVEL: list(Level).index(seen.health.level),
+                m.SLOT_SECONDS_LEFT: health.seconds_left,
+                m.SLOT_LEVEL: list(Level).index(health.level),
             }
+        if seen.status.gap is not None:
+            # Also of a slot that is gone, of which there is nothing else to show.
+            values[m.SLOT_LEVEL] = list(Level).index(Level.ERROR)
         yield from (Sample(metric, value, labels) for metric, value in values.items() if value is not None)
 
     def _read(self) -> _Seen:
         source = self._source
         with use_timeout(Timeout(TIMEOUT_S)), connect(source.dsn, "lakeproof metrics") as connection:
-            server, slot = identify(connection), read_slot(connection, source.slot)
+            seen = see_server(connection, source)
         chain = Chain.open_newest(SourceLake.open(self._config.location, source.name))
-        health = None if slot is None else slot_health(slot, server.current_lsn, chain, source.health)
-        return _Seen(server.current_lsn, slot, health)
+        return _Seen(seen.server.current_lsn, slot_status(source, seen, chain))

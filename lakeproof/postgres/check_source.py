@@ -181,7 +181,7 @@ def _slot(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
         return
     state = read_slot(conn, source.slot)
     if state is None:
-        yield note(thing, "it does not exist yet", "`lakeproof bootstrap` makes it, unless a landing exists already")
+        # The lake decides if it is yet to be made, or lost.
         return
     trouble = slot_problem(state, identify(conn).database)
     if trouble is not None:

@@ -16,12 +16,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lakeproof.errors import LakeError, TransientError
+from lakeproof.errors import LakeError
 from lakeproof.field_types import Count, IncarnationField, LsnField, TableField
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.result import ProofReport, Status
 from lakeproof.storage.document import Document, Part
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import refuse_if_locked
 from lakeproof.storage.times import now_text
 
 # A table with at most this share of the rows that a scheduled proof may read is chosen every time.
@@ -89,15 +90,16 @@ _NEVER = Proved("blocked", "", None, None, "it was never compared")
 
 def read_proved(lake: SourceLake) -> dict[TableName, Proved]:
     """Return each table's last proof; empty if none is recorded, or the record can't be read."""
-    return dict(_read(lake).tables)
+    return dict(read_record(lake).tables)
 
 
 def read_views(lake: SourceLake) -> dict[str, LakeProved]:
     """Return the last result for each view that reads the source; empty as in `read_proved`."""
-    return dict(_read(lake).views)
+    return dict(read_record(lake).views)
 
 
-def _read(lake: SourceLake) -> ProofRecord:
+def read_record(lake: SourceLake) -> ProofRecord:
+    """Return the last results of a source; none if none is recorded, or the record can't be read."""
     try:
         return ProofRecord.read(lake.store, lake.paths.proof_record) or ProofRecord()
     except LakeError:
@@ -113,8 +115,7 @@ def one_proof(lake: SourceLake) -> Iterator[None]:
 
 def check_free_to_prove(lake: SourceLake) -> None:
     """Raise TransientError as `one_proof` would by now: before a JVM is started that would only have to wait."""
-    if lake.store.is_locked(lake.paths.proof_lock):
-        raise TransientError(lake.source, _PROVES, "wait until it has ended, then try again")
+    refuse_if_locked(lake.store, lake.paths.proof_lock, lake.source, _PROVES)
 
 
 def record(lake: SourceLake, incarnation: Incarnation, report: ProofReport) -> None:

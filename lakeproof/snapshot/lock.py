@@ -24,7 +24,6 @@ def snapshot_lock(lake: SourceLake) -> Iterator[dict[Incarnation, list[SnapshotE
     First every snapshot whose writer was killed is ended and the files that no part names are removed. The block gets the
     ends of those snapshots, by incarnation.
     """
-    key = lake.paths.snapshot_lock
-    reason = f"another snapshot is being copied, by {lake.store.lock_holder(key) or 'an unnamed process'}"
-    with lake.store.lock(key, f"snapshot of {lake.source}", reason):
+    thing, reason = f"snapshot of {lake.source}", "another snapshot is being copied"
+    with lake.store.lock(lake.paths.snapshot_lock, thing, reason):
         yield {number: end_abandoned(lake, number) for number in incarnations(lake)}

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lakeproof.errors import TransientError
+from lakeproof.storage.store import held_by
 from lakeproof.storage.times import now_text
 
 # A probe holds the lock for microseconds, or for a scheduler's turn on a busy machine.
@@ -32,7 +33,7 @@ _HOLDER_BYTES_MAX = 500
 
 @contextmanager
 def exclusive(path: Path, thing: str, reason: str) -> Iterator[None]:
-    """Hold the lock file `path`; raise TransientError about `thing`, for `reason`, if another process holds it.
+    """Hold the lock file `path`; raise TransientError about `thing`, for `reason` and naming it, if another process does.
 
     The file names its holder, for people: nothing relies on it, so a failure to write it is ignored.
     """
@@ -41,6 +42,9 @@ def exclusive(path: Path, thing: str, reason: str) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         if not _acquire(descriptor, fcntl.LOCK_EX, ATTEMPT_S):
+            # Who only shares it is not in the file.
+            is_alone = not _acquire(descriptor, fcntl.LOCK_SH, 0.0)
+            reason = held_by(reason, holder(path) if is_alone else None)
             raise TransientError(thing, reason, "wait until it has ended, then try again")
         with suppress(OSError):
             name = f"process {os.getpid()} on {socket.gethostname()} since {now_text()}".encode()

@@ -26,7 +26,7 @@ from typing import Protocol
 
 from lakeproof.errors import LakeproofError, TransientError
 from lakeproof.storage.document import Document
-from lakeproof.storage.store import Lock
+from lakeproof.storage.store import Lock, held_by
 from lakeproof.storage.times import now_text
 
 # A lock whose document is older is free: its holder is dead, or has been cut off for as long.
@@ -146,12 +146,10 @@ class ObjectLocks:
     @contextmanager
     def lock(self, key: str, thing: str, reason: str) -> Iterator[Renewal]:
         """Hold the lock alone; see `Store.lock`."""
-        refused = TransientError(
-            thing, reason, f"wait until it has ended (if it was killed, {TTL_S:g} s), then try again"
-        )
+        remedy = f"wait until it has ended (if it was killed, {TTL_S:g} s), then try again"
         taken = self._take(key)
         if taken is None:
-            raise refused
+            raise TransientError(thing, held_by(reason, self.lock_holder(key)), remedy)
         doc, version = taken
 
         def renew() -> bool:
@@ -165,7 +163,7 @@ class ObjectLocks:
         renewal = Renewal(thing, renew)
         try:
             if self._is_shared(key):
-                raise refused
+                raise TransientError(thing, reason, remedy)
             yield renewal
         finally:
             renewal.end()

@@ -218,6 +218,14 @@ class LakePaths:
         """Comments and types of the source's tables: for people only, nothing relies on it."""
         return f"{self.source}/described.json"
 
+    def description_versions(self, table: TableName) -> str:
+        """The folder of the versions of a table's description."""
+        return f"{self.source}/described/{table.key}"
+
+    def description_version(self, table: TableName, number: int) -> str:
+        """A version of a table's description, from 1 on."""
+        return f"{self.description_versions(table)}/{number:06d}.json"
+
     # Tables and views ----------------------------------------------------------------------------
 
     def history(self, table: TableName) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from lakeproof.config.location import LakeLocation
+from lakeproof.errors import TransientError
 
 
 class AlreadyExistsError(Exception):
@@ -192,8 +193,8 @@ class Store(Protocol):
     def lock(self, key: str, thing: str, reason: str) -> AbstractContextManager[HeldLock]:
         """Hold the lock `key` alone for the block.
 
-        Raises TransientError about `thing`, for `reason`, if another process holds it. It is free when the block has ended,
-        and soon after the process has, however it ended.
+        Raises TransientError about `thing`, for `reason` and naming the holder, if another process holds it. It is free when
+        the block has ended, and soon after the process has, however it ended.
         """
 
     def share_lock(self, key: str, wait_s: float) -> Lock | None:
@@ -204,6 +205,18 @@ class Store(Protocol):
 
     def lock_holder(self, key: str) -> str | None:
         """Return the process that holds the lock alone, or was the last one to, in words for messages; None if unknown."""
+
+
+def held_by(reason: str, holder: str | None) -> str:
+    """Return the reason for which a lock can't be had, with the process that holds it alone, if one does."""
+    return reason if holder is None else f"{reason}: {holder}"
+
+
+def refuse_if_locked(store: Store, key: str, thing: str, reason: str) -> None:
+    """Raise TransientError as `Store.lock` would by now: before work is begun that would only have to wait."""
+    if store.is_locked(key):
+        reason = held_by(reason, store.lock_holder(key))
+        raise TransientError(thing, reason, "wait until it has ended, then try again")
 
 
 def get_or_none(store: Store, key: str) -> bytes | None:

@@ -6,12 +6,13 @@ Correcting it does not belong here (`refresh`), nor an edited definition, which 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
 from lakeproof.config.model import ViewConfig
-from lakeproof.lake.delta.log import newest_version, read_commit
+from lakeproof.lake.delta.log import DeltaCommit, newest_version, read_commit
 from lakeproof.lake.records.engine_versions import other_versions
-from lakeproof.lake.records.view_cuts import ViewCut, view_path
+from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut, view_path
 from lakeproof.storage.store import Store
 from lakeproof.storage.times import time_of
 
@@ -39,7 +40,29 @@ def why_not_trusted(view: ViewConfig, cut: ViewCut, *, here: bool = True) -> str
 
 def is_settled(store: Store, cut: ViewCut) -> bool:
     """True if the table has the rows that its newest cut names: it was not moved away, and no data was changed since."""
+    newest = newest_version(view_path(store, cut.view))
+    return newest >= cut.delta_version and all(c is not None and not c.changes_data for c in _since(store, cut, newest))
+
+
+def newest_foreign_write(store: Store, view: str) -> str | None:
+    """Return what somebody else has done to a view's table since its newest cut; None if nobody has, or it has no cut.
+
+    A refresh that is at work is nobody else. Raises LakeError for a damaged cut or log.
+    """
+    cut = newest_view_cut(store, view)
+    if cut is None:
+        return None
+    newest = newest_version(view_path(store, view), cut.delta_version)
+    if newest < cut.delta_version:
+        return f"its table is not there any more: version {cut.delta_version} was moved or removed"
+    for commit in _since(store, cut, newest):
+        if commit is None:
+            return "its log has a gap"
+        if commit.changes_data and not commit.is_by_us:
+            return f"somebody else wrote its table: {commit.description}"
+    return None
+
+
+def _since(store: Store, cut: ViewCut, newest: int) -> Iterator[DeltaCommit | None]:
     path = view_path(store, cut.view)
-    newest = newest_version(path)
-    commits = (read_commit(path, version) for version in range(cut.delta_version + 1, newest + 1))
-    return newest >= cut.delta_version and all(commit is not None and not commit.changes_data for commit in commits)
+    return (read_commit(path, version) for version in range(cut.delta_version + 1, newest + 1))

@@ -49,7 +49,7 @@ class Compute(LakeSpark):
         self, context: dg.AssetExecutionContext | dg.OpExecutionContext, words: Sequence[str], control: RunControl
     ) -> Any:
         """Return the result of a command as JSON has it; raises the command's error."""
-        config = load(Path(self.config_path))
+        config = load(Path(self.config_path), set_views_aside=True)
         launcher = launcher_of(config)
         if launcher is not None:
             return run_elsewhere(context, config, launcher, words, control)

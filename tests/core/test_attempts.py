@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -75,9 +75,11 @@ def run_killed(lease: Lease) -> None:
         lease.lake.store.put(key, data)
 
 
-def dead_session() -> Any:
-    """As much of a session as is asked for, whose JVM has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
+def dead_session(number: int = 0) -> Any:
+    """As much of a session as is asked for, whose JVM has ended, by itself or by a signal."""
+    process = subprocess.Popen(["sleep", "60" if number else "0"])
+    if number:
+        process.send_signal(number)
     process.wait()
     return SimpleNamespace(sparkContext=SimpleNamespace(_gateway=SimpleNamespace(proc=process)))
 
@@ -138,7 +140,27 @@ def test_a_jvm_that_ends_is_reported_once_and_counted(lease: Lease) -> None:
     for _ in range(2):
         with pytest.raises(ConnectionRefusedError):
             run(lease, failing(ConnectionRefusedError()), session=dead_session())
-    with pytest.raises(AttemptsError, match="the JVM ended while it was written"):
+    with pytest.raises(AttemptsError, match="the JVM ended while it was written: its process has ended with status 0"):
+        run(lease, failing())
+
+
+def test_a_jvm_that_was_asked_to_end_counts_for_nothing(lease: Lease) -> None:
+    """Somebody ended it, or the system that shuts down: the table is not held for it, however often that happens."""
+    for _ in range(3):
+        with pytest.raises(ConnectionRefusedError):
+            run(lease, failing(ConnectionRefusedError()), session=dead_session(signal.SIGTERM))
+        assert lease.lake.store.list(lease.lake.paths.attempts) == []
+    assert run(lease, failing()) == "done"
+
+
+def test_a_jvm_that_was_killed_counts_as_a_process_that_was(lease: Lease) -> None:
+    """The kernel may have done it for want of memory, or anybody: three times are enough, and two are not."""
+    for _ in range(2):
+        with pytest.raises(ConnectionRefusedError):
+            run(lease, failing(ConnectionRefusedError()), session=dead_session(signal.SIGKILL))
+    with pytest.raises(ConnectionRefusedError):
+        run(lease, failing(ConnectionRefusedError()), session=dead_session(signal.SIGKILL))
+    with pytest.raises(AttemptsError, match="or its JVM was killed"):
         run(lease, failing())
 
 

@@ -34,6 +34,7 @@ def test_every_command_of_the_design_is_there_and_no_other() -> None:
         "status",
         "inspect",
         "fetch-jars",
+        "help",
         "teardown",
     }
     assert set(COMMANDS) == words

@@ -78,7 +78,7 @@ def begin(file: Path) -> Chain:
 
 
 def cut(file: Path, number: int = 3, held: dict[TableName, Held] | None = None) -> None:
-    """A cut at 0x2000."""
+    """A cut at 0x2000, whose table is proved."""
     lake = places(file)
     table = CutTable(Lsn(0x2000), C, 4, 5, version(ORDERS), ONE, ONE)
     document = Cut(
@@ -94,6 +94,7 @@ def cut(file: Path, number: int = 3, held: dict[TableName, Held] | None = None) 
         held=held or {},
     )
     write_cut(lake, document)
+    record(lake, ONE, ProofReport("shop", Lsn(0x2000), {ORDERS: TableProof("equal", 1, 1)}))
 
 
 def run(file: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:

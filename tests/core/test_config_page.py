@@ -36,7 +36,7 @@ from lakeproof.config.upkeep import CompactionConfig, RetentionConfig
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 # The heading of each section's table, its model, and the keys by which file and model differ.
 SECTIONS: dict[str, tuple[type[Model], frozenset[str], frozenset[str]]] = {
-    "The top level": (Config, frozenset({"path"}), frozenset()),
+    "The top level": (Config, frozenset({"path", "faulty_views"}), frozenset()),
     "`sources.<name>`": (SourceConfig, frozenset({"name", "patterns"}), frozenset({"password"})),
     "`sources.<name>.table.<table>`": (TableConfig, frozenset(), frozenset()),
     "`sources.<name>.drain`": (DrainConfig, frozenset(), frozenset()),

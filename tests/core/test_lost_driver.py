@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pyspark.errors import PySparkException
 
 from lakeproof.errors import TableError
 from lakeproof.lake.spark import session as of_session
+from lakeproof.lake.spark.driver_end import driver_started, how_ended
 from lakeproof.lake.spark.session import DriverLostError, driver_lives, stop_session
 
 
@@ -34,7 +36,7 @@ def ended() -> subprocess.Popen[bytes]:
 @pytest.fixture
 def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
     """Return a driver that goes on running; it is not waited for long."""
-    monkeypatch.setattr(of_session, "_LAST_BREATH_S", 0.01)  # inside: each test would wait for seconds
+    monkeypatch.setattr(of_session, "LAST_BREATH_S", 0.01)  # inside: each test would wait for seconds
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield process
     process.communicate()
@@ -90,3 +92,55 @@ def test_a_session_whose_driver_has_ended_can_be_stopped(
     stop_session(session(ended, stop))
     with pytest.raises(ConnectionRefusedError):
         stop_session(session(alive, stop))
+
+
+def killed(number: int) -> subprocess.Popen[bytes]:
+    """A process that a signal has ended."""
+    process = subprocess.Popen(["sleep", "60"])
+    process.send_signal(number)
+    process.wait()
+    return process
+
+
+def exited(status: int) -> subprocess.Popen[bytes]:
+    """A process that has ended by itself: a JVM that is asked to end gives 128 and the signal as its status."""
+    process = subprocess.Popen([sys.executable, "-c", f"import os; os._exit({status})"])
+    process.wait()
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_driver_that_was_asked_to_end_is_not_said_to_want_memory(number: signal.Signals) -> None:
+    """Its exit status names the signal, whether the signal or the JVM itself ended it."""
+    for process in (killed(number), exited(128 + number)):
+        with pytest.raises(DriverLostError) as lost, driver_lives(session(process)):
+            raise Py4JNetworkError("x")
+        assert str(lost.value) == (
+            f"Spark's driver: its process was ended from outside, by signal {number.value} ({number.name});"
+            " nothing is lost; run it again"
+        )
+
+
+def test_a_driver_that_was_killed_is_named_by_its_signal() -> None:
+    """Memory is named as one of two causes, unless the kernel says that it killed."""
+    end = how_ended(session(killed(signal.SIGKILL)))
+    assert end is not None
+    assert end.silent
+    assert end.reason == "its process was killed, by signal 9 (SIGKILL): by somebody, or for want of memory"
+    crashed = how_ended(session(exited(134)))
+    assert crashed is not None
+    assert "crashed, by signal 6 (SIGABRT)" in crashed.reason
+    ended_itself = how_ended(session(exited(1)))
+    assert ended_itself is not None
+    assert ended_itself.reason == "its process has ended with status 1"
+
+
+def test_a_driver_whose_log_has_an_error_of_memory_is_named_by_it() -> None:
+    """The last lines of its output are kept; a status alone would not say it."""
+    driver_started(["18:00:00 ERROR Executor: java.lang.OutOfMemoryError: Java heap space"])
+    try:
+        end = how_ended(session(exited(3)))
+    finally:
+        driver_started([])
+    assert end is not None
+    assert end.reason == "its process has ended: it had no memory left (OutOfMemoryError in its log)"

@@ -59,7 +59,7 @@ def test_each_feature_has_its_reason(tmp_path: Path) -> None:
     actual = reader_features(str(tmp_path), 0)
     assert actual == ReaderFeatures(
         {
-            "columnMapping": "b was a; c was dropped; a file can't have the name x y; c has another name in files",
+            "columnMapping": "b was a; c was dropped; a file can't have the name x y",
             "deletionVectors": "deleted rows are marked, and stay in their files",
             "other": "since an earlier change",
             "timestampNtz": "t is a timestamp without a time zone",

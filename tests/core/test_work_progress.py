@@ -12,15 +12,36 @@ from lakeproof.progress import Progress, Share, Work
 def test_a_part_of_a_work_counts_as_its_share() -> None:
     """Half of the second half is three quarters; the time left follows from the time since the whole began."""
     events, now = list[Event](), [100.0]
-    progress = Progress(
-        events.append, Work("x.progress", "cycle 2", 2), Share(0.5, 1.0, seconds_before=60.0), clock=lambda: now[0]
-    )
+    share = Share(units=2.0, before=2.0, whole=4.0, seconds_before=60.0)
+    progress = Progress(events.append, Work("x.progress", "cycle 2", 2), share, clock=lambda: now[0])
     progress.begin()
     now[0] = 130.0
     progress.done(1_200)
     assert [event.fields["fraction"] for event in events] == [0.5, 0.75]
     assert [event.fields["seconds_left"] for event in events] == [60.0, 30.0]
     assert events[-1].message == "cycle 2: 1 of 2 tables, 1,200 rows, about 30 s left"
+
+
+def test_a_bar_does_not_go_back_if_more_comes_than_was_known() -> None:
+    """A cycle that a schema calls for is not known beforehand."""
+    events = list[Event]()
+    share = Share(units=3.0, before=3.0, whole=6.0, least=0.9)
+    progress = Progress(events.append, Work("x.progress", "cycle 2", 1), share)
+    progress.begin()
+    progress.done(1)
+    assert [event.fields["fraction"] for event in events] == [0.9, 1.0]
+
+
+def test_no_time_is_estimated_of_what_has_hardly_begun_or_is_over() -> None:
+    """For three minutes 81,136 s were shown, and 0 s for a minute."""
+    events, now = list[Event](), [0.0]
+    share = Share(units=1.0, before=1.0, whole=100.0, seconds_before=60.0)
+    progress = Progress(events.append, Work("x.progress", "cycle 2", 1), share, clock=lambda: now[0])
+    progress.begin()
+    progress.done(7)
+    Progress(events.append, Work("x.progress", "cycle 3", 0), clock=lambda: now[0]).begin()
+    assert [event.fields["seconds_left"] for event in events] == [None, None, None]
+    assert not any("left" in event.message for event in events)
 
 
 def test_a_work_without_tables_is_done() -> None:

@@ -9,6 +9,7 @@ import random
 from dataclasses import replace
 
 from lakeproof.lake.planning.catalog_drift import Fingerprints
+from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
@@ -34,10 +35,12 @@ def plan(
     end: Lsn | None = None,
     cycle_rows: int = 1000,
     fingerprints: Fingerprints = lambda _table, _point: None,
+    *,
+    entries: EntryLimit | None = None,
 ) -> CyclePlan | None:
     """The next cycle's plan."""
     pending = pending_snapshots(source.lake, Incarnation(1), cut)
-    limit = RangeLimit(source.chain.end if end is None else end, cycle_rows)
+    limit = RangeLimit(source.chain.end if end is None else end, cycle_rows, entries or EntryLimit())
     return plan_cycle(source.chain, cut, pending, limit, fingerprints=fingerprints)
 
 

@@ -131,7 +131,11 @@ def _nothing_to_do_is_reported_without_java(file: Path, database: Database) -> N
     database.execute("CREATE TABLE unpublished (n int)", "INSERT INTO unpublished VALUES (1)")
     (drained, _, _), (status, out, _), refreshed = run(file, "drain --once", "compact", "refresh", JAVA_HOME="/nowhere")
     assert drained == 0
-    assert (status, out.splitlines()[0]) == (1, "shop: nothing to do, everything that has landed is in the lake")
+    first = out.splitlines()[0]
+    assert (status, first.startswith("shop: nothing to do, everything that has landed is in the lake, up to ")) == (
+        1,
+        True,
+    )
     assert "public.gone: held since" in out
     assert refreshed[:2] == (0, "nothing to do: no source that a view reads has a newer cut\n")
     sql = file.parent / "revenue.sql"

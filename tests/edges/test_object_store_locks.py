@@ -70,7 +70,7 @@ def test_a_living_holder_keeps_a_newcomer_out_and_is_followed_at_once_when_it_en
         assert time.monotonic() - begun < 2
         assert "30 s" in raised.value.remedy
         with process(s3_store) as newcomer:
-            assert _line(newcomer) == "refused: it is taken"
+            assert _line(newcomer).startswith(f"refused: it is taken: process {holder.pid} on ")
         assert s3_store.share_lock(KEY, 0.0) is None
         assert holder.stdin is not None
         holder.stdin.write("\n")

@@ -25,7 +25,6 @@ from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.commands.maintain import maintain
 from lakeproof.commands.prove import ProofRequest, prove
-from lakeproof.commands.readers import TableReaders
 from lakeproof.commands.status import status
 from lakeproof.config.model import Config, TableConfig
 from lakeproof.config.upkeep import RetentionConfig
@@ -37,6 +36,7 @@ from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.records.held import HeldCause
 from lakeproof.names import TableName
 from lakeproof.snapshot.run import SnapshotIncompleteError
+from lakeproof.state.readers import TableReaders
 from lakeproof.storage.source_lake import SourceLake
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database

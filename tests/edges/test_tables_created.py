@@ -14,6 +14,7 @@ from typing_extensions import LiteralString
 
 from lakeproof.catalog.differences import Difference
 from lakeproof.lake.planning.created_tables import CreatedTable, created_tables
+from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.plan import RangeLimit, plan_cycle
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lsn import Lsn
@@ -63,11 +64,14 @@ def believed(drained: Drained) -> dict[TableName, CreatedTable]:
     return actual
 
 
-def entered(drained: Drained, cut: Cut | None = None) -> tuple[dict[TableName, list[Lsn]], Cut]:
-    """The tables that cycles after `cut` take in, as they are planned one after the other, with where; and the last cut."""
+def entered(drained: Drained, cut: Cut | None = None, at_once: int = 1000) -> tuple[dict[TableName, list[Lsn]], Cut]:
+    """The tables that cycles after `cut` take in, as they are planned one after the other, with where; and the last cut.
+
+    A cycle takes `at_once` of them.
+    """
     chain, number = drained.chain(), CycleNumber(1 if cut is None else cut.number + 1)
     actual: dict[TableName, list[Lsn]] = {}
-    while plan := plan_cycle(chain, cut, {}, RangeLimit(chain.end, 40)):
+    while plan := plan_cycle(chain, cut, {}, RangeLimit(chain.end, 40, EntryLimit(at_once))):
         tables = {} if cut is None else dict(cut.tables)
         for table, intent in plan.tables.items():
             since = intent.from_lsn if intent.created is not None else tables[table].snapshot_lsn
@@ -97,6 +101,10 @@ def test_exactly_the_tables_created_in_the_stream_are_believed(database: Databas
     places, _ = entered(drained)
     assert places.keys() == actual.keys()
     assert all(actual[table].enters_at <= place for table, (place,) in places.items())
+    # One at a time: none is passed over, wherever the cycles end for it.
+    one_by_one, _ = entered(drained, at_once=1)
+    assert one_by_one.keys() == actual.keys()
+    assert all(actual[table].enters_at <= place for table, (place,) in one_by_one.items())
 
 
 def test_a_table_made_again_takes_the_place_of_the_one_that_was_dropped(database: Database, tmp_path: Path) -> None:

@@ -103,7 +103,8 @@ def test_each_cut_is_one_state_of_the_source_after_any_crash(
     monkeypatch.setattr("lakeproof.commands.compact.at_work", lambda *_: nullcontext())  # inside: the same
     for name in ("refuse_too_large", "fit"):
         monkeypatch.setattr(apply_cycle, name, lambda *_: None)  # inside: the same
-    config = make_config(tmp_path, cycle_rows=20, strategy="merge")
+    # One or two copies in a cycle, or all that wait.
+    config = make_config(tmp_path, cycle_rows=20, strategy="merge", cycle_copies=rng.choice([1, 2, 32]))
     source.snapshot(TABLES[:2])
     checked = zombies = 0
     for number in range(rounds):

@@ -17,11 +17,12 @@ from pyspark.sql import SparkSession
 
 import lakeproof
 from lakeproof.cli.main import main
-from lakeproof.commands.due_copies import never_copied
 from lakeproof.commands.prove import prove
 from lakeproof.config import load
 from lakeproof.config.model import Config
 from lakeproof.names import TableName
+from lakeproof.state.absent import absence
+from lakeproof.state.source_state import SourceState
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 
@@ -119,7 +120,7 @@ def test_the_others_go_on_and_are_equal_with_names_that_differ_in_case_only(
     database.execute("ALTER PUBLICATION pub_inserts DROP TABLE listed")
     assert commands.run("drain", "--once")[0] == 0
     assert not into_the_lake(commands.config, spark)[-1].held
-    assert {str(table) for table in never_copied(commands.config, "shop")} == _names(UNFIT)
+    assert {str(table) for table in absence(SourceState.of(commands.config, "shop")).never_copied} == _names(UNFIT)
     tables = [TableName("public", name) for name in sorted(FIT)]
     proof = prove(commands.config, "shop", tables, spark)
     assert {str(t): p.status for t, p in proof.tables.items()} == dict.fromkeys(_names(FIT), "equal")

@@ -164,7 +164,7 @@ def test_two_at_a_time_the_second_names_the_first(shop: Drained) -> None:
         lake = _lake(shop)
         wait_until(lambda: finished_tables(lake, ONE).keys() == set(TABLES), timeout_s=120)
         files = sorted(shop.lake.rglob("*"))
-        with pytest.raises(TransientError, match=f"another snapshot is being copied, by process {process.pid} on "):
+        with pytest.raises(TransientError, match=f"another snapshot is being copied: process {process.pid} on "):
             bootstrap(_config(shop), SOURCE)
         assert sorted(shop.lake.rglob("*")) == files
     finally:

@@ -207,12 +207,14 @@ def test_what_computes_has_a_code_version(path: Path, defs: dg.Definitions) -> N
 
 
 def test_the_checks_are_exactly_these(defs: dg.Definitions) -> None:
-    """The proof of every current table, history and view, on what nothing but a proof materializes; expectations too."""
+    """A proof of every current table, history and view, on what nothing but a proof materializes; slots, expectations."""
     orders = "expectations/shop/shop/orders"
     assert {(k.asset_key.to_user_string(), k.name) for k in defs.resolve_asset_graph().asset_check_keys} == {
         ("slots/shop", "slot_health"),
+        ("slots/shop", "lake_is_whole"),
         ("daily/shop/shop/orders", "adds_up"),
         ("slots/crm", "slot_health"),
+        ("slots/crm", "lake_is_whole"),
         ("proof/history/shop/shop/orders", "proved_intact"),
         ("proof/history/shop/shop/order-20lines", "proved_intact"),
         ("proof/history/crm/public/customers", "proved_intact"),

@@ -15,9 +15,10 @@ from lakeproof.errors import ConfigError, TransientError
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.postgres.replication_slot import SlotState
+from lakeproof.state.problem import Problem
+from lakeproof.state.slot import SlotStatus
 from orchestration.build import build
 from orchestration.start import start_of
-from resources import SlotStatus
 
 A, B = TableName("public", "a"), TableName("public", "b")
 _YAML = """\
@@ -109,7 +110,8 @@ def _status(confirmed: int, lag_bytes: int, *, active: bool = True, gap: str | N
         retained_bytes=0,
         lag_bytes=lag_bytes,
     )
-    return SlotStatus(True, state, None, gap)
+    problem = None if gap is None else Problem("slot s", gap, "recover", transient=False)
+    return SlotStatus(True, state, None, problem)
 
 
 def test_a_quiet_table_has_an_event_only_while_its_drain_keeps_up() -> None:

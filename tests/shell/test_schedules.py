@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from lakeproof.commands.pending_work import compaction_is_pointless, refresh_is_pointless
-from lakeproof.commands.status import CutStatus, LandingStatus, SourceStatus, StatusReport, ViewStatus
+from lakeproof.commands.status import StatusReport
 from lakeproof.lake.records.view_cuts import ViewCut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation
+from lakeproof.state.source import CutStatus, LandingStatus, SourceStatus
+from lakeproof.state.views import ViewStatus
 from orchestration.policies.drain import Phase, Run
 from orchestration.policies.run import IN_PROGRESS_S_MAX, UNLOCKED_S_MAX, JobRuns, OtherRuns, other_runs
 from orchestration.schedules import cron_every

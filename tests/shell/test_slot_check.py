@@ -113,19 +113,19 @@ def test_an_outage_is_red_after_a_minute_and_over_when_it_is_over(
     monkeypatch.setenv("LP_SHELL_PASSWORD", password_of(database))
     bootstrap(load(path), "shop")
     with dagster(tmp_path / "dagster", path) as running:
-        sensor = SensorTicks(path, running.instance)
+        sensor, whole = SensorTicks(path, running.instance), {"lake_is_whole": "green"}
         assert running.launch("shop_slot").is_success
         # Dagster's SQLite stamps a check with the whole second in which it came: within the run's own second it would
         # count as one of before the run.
         time.sleep(1.1)
         assert sensor.tick(5) == []
-        assert running.shown("slots/shop") == {"slot_health": "green"}
+        assert running.shown("slots/shop") == {"slot_health": "green", **whole}
         write_source(tmp_path, database, _REST, port=1)
         assert [sensor.tick(seconds) for seconds in (5, 30, 25)] == [[], [], []]
         assert sensor.tick(10) == [False]
-        assert running.shown("slots/shop") == {"slot_health": "red"}
+        assert running.shown("slots/shop") == {"slot_health": "red", **whole}
         assert running.launch("shop_slot").status is dg.DagsterRunStatus.FAILURE
-        assert running.shown("slots/shop") == {"slot_health": "red"}
+        assert running.shown("slots/shop") == {"slot_health": "red", **whole}
         write_source(tmp_path, database, _REST)
         assert [sensor.tick(seconds) for seconds in (5, 60)] == [[], [True]]
-        assert running.shown("slots/shop") == {"slot_health": "green"}
+        assert running.shown("slots/shop") == {"slot_health": "green", **whole}

@@ -21,6 +21,7 @@ from lakeproof.field_types import Count, CycleField, TableField
 from lakeproof.lake.records.documents import Intent
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
+from lakeproof.lake.spark.driver_end import DriverEnd, how_ended
 from lakeproof.lake.spark.failures import concerns_all, jvm_is_gone, reason_of, unreadable_file
 from lakeproof.names import TableName
 from lakeproof.storage.document import Document
@@ -32,8 +33,9 @@ FAILED_MAX = 2
 ENDED_MAX = 3
 # A process may be killed for any reason: if it happens once, that says nothing of the table.
 _SILENT_MAX = 1
-_PROCESS_ENDED = "the process ended while it was written (out of memory?)"
-_JVM_ENDED = "the JVM ended while it was written (out of memory? `spark.driver_memory` says how much it may have)"
+_PROCESS_ENDED = "the process ended while it was written, or its JVM was killed (out of memory?)"
+_JVM_ENDED = "the JVM ended while it was written"
+_MEMORY = "`spark.driver_memory` says how much memory it may have"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,8 @@ def tried(  # noqa: PLR0917  whose table it is, and what is to be done
 ) -> T:
     """Call `once(from_scratch=…)` as often as it may be tried: from scratch after one failure, or two silent ends.
 
+    A JVM that was killed ends silently, like a process; one that was asked to end counts for nothing.
+
     Raises AttemptsError after enough attempts. Raises at once what `once` raises if it does not concern the table alone, if
     it refuses the table's data, or if nothing more can be done in this process.
     """
@@ -126,7 +130,7 @@ def tried(  # noqa: PLR0917  whose table it is, and what is to be done
                 _forget(lease, [attempt])
                 raise
             if jvm_is_gone(session, error):
-                _failed(lease, attempt, _JVM_ENDED, None)
+                _jvm_ended(lease, attempt, how_ended(session))
                 raise
             attempts.append(_failed(lease, attempt, reason_of(error), unreadable_file(error)))
         except BaseException:
@@ -135,6 +139,16 @@ def tried(  # noqa: PLR0917  whose table it is, and what is to be done
         else:
             _forget(lease, [*attempts, attempt])
             return result
+
+
+def _jvm_ended(lease: Lease, attempt: Attempt, end: DriverEnd | None) -> None:
+    """Record an attempt whose JVM has ended: not at all if somebody asked that, and as the end of a process if killed."""
+    if end is not None and end.asked:
+        _forget(lease, [attempt])
+    elif end is None:
+        _failed(lease, attempt, f"{_JVM_ENDED}, most often for want of memory; {_MEMORY}", None)
+    elif not end.silent:
+        _failed(lease, attempt, f"{_JVM_ENDED}: {end.reason}; {_MEMORY}", None)
 
 
 def _is_at_fault(attempts: Sequence[Attempt]) -> bool:

@@ -19,7 +19,9 @@ from lakeproof.lake.cycle.apply_cycle import CycleResult, CycleSettings, apply_c
 from lakeproof.lake.cycle.maintenance import Maintenance, finish_maintenance
 from lakeproof.lake.cycle.schema_history import RecordedChange
 from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle
+from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
 from lakeproof.lake.delta.commit import WriteStrategy
+from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.next_incarnation import plan_switch
 from lakeproof.lake.planning.pending import mark_consumed, pending_snapshots
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
@@ -30,7 +32,7 @@ from lakeproof.lake.records.store import newest_cut, newest_number, read_intent
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
-from lakeproof.progress import Progress, Share, Work
+from lakeproof.progress import Progress, Work
 from lakeproof.snapshot.folder import snapshot_fingerprints
 from lakeproof.snapshot.keyed_copy import PlacedCopy, remove_copies
 from lakeproof.storage.open import open_store
@@ -42,9 +44,10 @@ from lakeproof.storage.store import Store
 class TableCut:
     """The result of a cycle for one table.
 
-    `changes` came from the stream; `inserted` and `deleted` are rows of current (an update is one of each); `rows` is
-    how many rows the table has, None if that is not known; `fallback_reason` says why its changes were merged alone,
-    which is slower than deletion vectors; `not_linked` why landed files of it were read and written again by Spark.
+    `changes` came from the stream, `copied` rows from a copy that entered; `inserted` and `deleted` are rows of current (an
+    update is one of each); `rows` is how many rows the table has, None if that is not known; `fallback_reason` says why its
+    changes were merged alone, which is slower than deletion vectors; `not_linked` why landed files of it were read and
+    written again by Spark.
     `features` are those that readers need from this cut on, each with its reason; `made_portable`: they need none any more,
     since the table was written anew.
     """
@@ -59,6 +62,7 @@ class TableCut:
     not_linked: str | None = None
     features: Mapping[str, str] = field(default_factory=dict)
     made_portable: bool = False
+    copied: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class Runner:
     stop: Stop
     end: Lsn | None = None
     keyed: PlacedCopy | None = None
-    _began: tuple[float, int] | None = None
+    _left: WorkLeft | None = None
 
     def follow(self, chain: Chain, end: Lsn | None) -> list[CutReport]:
         """Run cycles until the lake stands at `chain`'s end, or at `end`.
@@ -150,7 +154,8 @@ class Runner:
         previous = newest_cut(self.lease.lake)
         pending = pending_snapshots(self.lease.lake, chain.incarnation, previous)
         fingerprints = snapshot_fingerprints(self.lease.lake, chain.incarnation)
-        limit = RangeLimit(end, self.source.compaction.cycle_rows)
+        limits = self.source.compaction
+        limit = RangeLimit(end, limits.cycle_rows, EntryLimit(limits.cycle_copies, limits.cycle_copies_bytes))
         plan = plan_cycle(chain, previous, pending, limit, fingerprints=fingerprints, keyed=self.keyed)
         if plan is not None and any(table.keyed is not None for table in plan.tables.values()):
             self.keyed = None
@@ -169,39 +174,33 @@ class Runner:
     def _run(self, plan: CyclePlan, chain: Chain, previous: Cut | None) -> CutReport:
         return self._finish(chain, begin_cycle(self.lease, plan, chain.incarnation, previous))
 
-    def _progress(self, chain: Chain, intent: Intent) -> Progress:
-        """Return the progress of one cycle; its WAL says which part of the whole run it is."""
-        if self._began is None:
-            self._began = time.monotonic(), int(intent.start_lsn)
-        since, first = self._began
-        end = int(max(chain.end if self.end is None else self.end, intent.end_lsn))
-        whole = end - first
-        begin, finish = 0.0, 1.0
-        if whole > 0:
-            begin, finish = (int(intent.start_lsn) - first) / whole, (int(intent.end_lsn) - first) / whole
-        return Progress(
-            self.report,
-            Work("compact.progress", f"cycle {intent.number}", len(intent.tables), {"cycle": int(intent.number)}),
-            Share(begin, finish, time.monotonic() - since),
-        )
+    def _progress(self, chain: Chain, intent: Intent, copied: Mapping[TableName, int]) -> Progress:
+        """Return the progress of one cycle, as a part of the whole run."""
+        if self._left is None or self._left.chain.incarnation != chain.incarnation:
+            end = max(chain.end if self.end is None else self.end, intent.end_lsn)
+            self._left = WorkLeft.begin(chain, intent.start_lsn, min(end, chain.end))
+        waiting = pending_snapshots(self.lease.lake, chain.incarnation, newest_cut(self.lease.lake)) if copied else {}
+        work = Work("compact.progress", f"cycle {intent.number}", len(intent.tables), {"cycle": int(intent.number)})
+        return Progress(self.report, work, self._left.share_of(intent, copied, waiting))
 
     def _finish(self, chain: Chain, cycle: OpenCycle) -> CutReport:
-        began_s, progress = time.monotonic(), self._progress(chain, cycle.intent)
+        began_s, copied = time.monotonic(), copied_rows(chain, cycle.intent)
+        progress = self._progress(chain, cycle.intent, copied)
         progress.begin()
         limits = self.source.compaction
-        settings = CycleSettings(
-            limits.threads,
-            WriteStrategy(limits.apply),
-            lambda _table, changes: progress.done(changes),
-            self.source.portable,
-        )
+
+        def on_table(table: TableName, changes: int) -> None:
+            rows = changes + copied.get(table, 0)
+            progress.done(rows, units_of(rows))
+
+        settings = CycleSettings(limits.threads, WriteStrategy(limits.apply), on_table, self.source.portable)
         result = apply_cycle(self.spark, chain, self.lease, cycle, settings)
         if any(table.snapshot is not None for table in cycle.intent.tables.values()):
             mark_consumed(self.lease.lake, result.cut)
         entered = {table.keyed for table in cycle.intent.tables.values() if table.keyed is not None}
         if entered:
             remove_copies(self.lease.lake, entered)
-        cut_report = _cut_report(result)
+        cut_report = _cut_report(result, copied)
         for change in result.schema_changes:
             self.report(_schema_event(cut_report, change))
         for table, written in cut_report.tables.items():
@@ -214,7 +213,7 @@ class Runner:
         return cut_report
 
 
-def _cut_report(result: CycleResult) -> CutReport:
+def _cut_report(result: CycleResult, copied: Mapping[TableName, int]) -> CutReport:
     tables = {
         table: TableCut(
             changes=written.counts.changes,
@@ -227,6 +226,7 @@ def _cut_report(result: CycleResult) -> CutReport:
             not_linked=written.not_linked,
             features=written.features,
             made_portable=written.made_portable,
+            copied=copied.get(table, 0),
         )
         for table, written in result.written.items()
         if written.touched
@@ -252,9 +252,12 @@ def _readers_event(report: CutReport, table: TableName, written: TableCut) -> Ev
 
 def _event(report: CutReport, source: str, commit_time: str | None, seconds: float) -> Event:
     changes = sum(table.changes for table in report.tables.values())
+    copied = sum(table.copied for table in report.tables.values())
+    rows = f"{counted(copied, 'copied row')} and " if copied else ""
+    written = f"{rows}{counted(changes, 'change')} in {counted(len(report.tables), 'table')}"
     return Event(
         "compact.cut",
-        f"cut {report.number} at {report.position}: {counted(changes, 'change')} in {counted(len(report.tables), 'table')}",
+        f"cut {report.number} at {report.position}: {written}",
         {
             "source": source,
             "cycle": int(report.number),
@@ -263,6 +266,7 @@ def _event(report: CutReport, source: str, commit_time: str | None, seconds: flo
             "incarnation": int(report.incarnation),
             "position": str(report.position),
             "changes": changes,
+            "copied": copied,
             "tables": len(report.tables),
             "held": {str(table): held.reason for table, held in report.held.items()},
             "merged": {

@@ -7,6 +7,7 @@ records to decide anything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,12 +22,14 @@ from lakeproof.lake.delta.cleaned_log import clean_log
 from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, TableSpec
 from lakeproof.lake.delta.unnamed_commits import named_through
 from lakeproof.lake.planning.schema_change import describe_change
+from lakeproof.lake.records.described import described
 from lakeproof.lake.records.documents import Cut, CutTable, Intent
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.names import TableName
+from lakeproof.postgres.catalog_descriptions import ColumnDescription, TableDescription
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.document import Document, Part
 from lakeproof.storage.source_lake import SourceLake
@@ -53,13 +56,20 @@ class RecordedChange:
 
 @dataclass(frozen=True, slots=True)
 class _Column(Part):
-    """A column of the source: its name in the lake, and its type on either side."""
+    """A column of the source: its name in the lake, and its type on either side.
+
+    `type` is its whole type (`numeric(12,2)`), beside `not_null` and `default`, as the source's catalog was read last; null
+    if it was not read yet.
+    """
 
     name: str
     column: str
     postgres: str
     spark: str
     attnum: int
+    type: str | None
+    not_null: bool | None
+    default: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,23 +162,26 @@ def _app_id(lake: SourceLake) -> str:
 def publish_schemas(lake: SourceLake, intent: Intent, previous: Cut | None, cut: Cut) -> None:
     """Put each schema that this cut is the first to have: at a table's start, and at every change."""
     before = {} if previous is None else {t: cut_table.version.id for t, cut_table in previous.tables.items()}
-    for table, cut_table in cut.tables.items():
-        if before.get(table) != cut_table.version.id:
-            try:
-                lake.store.put_if_absent(
-                    lake.paths.schema_version(table, cut.number), _document(intent, cut_table.version)
-                )
-            except AlreadyExistsError:
-                continue
+    changed = {t: c.version for t, c in cut.tables.items() if before.get(t) != c.version.id}
+    descriptions = described(lake) if changed else {}
+    for table, version in changed.items():
+        document = _document(intent, version, descriptions.get(table))
+        with suppress(AlreadyExistsError):
+            lake.store.put_if_absent(lake.paths.schema_version(table, cut.number), document)
 
 
-def _document(intent: Intent, version: SchemaVersion) -> bytes:
+def _document(intent: Intent, version: SchemaVersion, description: TableDescription | None) -> bytes:
     lake = in_lake(version)
+    read = {} if description is None else {column.name: column for column in description.columns}
     columns = tuple(
-        _Column(c.name, named.name, c.type_name, spark_type(c), c.attnum)
+        _Column(c.name, named.name, c.type_name, spark_type(c), c.attnum, *_facts(read.get(c.name)))
         for c, named in zip(version.columns, lake.columns, strict=True)
     )
     document = _SchemaDoc(
         version.table, intent.number, intent.incarnation, intent.end_lsn, version.id, columns, tuple(lake.key)
     )
     return document.to_bytes()
+
+
+def _facts(column: ColumnDescription | None) -> tuple[str | None, bool | None, str | None]:
+    return (None, None, None) if column is None else (column.type, column.not_null, column.default)

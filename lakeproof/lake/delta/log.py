@@ -67,6 +67,11 @@ class DeltaCommit:
     txn_id: str | None = None
 
     @property
+    def is_by_us(self) -> bool:
+        """True if a cycle or a refresh made it, whether or not a cut names it."""
+        return any(app.startswith(_OURS) for app in self.txns)
+
+    @property
     def description(self) -> str:
         """The writer of a commit that nobody expected, for messages."""
         number = next((n for app, n in self.txns.items() if app.startswith(_OURS)), None)

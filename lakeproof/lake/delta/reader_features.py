@@ -60,23 +60,26 @@ def reader_features(path: str, version: int) -> ReaderFeatures:
 def _reasons(feature: str, fields: list[dict[str, Any]]) -> Iterator[str]:
     if feature == VECTORS:
         yield "deleted rows are marked, and stay in their files"
+    elif feature == MAPPING:
+        yield from _renamings(fields)
     for field in fields:
         name, more = field["name"], field.get("metadata") or {}
-        physical = more.get(PHYSICAL_NAME, name)
-        if feature == MAPPING and name != physical:
-            yield _renaming(name, physical)
-        elif feature == WIDENING and more.get(TYPE_CHANGES):
+        if feature == WIDENING and more.get(TYPE_CHANGES):
             yield f"{name} was {more[TYPE_CHANGES][0]['fromType']}"
         elif feature == NO_ZONE and "timestamp_ntz" in json.dumps(field["type"]):
             yield f"{name} is a timestamp without a time zone"
 
 
-def _renaming(name: str, physical: str) -> str:
-    if name.startswith(PUT_AWAY):
-        return f"{physical} was dropped"
-    if not physical.startswith("col-"):
-        return f"{name} was {physical}"
-    return f"a file can't have the name {name}" if needs_mapping([name]) else f"{name} has another name in files"
+def _renamings(fields: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield why columns have other names in files: where one needs it, all that came since have a name of Delta's."""
+    physical = {field["name"]: (field.get("metadata") or {}).get(PHYSICAL_NAME, field["name"]) for field in fields}
+    for name, in_files in physical.items():
+        if name.startswith(PUT_AWAY):
+            yield f"{in_files} was dropped"
+        elif needs_mapping([name]):
+            yield f"a file can't have the name {name}"
+        elif name != in_files and not in_files.startswith("col-"):
+            yield f"{name} was {in_files}"
 
 
 def table_state(path: str, version: int) -> dict[str, dict[str, Any]]:

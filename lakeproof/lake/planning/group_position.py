@@ -16,6 +16,7 @@ from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.manifest import ChainSource
+from lakeproof.landing.missing import no_landing
 from lakeproof.landing.timelines import newest_followed
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
@@ -74,16 +75,11 @@ def group_position(group: str, lakes: Sequence[SourceLake], end: Lsn | None = No
     return GroupPosition(position, source.system_id, timeline, source.database_oid, slowest.name, incarnations)
 
 
-def no_landing(source: str) -> LakeError:
-    """Return the error of a source that nothing has been copied of."""
-    return LakeError(f"{source}: landing", "there is none yet", f"run `lakeproof bootstrap {source}` first")
-
-
 def _member(lake: SourceLake) -> _Member:
     chain = Chain.open_newest(lake)
     source = None if chain is None else chain.head.source
     if chain is None or source is None:
-        raise no_landing(lake.source)
+        raise no_landing(lake)
     return _Member(lake, chain, source)
 
 

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.errors import ConfigError, InvariantError, LakeError
-from lakeproof.lake.planning.group_position import group_position, no_landing
+from lakeproof.lake.planning.group_position import group_position
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
 from lakeproof.lake.records.cut_choice import LakeAtCuts, check_kept
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, TableIntent
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.view_cuts import ViewCut
 from lakeproof.landing.chain import Chain
+from lakeproof.landing.missing import no_landing
 from lakeproof.landing.reader import Slice, slices, verify_file
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
@@ -127,7 +128,7 @@ def landing_end(lake: SourceLake, cut: Cut, limit: Lsn | None = None) -> Landing
     """Return how far the landing can be read beyond `cut`, `limit` at most; raises LakeError if there is no landing."""
     chain = Chain.open_newest(lake)
     if chain is None:
-        raise no_landing(lake.source)
+        raise no_landing(lake)
     if chain.incarnation != cut.incarnation:
         reason = f"incarnation {chain.incarnation} has begun, and the lake has no cut of it yet"
         return LandingEnd(chain, cut, cut.position, cut.held, stopped=reason)

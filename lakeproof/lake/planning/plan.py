@@ -21,6 +21,7 @@ from lakeproof.lake.planning.catalog_drift import (
     usable_until,
 )
 from lakeproof.lake.planning.created_tables import CreatedTable, created_tables
+from lakeproof.lake.planning.entries import EntryLimit, entering_until
 from lakeproof.lake.planning.landing_order import CycleOrdinals, cycle_ordinals
 from lakeproof.lake.planning.ordinals import range_ordinals
 from lakeproof.lake.planning.recorded_schemas import decide_recorded_changes, newer_recorded
@@ -58,10 +59,14 @@ class CyclePlan:
 
 @dataclass(frozen=True, slots=True)
 class RangeLimit:
-    """The limit of a cycle's range: `end`, or the end of the segment that brings the range to `cycle_rows`."""
+    """The limit of a cycle's range: `end`, or the end of the segment that brings the range to `cycle_rows`.
+
+    `entries` limits the tables that enter.
+    """
 
     end: Lsn
     cycle_rows: int = 1 << 62
+    entries: EntryLimit = field(default_factory=EntryLimit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +195,7 @@ def plan_cycle(
     in_force += [(t, place, pending[t].table.version) for t, place in places.items()]
     bounds = [last, *suspected.bounds, *schemas.bounds, *schemas.later.values()]
     stop = _end_of_range(chain, _ExpectedSchemas(start, in_force), min(bounds), limit.cycle_rows)
-    entering = {t: p for t, p in pending.items() if places[t] <= stop}
+    stop, entering = entering_until(pending, places, created, limit.entries, (start, stop))
     held_before = set() if cut is None else set(cut.held)
     by_keys = {} if cut is None else _by_keys(keyed, cut, held.keys() | entering.keys(), stop)
     if stop == start and not entering and not by_keys and held.keys() <= held_before:

@@ -22,7 +22,6 @@ from pyspark.sql.types import StructType
 
 from lakeproof.config.location import LakeLocation, StorageConfig
 from lakeproof.errors import RECOVER, LakeError
-from lakeproof.lake.planning.group_position import no_landing
 from lakeproof.lake.read.transactions import (
     LOOK_EVERY_S,
     LOOKS_PER_INCARNATION,
@@ -33,6 +32,7 @@ from lakeproof.lake.read.transactions import (
 )
 from lakeproof.lake.records.cut_choice import table_name
 from lakeproof.landing.chain import Chain, newest_incarnation
+from lakeproof.landing.missing import no_landing
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.storage.source_lake import SourceLake
@@ -184,5 +184,5 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             self.chain.refresh()
         if self.chain is None:
-            raise no_landing(lake.source)
+            raise no_landing(lake)
         return self.chain

@@ -24,6 +24,7 @@ from lakeproof.lake.records.group_cuts import (
 )
 from lakeproof.lake.records.store import cut_at, cut_at_time, newest_cut, read_cut
 from lakeproof.lake.records.view_cuts import ViewCut, newest_first
+from lakeproof.landing.missing import check_is_lake
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.open import open_store
@@ -152,10 +153,14 @@ def _group_cuts(store: Store, group: str, at: At | Mapping[str, At]) -> dict[str
 
 
 def sources_of(lake: Config | LakeLocation | str | Path) -> list[str]:
-    """The sources of a configuration, or those that have a folder with cycles in a lake."""
+    """Return a configuration's sources, or those that have a folder with cycles in a lake.
+
+    Raises LakeError if nothing is in the lake's place.
+    """
+    store = open_store(location_of(lake))
+    check_is_lake(store)
     if isinstance(lake, Config):
         return list(lake.sources)
-    store = open_store(lake)
     names = (name for name in store.folders("") if name not in RESERVED and not name.startswith("."))
     return [name for name in names if "cycles" in store.folders(name)]
 

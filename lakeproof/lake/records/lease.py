@@ -27,7 +27,7 @@ from lakeproof.field_types import Count
 from lakeproof.lake.records.outlived_jvm import Process, jvm_of, process
 from lakeproof.storage.document import Document
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import AlreadyExistsError
+from lakeproof.storage.store import AlreadyExistsError, refuse_if_locked
 from lakeproof.storage.times import now_text
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def check_free(lake: SourceLake) -> None:
 
     What a process that follows holds is as good as free: it lets others have their turn.
     """
-    if lake.store.is_locked(lake.paths.lease_lock) and not lake.store.is_locked(lake.paths.follow_lock):
-        raise TransientError(f"{lake.source}: lease", _HELD, "wait until it has ended, then try again")
+    if not lake.store.is_locked(lake.paths.follow_lock):
+        refuse_if_locked(lake.store, lake.paths.lease_lock, f"{lake.source}: lease", _HELD)
 
 
 def someone_waits(lake: SourceLake) -> bool:

@@ -18,9 +18,10 @@ from lakeproof.field_types import Count, CycleField, Sha256
 from lakeproof.names import CycleNumber
 from lakeproof.storage.document import Document, Part
 from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import AlreadyExistsError, HeldLock, Store
+from lakeproof.storage.store import AlreadyExistsError, HeldLock, Store, refuse_if_locked
 
 _LOCK = "refresh.lock"
+_REFRESHES = "another process is refreshing or maintaining views of this lake"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +155,13 @@ def one_refresh(store: Store) -> Iterator[ViewsLock]:
     Delta's local log store locks within one JVM only, so two writers could overwrite each other's commit. On an object store
     a process may sleep for longer than its lock lasts, so whoever holds it checks it again before a cut.
     """
-    reason = "another process is refreshing or maintaining views of this lake"
-    with store.lock(LakePaths.refresh_lock(), "views", reason) as held:
+    with store.lock(LakePaths.refresh_lock(), "views", _REFRESHES) as held:
         yield ViewsLock(store, held)
+
+
+def check_free_to_refresh(store: Store) -> None:
+    """Raise TransientError as `one_refresh` would by now: before a JVM is started that would only have to wait."""
+    refuse_if_locked(store, LakePaths.refresh_lock(), "views", _REFRESHES)
 
 
 def _read(store: Store, key: str) -> ViewCut:

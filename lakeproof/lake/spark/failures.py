@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError
+from lakeproof.lake.spark.driver_end import how_ended
 from lakeproof.lake.spark.session import DriverLostError, why_lost
 from lakeproof.storage.disk import is_full
 
@@ -146,9 +147,10 @@ def as_error(thing: str, error: BaseException) -> LakeproofError:
     if refusal is not None:
         return refusal
     if isinstance(error, Py4JNetworkError | OSError | EOFError):
-        return DriverLostError(
-            thing, "the JVM ended while it was at work, most often for want of memory", f"run it again; {_MORE_MEMORY}"
-        )
+        end = how_ended()
+        reason = "most often for want of memory" if end is None else end.reason
+        remedy = "run it again" if end is not None and end.asked else f"run it again; {_MORE_MEMORY}"
+        return DriverLostError(thing, f"the JVM ended while it was at work: {reason}", remedy)
     if isinstance(error, PySparkException | Py4JError):
         return LakeError(thing, reason_of(error), "see that the lake is whole, and run it again with --debug")
     return InvariantError(thing, reason_of(error), "report this")

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from subprocess import Popen, TimeoutExpired
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -24,6 +23,7 @@ from lakeproof.config.secret import secret_variables
 from lakeproof.config.spark import SparkConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeproofError, TransientError
 from lakeproof.lake.spark.cluster import placed_settings, refuse_connect, scratch_given, secret_given
+from lakeproof.lake.spark.driver_end import LAST_BREATH_S, driver_started, how_ended
 from lakeproof.lake.spark.driver_start import filtered_stderr, log_option, without
 from lakeproof.lake.spark.jars import jars
 from lakeproof.lake.spark.java import check_java
@@ -65,8 +65,6 @@ _SETTINGS = {
 }
 
 
-# A connection may be seen to break before the process is seen to have ended.
-_LAST_BREATH_S = 5.0
 # The message of a call while the driver is ending.
 _GOING = "SparkContext was shut down"
 _NO_MEMORY = ("java.lang.OutOfMemoryError", "SparkOutOfMemoryError", "UNABLE_TO_ACQUIRE_MEMORY")
@@ -110,7 +108,8 @@ def build_session(
     Connect, DefiniteError if there is no Java that fits, or the driver does not start.
     """
     refuse_connect(spark)
-    if SparkSession.getActiveSession() is None:
+    is_there = SparkSession.getActiveSession() is not None
+    if not is_there:
         check_java()
     # Spark's Python workers take `python3` from PATH otherwise: another interpreter, without our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -126,6 +125,8 @@ def build_session(
             )
             remedy = "see spark.driver_memory and spark.conf in the configuration"
             raise DefiniteError("Spark", f"its driver did not start ({message[:300]})", remedy) from None
+        if not is_there:
+            driver_started(lines)
     session.sparkContext.setLogLevel("ERROR")
     return session
 
@@ -155,6 +156,9 @@ def driver_lives(session: SparkSession) -> Iterator[None]:
         reason = why_lost(session, error)
         if reason is None:
             raise
+        end = how_ended(session)
+        if end is not None and end.asked:
+            raise DriverLostError("Spark's driver", reason, "nothing is lost; run it again") from None
         raise DriverLostError(
             "Spark's driver",
             f"{reason} (spark.driver_memory is {memory})",
@@ -168,7 +172,7 @@ def stop_session(session: SparkSession) -> None:
     try:
         session.stop()
     except (Py4JError, OSError):
-        if not _has_ended(session, _LAST_BREATH_S):
+        if how_ended(session, LAST_BREATH_S) is None:
             raise
 
 
@@ -177,8 +181,9 @@ def why_lost(session: SparkSession, error: BaseException) -> str | None:
     from_java = isinstance(error, PySparkException | Py4JJavaError)
     broken = isinstance(error, OSError | EOFError | Py4JError) and not from_java
     # Wait only if the error may come from a broken connection.
-    if _has_ended(session, _LAST_BREATH_S if broken else 0.0):
-        return "its process has ended, most often for want of memory"
+    end = how_ended(session, LAST_BREATH_S if broken else 0.0)
+    if end is not None:
+        return end.reason
     if from_java and _GOING in str(error):
         return "it was shut down, most often for want of memory"
     if from_java and any(name in str(error) for name in _NO_MEMORY):
@@ -195,18 +200,6 @@ def _is_stopped(session: SparkSession) -> bool:
         return context is not None and bool(context.sc().isStopped())
     except (Py4JError, OSError, EOFError):
         return True
-
-
-def _has_ended(session: SparkSession, wait_s: float) -> bool:
-    gateway: Any = session.sparkContext._gateway  # noqa: SLF001  no public name for the process
-    process: Popen[bytes] | None = getattr(gateway, "proc", None)
-    if process is None:
-        return False
-    try:
-        process.wait(wait_s)
-    except TimeoutExpired:
-        return False
-    return True
 
 
 @contextmanager

@@ -1,0 +1,52 @@
+"""Days that `daily` of the configuration asks for and the lake does not have.
+
+Making them does not belong here (`lakeproof.commands.daily`).
+
+The days of a table begin with the first that was made, or, if none was, with that of its copy, and end with yesterday (UTC),
+from six hours after its end on: a schedule has until then. A day that was made before it was over counts as missing once the
+lake has a commit of a later day, as it may lack some of its changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+
+from lakeproof.lake.records.days import read_days
+from lakeproof.lake.records.documents import Cut
+from lakeproof.names import TableName
+from lakeproof.snapshot.folder import read_request
+from lakeproof.state.source_state import SourceState
+from lakeproof.storage.times import time_of
+
+GRACE = timedelta(hours=6)
+_DAY = timedelta(days=1)
+
+
+def missing_days(state: SourceState, now: datetime) -> dict[TableName, tuple[str, ...]]:
+    """Return the missing days of each table that is kept daily, without tables that lack none. Raises as a damaged lake."""
+    cut = state.cut
+    if cut is None:
+        return {}
+    last = (now - GRACE).date() - _DAY
+    missing = {t: tuple(_missing(state, cut, t, last)) for t in sorted(cut.tables) if state.source.is_daily(t)}
+    return {table: days for table, days in missing.items() if days and table not in cut.held}
+
+
+def _missing(state: SourceState, cut: Cut, table: TableName, last: date) -> Iterator[str]:
+    noted = read_days(state.lake, table)
+    day = min(map(date.fromisoformat, noted), default=None) or _copied_on(state, cut, table)
+    while day is not None and day <= last:
+        entry = noted.get(day.isoformat())
+        if entry is None or (not entry.is_over and (cut.commit_time or "") >= (day + _DAY).isoformat()):
+            yield day.isoformat()
+        day += _DAY
+
+
+def _copied_on(state: SourceState, cut: Cut, table: TableName) -> date | None:
+    """Return the day of the copy with which a table came into the lake, of one without, that of the landing's start."""
+    entry = cut.tables[table]
+    request = read_request(state.lake, state.lake.paths.snapshot(entry.snapshot_incarnation, entry.snapshot_lsn))
+    if request is not None:
+        return time_of(request.started_at).date()
+    return None if state.chain is None else time_of(state.chain.head.created_at).date()

@@ -1,0 +1,88 @@
+"""The shortfall of a lake against its source: one value for `status`, metrics, Dagster and alerts. Showing it is theirs.
+
+Held tables are in each cut, and problems in what could not be read; this is what no document names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from lakeproof.config.model import Config
+from lakeproof.config.view_graph import sources_of
+from lakeproof.events import counted
+from lakeproof.names import TableName
+from lakeproof.state.absent import AbsentTable, absence
+from lakeproof.state.days import missing_days
+from lakeproof.state.source_state import SourceState
+from lakeproof.state.unproved import differing, never_compared
+from lakeproof.storage.open import open_store
+from lakeproof.views.drift import newest_foreign_write
+
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """The published tables that are in no lake, and what is wrong with what is there.
+
+    `entering` come with the next compaction. `unproved` were never compared with the source, `differing` differed when they
+    were. `days` that `daily` asks for are missing. `views` that read the source were written by somebody else since.
+    """
+
+    absent: Mapping[TableName, AbsentTable] = field(default_factory=dict)
+    entering: tuple[TableName, ...] = ()
+    unproved: tuple[TableName, ...] = ()
+    differing: Mapping[TableName, str] = field(default_factory=dict)
+    days: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
+    views: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def waited_for(self) -> dict[TableName, AbsentTable]:
+        """Return the absent tables without those that the configuration leaves out."""
+        return {table: why for table, why in self.absent.items() if not why.is_excluded}
+
+    def __bool__(self) -> bool:
+        return bool(self.waited_for or self.unproved or self.differing or self.days or self.views)
+
+    def sentences(self, source: str) -> Iterator[str]:
+        """Yield a sentence for each table that is absent, and one for each kind of the others."""
+        yield from (f"{table}: {why}" for table, why in self.absent.items())
+        if self.unproved:
+            yield f"never compared with the source: {listed(self.unproved)}; run `lakeproof prove {source}`"
+        if self.differing:
+            yield f"differed when last compared: {listed(self.differing)}; run `lakeproof prove {source} --repair`"
+        for table, days in self.days.items():
+            command = f"lakeproof daily {source} --days {days[0]}..{days[-1]}"
+            yield f"{table}: {counted(len(days), 'day is', 'days are')} missing: {listed(days)}; run `{command}`"
+        for view, reason in self.views.items():
+            yield f"view {view}: {reason}; run `lakeproof refresh {view}`, which puts its rows right"
+
+
+def listed(names: Iterator[object] | Mapping[TableName, object] | tuple[object, ...]) -> str:
+    """Return the first names, and how many there are beside them."""
+    texts = [str(name) for name in names]
+    more = f" and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else ""
+    return f"{', '.join(texts[:_SHOWN])}{more}"
+
+
+def shortfall(config: Config, state: SourceState, now: datetime | None = None) -> Shortfall:
+    """Return what the lake lacks of a source. Raises what a damaged lake raises."""
+    missing = absence(state)
+    return Shortfall(
+        absent=missing.tables,
+        entering=missing.entering,
+        unproved=never_compared(state),
+        differing=differing(state),
+        days=missing_days(state, datetime.now(timezone.utc) if now is None else now),
+        views=overwritten_views(config, state.source.name),
+    )
+
+
+def overwritten_views(config: Config, source: str) -> dict[str, str]:
+    """Return the views that read a source and whose tables somebody else has written since their cuts."""
+    store = open_store(config.location)
+    reading = [view for view in config.views if source in sources_of(config.views, view)]
+    written = {view: newest_foreign_write(store, view) for view in reading}
+    return {view: reason for view, reason in written.items() if reason is not None}

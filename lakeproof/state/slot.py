@@ -1,0 +1,83 @@
+"""A source's slot as its server has it: if it meets the landing, and how long it will last.
+
+Judging how long belongs to `lakeproof.drain.slot_health`; every drain makes the whole comparison before it starts
+(`lakeproof.continuity.gap`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lakeproof.config.model import SourceConfig
+from lakeproof.drain.slot_health import HealthCause, Level, SlotHealth, slot_health
+from lakeproof.errors import RECOVER, manual
+from lakeproof.landing.chain import Chain
+from lakeproof.postgres.connection import Connection
+from lakeproof.postgres.replication_slot import SlotState, read_slot
+from lakeproof.postgres.server import ServerIdentity, identify
+from lakeproof.state.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSeen:
+    """A server, and the source's slot on it, at one moment."""
+
+    server: ServerIdentity
+    slot: SlotState | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStatus:
+    """A slot and how long it will last, both None if the slot does not exist.
+
+    `has_landing`: the source has a landing. `gap` is the reason why no drain can continue, None if one can.
+    """
+
+    has_landing: bool
+    state: SlotState | None
+    health: SlotHealth | None
+    gap: Problem | None
+
+    def problems(self, source: SourceConfig) -> Iterator[Problem]:
+        """Yield what somebody should see to: a gap, and what is an error of the slot's health."""
+        if self.gap is not None:
+            yield self.gap
+        if self.health is None or self.health.level is not Level.ERROR or not self.has_landing:
+            return
+        reasons = [str(reason) for reason in self.health.reasons if reason.cause is not HealthCause.INVALIDATED]
+        remedy = f"see that its drain runs and keeps up, or tear it down ({manual('Running it', 'Disk')})"
+        if reasons:
+            yield Problem(f"slot {source.slot}", "; ".join(reasons), remedy, transient=False)
+
+
+def see_server(conn: Connection, source: SourceConfig) -> ServerSeen:
+    """Look at a server and the source's slot. Raises as `source_errors`."""
+    return ServerSeen(identify(conn), read_slot(conn, source.slot))
+
+
+def slot_status(source: SourceConfig, seen: ServerSeen, chain: Chain | None) -> SlotStatus:
+    """Judge what was seen by the landing. Raises LakeError for a damaged manifest."""
+    gap = None if chain is None else slot_gap(source, seen.slot, chain)
+    health = None if seen.slot is None else slot_health(seen.slot, seen.server.current_lsn, chain, source.health)
+    return SlotStatus(chain is not None, seen.slot, health, gap)
+
+
+def slot_gap(source: SourceConfig, slot: SlotState | None, chain: Chain) -> Problem | None:
+    """Return what the slot alone shows to be wrong.
+
+    `slot` was read after `chain` was opened, or the chain is refreshed. Raises LakeError for a damaged manifest.
+    """
+    thing, remedy = f"slot {source.slot}", f"changes after the landing's end are lost: {RECOVER}"
+    if slot is None:
+        return Problem(thing, f"it does not exist; the landing ends at {chain.end}", remedy, transient=False)
+    if slot.lost:
+        return Problem(thing, "the server has invalidated it", remedy, transient=False)
+    confirmed = slot.confirmed_flush_lsn
+    if confirmed is not None and confirmed > chain.end:
+        # A drain may have flushed and acknowledged since the chain was read.
+        chain.refresh()
+        if confirmed > chain.end:
+            reason = f"it stands at {confirmed}, beyond the landing's end {chain.end}"
+            return Problem(thing, reason, remedy, transient=False)
+    return None

@@ -1,0 +1,218 @@
+"""One source, as far as anybody may want to see it: server, slot, landing, cut, tables that stand still, what is lacking.
+
+Showing it does not belong here. Whatever could not be read is listed as a problem and does not end the look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakeproof.config.model import Config
+from lakeproof.drain.slot_health import SlotHealth
+from lakeproof.lake.planning.forecast import will_be_held
+from lakeproof.lake.planning.set_aside import left_behind, paused_among
+from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.held import HeldReport, describe_all
+from lakeproof.lake.records.lease import lease_holder
+from lakeproof.landing.chain import Chain
+from lakeproof.lsn import Lsn
+from lakeproof.names import CycleNumber, Incarnation, TableName
+from lakeproof.postgres.replication_slot import SlotState
+from lakeproof.postgres.server import ServerIdentity
+from lakeproof.proof.record import Proved
+from lakeproof.snapshot.status import SnapshotStatus
+from lakeproof.state.problem import Problem, Problems
+from lakeproof.state.readers import TableReaders, table_readers
+from lakeproof.state.shortfall import Shortfall, shortfall
+from lakeproof.state.slot import ServerSeen, slot_status
+from lakeproof.state.source_state import SourceState
+from lakeproof.state.unproved import proved_tables
+
+if TYPE_CHECKING:
+    # Importing it needs PySpark, which a state without sizes does not.
+    from lakeproof.commands.sizes import LakeSizes
+
+
+@dataclass(frozen=True, slots=True)
+class LandingStatus:
+    """The newest incarnation's chain: its end, its newest manifest's number and when that was written."""
+
+    incarnation: Incarnation
+    end_lsn: Lsn
+    number: int
+    written_at: str
+
+    @classmethod
+    def of(cls, chain: Chain) -> LandingStatus:
+        """Return what a chain is now."""
+        newest = chain.newest
+        return cls(chain.incarnation, newest.end_lsn, newest.number, newest.created_at)
+
+
+@dataclass(frozen=True, slots=True)
+class CutStatus:
+    """The source's newest cut; `commit_time` is the greatest commit time up to its position."""
+
+    number: CycleNumber
+    position: Lsn
+    commit_time: str | None
+    created_at: str
+    tables: int
+
+    @classmethod
+    def of(cls, cut: Cut) -> CutStatus:
+        """Return what a cut is, without its tables."""
+        return cls(cut.number, cut.position, cut.commit_time, cut.created_at, len(cut.tables))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """One source. A value is None if there is nothing yet, or if `problems` says why it could not be read.
+
+    `health` says how long the slot will last. `drain_lag_bytes` is WAL that has not landed (of the whole cluster, so
+    also what is not published), `lake_lag_bytes` what has landed and is in no cut. `snapshots` are tables whose
+    snapshot has not entered the lake, with its consistent point; `snapshot` is one that runs, or left tables for
+    another run. Of `held` nobody waits for those in `left_behind` and `paused`; `pausing` are recorded as paused, not held
+    (yet). `lease_held` is None if the system does not say. `proved` is the last proof's result for each configured table.
+    `sizes` is None if nobody asked. `unpublished` are tables that a pattern of the configuration matches and nobody
+    follows. `readers` has each table that can be read.
+
+    Nobody asks for these if no server is to be asked, and then they are None: `coming`, the tables that the next compaction
+    will hold, as far as the landing says it already, and `shortfall`, what the lake lacks.
+    """
+
+    source: str
+    server: ServerIdentity | None
+    slot: SlotState | None
+    health: SlotHealth | None
+    landing: LandingStatus | None
+    cut: CutStatus | None
+    drain_lag_bytes: int | None
+    lake_lag_bytes: int | None
+    held: Mapping[TableName, HeldReport]
+    snapshots: Mapping[TableName, Lsn]
+    lease_held: bool | None
+    lease: str | None
+    problems: tuple[Problem, ...]
+    snapshot: SnapshotStatus | None = None
+    proved: Mapping[TableName, Proved] = field(default_factory=dict)
+    left_behind: frozenset[TableName] = frozenset()
+    paused: frozenset[TableName] = frozenset()
+    pausing: tuple[TableName, ...] = ()
+    coming: Mapping[TableName, HeldReport] | None = None
+    sizes: LakeSizes | None = None
+    unpublished: tuple[TableName, ...] = ()
+    readers: Mapping[TableName, TableReaders] = field(default_factory=dict)
+    shortfall: Shortfall | None = None
+
+    @property
+    def is_incomplete(self) -> bool:
+        """True if a snapshot has left tables that nobody copies."""
+        snapshot = self.snapshot
+        return snapshot is not None and bool(snapshot.missing) and snapshot.running is False
+
+    @property
+    def differs(self) -> bool:
+        """True if the lake is not what the source is: somebody waits for a held table, or the lake lacks something."""
+        stands_still = self.held.keys() - self.left_behind - self.paused
+        return bool(stands_still or self.is_incomplete or self.shortfall)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLook:
+    """A look at a source's server; `unpublished` are tables that a pattern of the configuration matches."""
+
+    seen: ServerSeen
+    unpublished: tuple[TableName, ...]
+
+
+def source_status(
+    config: Config,
+    name: str,
+    look: ServerLook | Exception | None,
+    sizes: Callable[[str], LakeSizes] | None = None,
+) -> SourceStatus:
+    """Return the state of one source; `look` is what its server has shown, or the error of that, or None: nobody asked."""
+    problems, state = Problems(), SourceState.of(config, name)
+    chain = problems.read(lambda: state.chain, None)
+    cut = problems.read(lambda: state.cut, None)
+    seen = problems.read(lambda: _of(look), None)
+    slot = None if seen is None else problems.read(lambda: slot_status(state.source, seen.seen, chain), None)
+    problems.add(*([] if slot is None else slot.problems(state.source)), *_switch(state))
+    room = None if sizes is None else problems.read(lambda: sizes(name), None)
+    if room is not None:
+        problems.add(*(Problem(thing, why.reason, why.remedy, transient=False) for thing, why in room.damaged.items()))
+    server, tables = None if seen is None else seen.seen.server, _tables(state, problems)
+    paused = problems.read(lambda: state.paused, {})
+    return SourceStatus(
+        source=name,
+        server=server,
+        slot=None if seen is None else seen.seen.slot,
+        health=None if slot is None else slot.health,
+        landing=None if chain is None else LandingStatus.of(chain),
+        cut=None if cut is None else CutStatus.of(cut),
+        drain_lag_bytes=distance(None if server is None else server.current_lsn, None if chain is None else chain.end),
+        lake_lag_bytes=distance(None if chain is None else chain.end, problems.read(lambda: state.position, None)),
+        held=tables.held,
+        left_behind=tables.left_behind,
+        paused=tables.paused,
+        pausing=tuple(t for t, entry in paused.items() if not entry.resuming and t not in tables.held),
+        coming=None if look is None else problems.read(lambda: _coming(state), None),
+        shortfall=None if look is None else problems.read(lambda: shortfall(config, state), None),
+        snapshots=problems.read(lambda: {t: copy.consistent_point for t, copy in sorted(state.pending.items())}, {}),
+        lease_held=state.lake.store.is_locked(state.lake.paths.lease_lock),
+        lease=problems.read(lambda: lease_holder(state.lake), None),
+        snapshot=problems.read(lambda: state.snapshot, None),
+        proved=problems.read(lambda: proved_tables(state), {}),
+        sizes=room,
+        problems=tuple(problems.listed),
+        unpublished=tuple(t for t in (() if seen is None else seen.unpublished) if t not in paused),
+        readers={} if cut is None else table_readers(state.lake, cut, state.source.portable),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldTables:
+    """The held tables; nobody waits for those in `left_behind` and `paused`."""
+
+    held: Mapping[TableName, HeldReport]
+    left_behind: frozenset[TableName]
+    paused: frozenset[TableName]
+
+
+def _tables(state: SourceState, problems: Problems) -> _HeldTables:
+    cut, chain = problems.read(lambda: state.cut, None), problems.read(lambda: state.chain, None)
+    held = {} if cut is None else dict(sorted(cut.held.items()))
+    left = problems.read(lambda: left_behind(state.source, held, chain), set[TableName]())
+    aside = problems.read(lambda: paused_among(held, chain), set[TableName]())
+    return _HeldTables(describe_all(held, state.source.name), frozenset(left), frozenset(aside))
+
+
+def _of(look: ServerLook | Exception | None) -> ServerLook | None:
+    if isinstance(look, Exception):
+        raise look
+    return look
+
+
+def _coming(state: SourceState) -> dict[TableName, HeldReport]:
+    """Return the tables that a newer reading of the catalog will hold; another incarnation's positions can't be followed."""
+    if state.chain is None or state.cut is None or state.has_switched:
+        return {}
+    return describe_all(will_be_held(state.chain, state.cut), state.source.name)
+
+
+def _switch(state: SourceState) -> list[Problem]:
+    problems = Problems()
+    chain, cut = problems.read(lambda: state.chain, None), problems.read(lambda: state.cut, None)
+    if chain is None or cut is None or cut.incarnation == chain.incarnation:
+        return []
+    reason = f"the lake stands in incarnation {cut.incarnation}, the landing in {chain.incarnation}"
+    remedy = f"run `lakeproof compact {state.source.name}` (after `lakeproof recover`, where that was not finished)"
+    return [Problem(f"source {state.source.name}", reason, remedy, transient=True)]
+
+
+def distance(later: Lsn | None, earlier: Lsn | None) -> int | None:
+    """Return the bytes of WAL from one position to a later one, 0 if it is not later; None if one is unknown."""
+    return None if later is None or earlier is None else max(0, later - earlier)

@@ -1,0 +1,115 @@
+"""The documents of one source's lake, each read once, with its own error.
+
+What follows from them does not belong here but in the modules beside this one, which take a `SourceState`.
+
+A reading that failed raises its error at each use: whatever needs no damaged document can be known all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from lakeproof.catalog.fingerprint import Fingerprint
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.errors import LakeproofError
+from lakeproof.lake.planning.pending import pending_snapshots
+from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.store import newest_cut
+from lakeproof.landing.catalog_history import newest_catalog
+from lakeproof.landing.chain import Chain
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.proof.record import ProofRecord, read_record
+from lakeproof.snapshot.folder import FinishedCopy
+from lakeproof.snapshot.paused import PausedTable, read_paused
+from lakeproof.snapshot.status import SnapshotStatus, snapshot_status
+from lakeproof.storage.source_lake import SourceLake
+
+_T = TypeVar("_T")
+
+
+class _Once(Generic[_T]):
+    """A reading that is made when it is first asked for, and never again."""
+
+    def __init__(self, read: Callable[[SourceState], _T]) -> None:
+        self._read, self._name = read, read.__name__
+        self.__doc__ = read.__doc__
+
+    def __get__(self, state: SourceState, _: type[SourceState]) -> _T:
+        if self._name not in state.readings:
+            try:
+                state.readings[self._name] = self._read(state)
+            except LakeproofError as error:
+                state.readings[self._name] = error
+        value: Any = state.readings[self._name]
+        if isinstance(value, LakeproofError):
+            raise value
+        result: _T = value
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """One source as its configuration and its lake have it; `readings` are those made so far, or made by the caller."""
+
+    lake: SourceLake
+    source: SourceConfig
+    readings: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Config, name: str) -> SourceState:
+        """Return the state of the source `name`; raises ConfigError as `Config.source` and `SourceLake.open`."""
+        source = config.source(name)
+        return cls(SourceLake.open(config.location, source.name), source)
+
+    @_Once
+    def chain(self) -> Chain | None:
+        """The newest incarnation's chain."""
+        return Chain.open_newest(self.lake)
+
+    @_Once
+    def cut(self) -> Cut | None:
+        """The newest cut."""
+        return newest_cut(self.lake)
+
+    @_Once
+    def catalog(self) -> Fingerprint | None:
+        """The newest record of the source's catalog."""
+        return None if self.chain is None else newest_catalog(self.chain)
+
+    @_Once
+    def pending(self) -> Mapping[TableName, FinishedCopy]:
+        """The finished copies that have not entered the lake."""
+        return {} if self.chain is None else pending_snapshots(self.lake, self.chain.incarnation, self.cut)
+
+    @_Once
+    def snapshot(self) -> SnapshotStatus | None:
+        """The newest snapshot, if it runs or has left tables."""
+        if self.chain is None:
+            return None
+        locked = self.lake.store.is_locked(self.lake.paths.snapshot_lock)
+        return snapshot_status(self.lake, self.chain.incarnation, locked=locked)
+
+    @_Once
+    def paused(self) -> Mapping[TableName, PausedTable]:
+        """The tables that a person has paused."""
+        return read_paused(self.lake)
+
+    @_Once
+    def proofs(self) -> ProofRecord:
+        """The last proofs."""
+        return read_record(self.lake)
+
+    @property
+    def has_switched(self) -> bool:
+        """True if the landing is one of another incarnation than the newest cut: positions can't be compared."""
+        return self.chain is not None and self.cut is not None and self.cut.incarnation != self.chain.incarnation
+
+    @property
+    def position(self) -> Lsn | None:
+        """The lake's position in the chain; its start if nothing of the chain is in the lake."""
+        if self.chain is None:
+            return None
+        return self.chain.head.end_lsn if self.cut is None or self.has_switched else self.cut.position
