@@ -52,11 +52,14 @@ def identity_fits(
     """True if a partition's old rows, as PostgreSQL sends them, have the columns that identify its root's rows.
 
     The columns are those of each one's identity index. The message under a root's name has the root's identity, and the old
-    row has the columns of the partition's identity.
+    row has the columns of the partition's identity. It comes whenever one of these has changed, so more of them than the
+    root's only bring it more often. A root without a key names none that could be among them.
     """
     if partition is Identity.FULL:
         return True
-    return root is not Identity.FULL and set(root_columns) == set(partition_columns)
+    if root is Identity.FULL:
+        return False
+    return set(root_columns) <= set(partition_columns) if root_columns else not partition_columns
 
 
 @dataclass(frozen=True, slots=True)

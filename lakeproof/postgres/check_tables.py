@@ -307,18 +307,30 @@ def _leaves(table: PublishedTable) -> Iterator[Finding]:
         yield warning(f"table {table.table}", reason, remedy, table.table)
     for leaf in table.unfit_leaves:
         reason = (
-            f"the replica identity of its partition {leaf.table} is {_described(leaf)}, which is not the table's own"
+            f"the replica identity of its partition {leaf.table} is {_described(leaf)}, "
+            "which does not have the columns of the table's own"
         )
-        remedy = "give each partition the identity of the table: ALTER TABLE … REPLICA IDENTITY …"
+        own = ", ".join(c.name for c in table.version.columns if c.identity)
+        better = "FULL" if not own else f"USING INDEX …, of an index that has {own}; or FULL"
+        remedy = f"ALTER TABLE {write_table(leaf.table)} REPLICA IDENTITY {better}"
         yield error(f"table {table.table}", reason, remedy, table.table)
-    if table.column_list and table.actions & {"update", "delete"} and table.version.identity is not Identity.FULL:
-        for leaf in table.leaves:
-            if table.partitioned and leaf.identity is Identity.FULL:
-                reason = f"its partition {leaf.table} has identity FULL, with which there can be no column list"
-                remedy = "publish all of its columns without a list, or give the partition the table's identity"
-                yield error(
-                    f"table {table.table}", f"{reason}: the application's own changes fail", remedy, table.table
-                )
+    if table.partitioned and table.column_list and table.version.identity is not Identity.FULL:
+        yield from _leaves_under_a_list(table)
+
+
+def _leaves_under_a_list(table: PublishedTable) -> Iterator[Finding]:
+    """Yield the partitions whose own identity the column list of the table does not cover."""
+    listed = {column.name for column in table.version.columns}
+    for leaf in table.leaves:
+        missing = [name for name in leaf.identity_columns if name not in listed]
+        if leaf.identity is Identity.FULL:
+            reason = f"its partition {leaf.table} has identity FULL, with which there can be no column list"
+        elif missing:
+            reason = f"the column list does not have {', '.join(missing)} of the identity of its partition {leaf.table}"
+        else:
+            continue
+        remedy = "publish all of its columns without a list, or give the partition the table's identity"
+        yield error(f"table {table.table}", f"{reason}: the application's own changes fail", remedy, table.table)
 
 
 def _described(leaf: Leaf) -> str:

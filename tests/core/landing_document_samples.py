@@ -98,6 +98,9 @@ CATALOG = Manifest(
                 "1" * 16,
                 created=TableCreated(MADE, named=True, anchored=(1,), numbered=False),
             ),
+            TableChange(
+                Oid(16387), TableName("public", "empty"), (Difference.REWRITTEN,), "0" * 16, "1" * 16, empty=MADE
+            ),
         ),
         rules={"s17": 1 << 40, "a16": 7},
     ),

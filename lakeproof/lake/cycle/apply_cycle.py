@@ -132,7 +132,8 @@ def _tasks(context: CycleContext, previous: Cut | None) -> list[TableTask]:
             copied, was_held = snapshot.tables[table], table_intent.was_held
             entry = SnapshotEntry(table_intent.snapshot, snapshot.consistent_point, copied, was_held)
         elif table_intent.created is not None:
-            entry = SnapshotEntry(None, table_intent.from_lsn, SnapshotTable(table_intent.created, 0, ()))
+            empty = SnapshotTable(table_intent.created, 0, ())
+            entry = SnapshotEntry(None, table_intent.from_lsn, empty, table_intent.was_held)
         before = None if previous is None else previous.held.get(table)
         lost = before is not None and before.history_lost
         task = TableTask(table, tables.get(table), entry, files[table], table_intent.schema_change, history_lost=lost)

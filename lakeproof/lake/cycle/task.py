@@ -45,7 +45,8 @@ class CycleContext:
 class SnapshotEntry:
     """A table's snapshot that this cycle applies; `key` is the snapshot's folder in the store.
 
-    `key` is None for a table that was created in the stream: it has no rows up to `consistent_point`, and no folder.
+    `key` is None for a table that was created in the stream, or was seen to be empty: it has no rows at `consistent_point`,
+    and no folder.
     `was_held`: it ends a hold, so changes before it may never have landed.
     """
 

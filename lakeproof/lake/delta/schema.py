@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
@@ -36,6 +37,7 @@ from lakeproof.lake.delta.reader_features import PHYSICAL_NAME, TYPE_CHANGES
 from lakeproof.lake.delta.self_test import check_supported
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.rows.columns import col
+from lakeproof.lake.spark.failures import reason_of
 from lakeproof.lake.spark.session import with_settings
 
 _ID = "delta.columnMapping.id"
@@ -105,9 +107,9 @@ def change_schema(session: SparkSession, request: SchemaRequest) -> Applied:
         kept = in_large_files(kept, sum(file.bytes for file in files), request.order)
     try:
         txn.update_metadata(metadata)
-    except Py4JJavaError as error:
-        message = str(error.java_exception.getMessage()).partition("\n")[0]
-        problem = {"problem": message}
+    except (PySparkException, Py4JJavaError) as error:
+        # PySpark makes an error of its own of most of what Delta raises.
+        problem = {"problem": reason_of(error)}
         raise TableHeldError(path, HeldCause.COLUMNS_REFUSED, WayOut.BEGIN_AGAIN, problem) from error
     if done.rewrites or request.replace:
         txn.remove_all()
