@@ -383,7 +383,9 @@ def _landings(
         # A snapshot that has not entered needs what landed since; so does one that is being copied.
         points = [p.consistent_point for p in pending_snapshots(lake, incarnation, cut).values()]
         points += open_points(lake, incarnation)
-        yield incarnation, first_needed(chain, cut.next_segment, min([cut.position, *points]), older_than)
+        # What followed an earlier one is gone: it never enters, and its table is held for that.
+        position = min([cut.position, *(point for point in points if point >= chain.kept_from)])
+        yield incarnation, first_needed(chain, cut.next_segment, position, older_than)
 
 
 def _sizes(store: Store, keys: Iterable[str]) -> SpaceReclaimed:
