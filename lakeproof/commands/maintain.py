@@ -380,10 +380,11 @@ def _landings(
         if incarnation < cut.incarnation:
             yield incarnation, first_needed(chain, chain.next_number, chain.end, older_than)
             continue
-        # A snapshot that has not entered needs what landed since; so does one that is being copied.
-        points = [p.consistent_point for p in pending_snapshots(lake, incarnation, cut).values()]
-        points += open_points(lake, incarnation)
-        yield incarnation, first_needed(chain, cut.next_segment, min([cut.position, *points]), older_than)
+        # A snapshot that has not entered needs what landed since, as one that is being copied, unless it is gone already.
+        pending = pending_snapshots(lake, incarnation, cut).values()
+        points = [*(p.consistent_point for p in pending), *open_points(lake, incarnation)]
+        points = [cut.position, *(point for point in points if point >= chain.kept_from)]
+        yield incarnation, first_needed(chain, cut.next_segment, min(points), older_than)
 
 
 def _sizes(store: Store, keys: Iterable[str]) -> SpaceReclaimed:
