@@ -85,11 +85,8 @@ class Supervisor:
         self._start, self._stuck = self._chain.end, StuckWatch(self._chain, source.slot)
         removed = sweep(self._chain)
         if removed:
-            self._emit(
-                "drain.swept",
-                f"removed {counted(len(removed), 'data file')} that no manifest names",
-                files=len(removed),
-            )
+            message = f"removed {counted(len(removed), 'data file')} that no manifest names"
+            self._emit("drain.swept", message, files=len(removed))
 
     def run(self) -> DrainReport:
         again = False
