@@ -22,6 +22,7 @@ from lakeproof.config.location import LakeLocation
 from lakeproof.errors import LakeError, LakeproofError, TransientError, manual
 from lakeproof.lake.spark.cluster import is_local
 from lakeproof.lake.spark.failures import reason_of
+from lakeproof.lake.spark.on_demand import SparkOnDemand
 from lakeproof.lake.spark.session import driver_lives
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
@@ -39,10 +40,10 @@ _reached: set[tuple[str, str]] = set()
 
 
 @contextmanager
-def at_work(session: SparkSession, lake: LakeLocation) -> Iterator[None]:
+def at_work(spark: SparkSession | SparkOnDemand, lake: LakeLocation) -> Iterator[None]:
     """Check the executors once for each session and lake, and name a lost driver as one (`driver_lives`), for the block."""
-    with driver_lives(session):
-        check_executors(session, lake)
+    on_demand = SparkOnDemand.of(spark)
+    with driver_lives(on_demand), on_demand.heard_by(lambda session: check_executors(session, lake)):
         yield
 
 
