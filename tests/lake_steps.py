@@ -26,7 +26,7 @@ from tests.simulated_source import SOURCE, SimulatedSource
 
 
 def make_config(
-    lake: Path | LakeLocation, cycle_rows: int = 2_000_000, strategy: Literal["auto", "merge"] = "auto"
+    lake: Path | LakeLocation, cycle_rows: int = 2_000_000, engine: Literal["auto", "spark"] = "auto"
 ) -> Config:
     """Return a configuration with a source whose server is never asked."""
     source = SourceConfig(
@@ -34,7 +34,7 @@ def make_config(
         dsn=SecretStr("host=nowhere"),
         publication="shop",
         slot="shop",
-        compaction=CompactionConfig(cycle_rows=cycle_rows, apply=strategy),
+        compaction=CompactionConfig(cycle_rows=cycle_rows, engine=engine),
     )
     place = LakeLocation.of(lake)
     folder = lake if isinstance(lake, Path) else Path.cwd()

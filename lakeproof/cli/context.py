@@ -22,7 +22,7 @@ from lakeproof.events import Report, Stop
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakeproof.lake.spark.on_demand import SparkOnDemand
+    from lakeproof.lake.spark_on_demand import SparkOnDemand
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Context:
     @contextmanager
     def spark_on_demand(self) -> Iterator[SparkOnDemand]:
         """Give the block a session that starts when it is asked for, and stop it at the end if it did."""
-        from lakeproof.lake.spark.cluster import is_local
-        from lakeproof.lake.spark.on_demand import SparkOnDemand
+        from lakeproof.config.spark import is_local
+        from lakeproof.lake.spark_on_demand import SparkOnDemand
 
         def start() -> SparkSession:
             from lakeproof.lake.spark.session import session

@@ -17,7 +17,7 @@ from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.on_demand import AnySpark, SparkOnDemand
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.lsn import Lsn
 from lakeproof.snapshot.keyed_copy import PlacedCopy

@@ -32,8 +32,8 @@ from lakeproof.lake.records.lease import Lease, followed, hold_lease, someone_wa
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.on_demand import AnySpark, SparkOnDemand
 from lakeproof.lake.spark.session import DriverLostError
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.metrics.observed import ObservedFollow, observed_follow
 from lakeproof.storage.open import folder_to_check

@@ -19,8 +19,8 @@ from lakeproof.errors import LakeproofError, TransientError
 from lakeproof.events import Event, Report
 from lakeproof.lake.records.view_cuts import ViewsLock, newest_view_cut_number, one_refresh
 from lakeproof.lake.rows.memory import views_at_once
-from lakeproof.lake.spark.on_demand import SparkOnDemand
 from lakeproof.lake.spark.session import DriverLostError
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.storage.open import open_store
 
 # The pause after an error: another process that refreshes or maintains views, or a damaged document.
@@ -44,11 +44,11 @@ class ViewRefresher:
         self,
         config: Config,
         views: Collection[str],
-        spark: SparkOnDemand,
+        spark: AnySpark,
         report: Report,
         refreshed: Callable[[Sequence[ViewReport]], None],
     ) -> None:
-        self._config, self._names, self._spark = config, list(views), spark
+        self._config, self._names, self._spark = config, list(views), SparkOnDemand.of(spark)
         self._report, self._refreshed = report, refreshed
         self._asked, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="lakeproof views")

@@ -53,7 +53,7 @@ from lakeproof.lake.records.lease import Lease, hold_lease, newest_epoch
 from lakeproof.lake.records.store import cut_numbers, newest_cut, read_cut
 from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.on_demand import AnySpark, SparkOnDemand
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.incarnation_record import has_head, incarnations
 from lakeproof.landing.retention import (

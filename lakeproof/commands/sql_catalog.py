@@ -32,7 +32,7 @@ from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut, read_cut
 from lakeproof.lake.records.view_cuts import newest_first, newest_view_cut_number, view_path
 from lakeproof.lake.spark.failures import reason_of
-from lakeproof.lake.spark.on_demand import AnySpark, SparkOnDemand
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake

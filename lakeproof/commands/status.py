@@ -15,6 +15,7 @@ from lakeproof.commands.concurrently import run_concurrently
 from lakeproof.commands.readers import TableReaders, table_readers
 from lakeproof.commands.views_behind import behind_of_inputs, newest_for_views
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
+from lakeproof.config.spark import is_local
 from lakeproof.config.view_graph import sources_of
 from lakeproof.drain.slot_health import HealthCause, Level, SlotHealth, slot_health
 from lakeproof.errors import RECOVER, LakeproofError, TransientError, manual
@@ -29,7 +30,6 @@ from lakeproof.lake.records.lease import lease_holder
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut
 from lakeproof.lake.records.view_definitions import why_not_applied
-from lakeproof.lake.spark.cluster import is_local
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName

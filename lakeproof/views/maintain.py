@@ -24,7 +24,7 @@ from lakeproof.lake.delta.files import Unread, remove_file
 from lakeproof.lake.records.view_cuts import ViewsLock, one_refresh
 from lakeproof.lake.records.view_previews import old_previews
 from lakeproof.lake.rows.memory import fit
-from lakeproof.lake.spark.on_demand import SparkOnDemand
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.retention import SpaceReclaimed, summed
 from lakeproof.storage.open import open_store
 from lakeproof.storage.store import Store

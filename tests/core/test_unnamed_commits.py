@@ -67,25 +67,25 @@ def test_our_unnamed_commits_go_and_foreign_ones_stay(
 ) -> None:
     """`kept` is the newest version afterwards, `foreign` the commits that must not be built on."""
     path = table(tmp_path / "t", [OURS, *above])
-    cleaned = clean_log(None, path, 0, is_ours)
+    cleaned = clean_log(path, 0, is_ours)
     assert newest_version(path) == kept
     assert [commit.version for commit in cleaned.foreign] == foreign
     assert cleaned.base == (kept if not foreign else foreign[0] - 1)
     left = {int(file.name.lstrip(".")[:20]) for file in (tmp_path / "t" / "_delta_log").iterdir()}
     assert left == set(range(kept + 1))
-    assert clean_log(None, path, 0, is_ours) == cleaned
+    assert clean_log(path, 0, is_ours) == cleaned
 
 
 def test_a_table_that_no_cut_has_begins_at_nothing(tmp_path: Path) -> None:
     """The data files that are left are named by nobody, and are swept once the table is there."""
     path = table(tmp_path / "t", [OURS, OURS])
-    assert clean_log(None, path, -1, is_ours).base == -1
+    assert clean_log(path, -1, is_ours).base == -1
     assert list((tmp_path / "t" / "_delta_log").iterdir()) == []
     add = {"add": {"path": "new.parquet", "size": 1, "dataChange": True}}
     (Path(path) / commit_name(0)).write_text(json.dumps(add), encoding="utf-8")
     swept = {Path(place).name for place, _ in unneeded(path, table_files(path, 0))}
     assert {"0.parquet", "1.parquet"} <= swept
-    assert clean_log(None, str(tmp_path / "none"), -1, is_ours).base == -1
+    assert clean_log(str(tmp_path / "none"), -1, is_ours).base == -1
 
 
 def test_checkpoints_go_and_what_points_at_them(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_checkpoints_go_and_what_points_at_them(tmp_path: Path) -> None:
         (log / name).touch()
     for message, goes in ((b'{"version": 2}', True), (b"", True), (b"{}", True), (b'{"version": 1}', False)):
         (log / "_last_checkpoint").write_bytes(message)
-        clean_log(None, path, 1, is_ours)
+        clean_log(path, 1, is_ours)
         assert not any((log / name).exists() for name in names)
         assert (log / "_last_checkpoint").exists() is not goes
 
@@ -115,9 +115,9 @@ def test_a_removal_that_is_cut_short_is_gone_on_with(tmp_path: Path) -> None:
 
     for _ in range(9):
         with watched(cut), pytest.raises(Cut):
-            clean_log(None, path, 0, is_ours)
+            clean_log(path, 0, is_ours)
         assert table_files(path, 0, 0).newest
-    clean_log(None, path, 0, is_ours)
+    clean_log(path, 0, is_ours)
     assert newest_version(path) == 0
 
 
@@ -125,7 +125,7 @@ def test_a_log_that_ends_before_the_cuts_version_is_refused(tmp_path: Path) -> N
     """The missing versions can't be recovered."""
     path = table(tmp_path / "t", [OURS, OURS])
     with pytest.raises(LogGapError, match="ends at version 1, before version 4"):
-        clean_log(None, path, 4, is_ours)
+        clean_log(path, 4, is_ours)
 
 
 def test_named_commits_are_recognized_by_their_content(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_each_cut_is_one_state_of_the_source_after_any_crash(
     monkeypatch.setattr("lakeproof.commands.compact.at_work", lambda *_: nullcontext())  # inside: the same
     for name in ("refuse_too_large", "fit"):
         monkeypatch.setattr(apply_cycle, name, lambda *_: None)  # inside: the same
-    config = make_config(tmp_path, cycle_rows=20, strategy="merge")
+    config = make_config(tmp_path, cycle_rows=20, engine="spark")
     source.snapshot(TABLES[:2])
     checked = zombies = 0
     for number in range(rounds):

@@ -40,7 +40,7 @@ from lakeproof.lake.records.held import Held, TableHeldError
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.rows.memory import fit, largest_row, refuse_too_large
 from lakeproof.lake.spark.failures import concerns_all
-from lakeproof.lake.spark.on_demand import SparkOnDemand
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import Slice, slices, verify, verify_file
 from lakeproof.lsn import Lsn

@@ -29,7 +29,7 @@ from lakeproof.lake.delta.column_types import new_fields
 from lakeproof.lake.delta.committer import metadata_of
 from lakeproof.lake.delta.files import table_files
 from lakeproof.lake.delta.log_restart import begin_at, remove_unreadable
-from lakeproof.lake.spark.on_demand import SparkOnDemand
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 
 
 def is_broken(path: str, version: int) -> bool:

@@ -258,7 +258,9 @@ class FoldedRange:
         return is_worth_it and (_is_most(mask) if has_vectors else bool(mask.all()))
 
     def _rows(self, file: FoldedFile, mask: Mask, columns: Sequence[str]) -> Iterator[tuple[pa.Table, Sequence[int]]]:
-        """Give the file's rows that the mask has, with some columns of the lake and the cycle's `_lp_ord`, and their numbers.
+        """Give the rows of the file that the mask has, with some of the lake's columns, and their numbers.
+
+        `_lp_ord` is the cycle's.
 
         The numbers are nothing unless some row of the range lacks a value.
         """
@@ -286,7 +288,7 @@ class FoldedRange:
         return self.landed.first_ordinals[file.piece.number] - file.piece.first_ordinal
 
     def _sum(self, file: FoldedFile) -> HistorySum:
-        """Return the sum of the file's rows in the range: its writer's, less those outside, unless reading them is as quick."""
+        """Return the sum of the file's rows in the range: its writer's, less the rows outside, unless these are many."""
         whole = HistorySum(file.piece.file.rows, file.piece.file.sum)
         if self._moved(file) or file.holes.any() or not _is_most(file.in_range):
             return self._sum_of(file, file.in_range)

@@ -46,7 +46,7 @@ from lakeproof.lake.rows.columns import col, pick, row_key
 from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.lake.rows.matching import join_on_key, multiset_difference
 from lakeproof.lake.rows.memory import fit
-from lakeproof.lake.spark.on_demand import SparkOnDemand
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion

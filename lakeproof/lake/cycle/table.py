@@ -47,7 +47,7 @@ from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import numbered
 from lakeproof.lake.rows.landing_rows import key_bounds
 from lakeproof.lake.rows.refusal import refusals
-from lakeproof.lake.spark.on_demand import SparkOnDemand
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.schema import SchemaVersion
 
 _ROWS = scratch("rows")

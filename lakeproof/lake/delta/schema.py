@@ -28,8 +28,8 @@ from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.columns import needs_mapping, quoted
 from lakeproof.lake.delta.apply import ONE_ATTEMPT, conflicts
-from lakeproof.lake.delta.committer import version_to_follow
 from lakeproof.lake.delta.commit import USER_METADATA, Applied, CommitInfo
+from lakeproof.lake.delta.committer import version_to_follow
 from lakeproof.lake.delta.jvm import Transaction
 from lakeproof.lake.delta.log import find_commit
 from lakeproof.lake.delta.optimize import in_large_files

@@ -153,7 +153,7 @@ class KeyLookup:
         return place < len(self.whole) and bool(self.whole[place] <= high)
 
     def in_file(self, parquet: pq.ParquetFile, names: Sequence[str]) -> tuple[Rows, Rows]:
-        """Return the numbers of a file's rows that have one of the keys, and the keys' places; `names`: the key in the file."""
+        """Return the numbers of a file's rows that have one of the keys, and the keys' places; `names`: the key's, there."""
         numbers, which, first = [_NOTHING], [_NOTHING], 0
         for group in range(parquet.num_row_groups):
             if self.may_be_within(_group_bounds(parquet, group, names[0])):

@@ -25,7 +25,7 @@ from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Stop
 from lakeproof.field_types import Count
 from lakeproof.lake.records.outlived_jvm import Process, jvm_of, process
-from lakeproof.lake.spark.on_demand import SparkOnDemand
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.storage.document import Document
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import AlreadyExistsError

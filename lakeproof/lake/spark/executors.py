@@ -19,11 +19,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakeproof.config.location import LakeLocation
+from lakeproof.config.spark import is_local
 from lakeproof.errors import LakeError, LakeproofError, TransientError, manual
-from lakeproof.lake.spark.cluster import is_local
 from lakeproof.lake.spark.failures import reason_of
-from lakeproof.lake.spark.on_demand import SparkOnDemand
 from lakeproof.lake.spark.session import driver_lives
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store

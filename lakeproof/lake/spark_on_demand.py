@@ -35,7 +35,7 @@ class SparkOnDemand:
         """Return the same for a session that runs."""
         if isinstance(spark, SparkOnDemand):
             return spark
-        from lakeproof.lake.spark.cluster import is_local
+        from lakeproof.config.spark import is_local
 
         session = spark
         given = cls(lambda: session, everywhere=not is_local(session.sparkContext.master))
