@@ -6,6 +6,7 @@ imported with the first session: loading a location and a sensor's tick need non
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -13,6 +14,8 @@ from pydantic import PrivateAttr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from lakeproof.lake.spark_on_demand import SparkOnDemand
 
 
 class LakeSpark(dg.ConfigurableResource["LakeSpark"]):
@@ -30,6 +33,15 @@ class LakeSpark(dg.ConfigurableResource["LakeSpark"]):
             self._run_session = RunSession(config_path=self.config_path)
         session: SparkSession = self._run_session.spark_session
         return session
+
+    @property
+    def on_demand(self) -> SparkOnDemand:
+        """The same session, for work that may need none: it starts when the first table needs it."""
+        from lakeproof.config.load import load
+        from lakeproof.config.spark import is_local
+        from lakeproof.lake.spark_on_demand import SparkOnDemand
+
+        return SparkOnDemand(lambda: self.session, everywhere=not is_local(load(Path(self.config_path)).spark.master))
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Stop the JVM's session, if one was started."""

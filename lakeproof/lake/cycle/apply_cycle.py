@@ -250,7 +250,7 @@ def _write_verified(session: SparkOnDemand, context: CycleContext, task: TableTa
     change = task.schema_change
     if change is not None:
         task = replace(task, row_bytes=largest_row(task.before, None, ()))
-        return commit_schema_change(_with_room(session, task).get(), context, task, change)
+        return commit_schema_change(_with_room(session, task), context, task, change)
     pieces, entry, keyed = task.files, task.entry, task.keyed
     entering = None if entry is None else entry.table
     if entry is not None:

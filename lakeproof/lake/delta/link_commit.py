@@ -179,7 +179,7 @@ def prepare_links(request: LinkRequest) -> PreparedLinks:
         _refuse(renamed(fields, request.required))
     # What the change presupposes is checked before any file is placed: a refused table gets none.
     places = _find(request, state)
-    columns = _statistics_columns(fields, request.statistics)
+    columns = statistics_columns(fields, request.statistics)
     placed = _place_all(request, state, places, fields, columns)
     failpoint("apply.after_links")
     left_out = (link.left_out for link in request.links)
@@ -302,7 +302,7 @@ def _metadata(request: LinkRequest) -> Mapping[str, Any]:
     return metadata_of(new_fields(columns), request.create.spec.options(list(columns)), physical=request.required)
 
 
-def _statistics_columns(fields: Sequence[Mapping[str, Any]], chosen: Sequence[str]) -> Mapping[str, str]:
+def statistics_columns(fields: Sequence[Mapping[str, Any]], chosen: Sequence[str]) -> Mapping[str, str]:
     """Return the columns that get statistics, by their names in files, with their Spark types: the chosen, or the first."""
     types, physical = {f["name"]: in_spark(f["type"]) for f in fields}, physical_names(fields)
     names = chosen or list(types)[:STATISTICS_COLUMNS]
