@@ -23,13 +23,13 @@ from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.cleaned_log import clean_log
 from lakeproof.lake.delta.column_types import new_fields
 from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec, Unsupported, WriteStrategy
-from lakeproof.lake.delta.committer import metadata_of
 from lakeproof.lake.delta.files import remove_file, table_files, unneeded
 from lakeproof.lake.delta.jvm import forget
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, linked_name, prepare_links
 from lakeproof.lake.delta.links import LandedFile
 from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, commit_name, log_files, newest_version
 from lakeproof.lake.delta.log_restart import begin_at
+from lakeproof.lake.delta.protocol import metadata_of
 from lakeproof.lake.delta.reader_features import reader_features
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.storage.folder import Folder

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.delta.committer import Change, Operation, check_writable
+from lakeproof.lake.delta.committer import Change, Operation
 from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, check_whole, log_files
+from lakeproof.lake.delta.protocol import check_writable
 from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.delta.unnamed_commits import is_above, last_listed, readable_above, remove_above
 from lakeproof.storage.folder import Folder

@@ -24,18 +24,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lakeproof.errors import InvariantError, LakeError, TransientError
+from lakeproof.errors import InvariantError, TransientError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.columns import needs_mapping
 from lakeproof.lake.delta.arrow_rows import deleted_rows
 from lakeproof.lake.delta.checkpoint import write_checkpoint
 from lakeproof.lake.delta.commit import CHECKPOINT_INTERVAL, CommitInfo
 from lakeproof.lake.delta.files import data_file
 from lakeproof.lake.delta.log import NO_VERSION, commit_name, find_commit
-from lakeproof.lake.delta.reader_features import MAPPING, NO_ZONE, VECTORS, VECTORS_ENABLED, WIDENING
+from lakeproof.lake.delta.protocol import protocol_for
 from lakeproof.lake.delta.state import (
-    LISTS_FEATURES_READER,
-    LISTS_FEATURES_WRITER,
     Action,
     Replay,
     TableState,
@@ -48,25 +45,6 @@ from lakeproof.storage.store import AlreadyExistsError
 
 Rows: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 _ENGINE = "lakeproof"
-_BASE_FEATURES = ("appendOnly", "invariants")
-# What a commit of ours may be made on: the features that were tried. Row tracking, in-commit timestamps, catalog-managed
-# tables and the like ask more of a writer than is done here.
-KNOWN_FEATURES = frozenset(
-    {
-        *_BASE_FEATURES,
-        "changeDataFeed",
-        "checkConstraints",
-        "clustering",
-        "domainMetadata",
-        "generatedColumns",
-        "typeWidening-preview",
-        MAPPING,
-        NO_ZONE,
-        VECTORS,
-        WIDENING,
-    }
-)
-_READER_FEATURES = frozenset({MAPPING, NO_ZONE, VECTORS, WIDENING, "typeWidening-preview"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,87 +248,6 @@ def version_to_follow(path: str, expected: int, commit: CommitInfo) -> int:
 def lost(path: str) -> TransientError:
     """Return the error of who has lost the race for a table's next version."""
     return TransientError(path, "someone else committed to the table meanwhile", "the next run finishes the cycle")
-
-
-def check_writable(state: TableState) -> None:
-    """Raise LakeError about a table that has features which ask more of a writer than is done here."""
-    others = sorted(state.features - KNOWN_FEATURES)
-    version = state.protocol.get("minWriterVersion", 0)
-    for asked_for in ("delta.enableRowTracking", "delta.enableInCommitTimestamps"):
-        if state.has_property(asked_for, "true"):
-            others.append(asked_for)
-    if others or version > LISTS_FEATURES_WRITER:
-        reason = f"it has {', '.join(others) or f'version {version} of the protocol'}, which lakeproof does not write"
-        raise LakeError(state.path, reason, "take that away again, or move the table away and bootstrap it")
-
-
-def metadata_of(
-    fields: Sequence[Mapping[str, Any]],
-    configuration: Mapping[str, str],
-    partitions: Sequence[str] = (),
-    physical: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """Return a new table's `metaData` action, with column mapping if the configuration asks for it.
-
-    `physical` are names that columns have in files; any other column has its own there, if Parquet takes that.
-    """
-    settings, columns = dict(configuration), [dict(each) for each in fields]
-    if settings.get("delta.columnMapping.mode") == "name":
-        for number, column in enumerate(columns, start=1):
-            in_files = (physical or {}).get(column["name"], column["name"])
-            in_files = f"col-{uuid.uuid4()}" if needs_mapping([in_files]) else in_files
-            ids = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": in_files}
-            column["metadata"] = {**(column.get("metadata") or {}), **ids}
-        settings["delta.columnMapping.maxColumnId"] = str(len(columns))
-    return {
-        "id": str(uuid.uuid4()),
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": columns}),
-        "partitionColumns": list(partitions),
-        "configuration": settings,
-        "createdTime": int(time.time() * 1000),
-    }
-
-
-def protocol_for(metadata: Action, before: Action | None) -> dict[str, Any]:
-    """Return the protocol that a table needs: what it has, and the features that its columns and properties ask for."""
-    settings = metadata.get("configuration") or {}
-    needed = set()
-    if settings.get(VECTORS_ENABLED) == "true":
-        needed.add(VECTORS)
-    if settings.get("delta.columnMapping.mode", "none") != "none":
-        needed.add(MAPPING)
-    if settings.get("delta.enableTypeWidening") == "true":
-        needed.add(WIDENING)
-    if '"timestamp_ntz"' in metadata["schemaString"]:
-        needed.add(NO_ZONE)
-    if before is None:
-        before = {"minReaderVersion": 1, "minWriterVersion": 2}
-    lists = before["minWriterVersion"] >= LISTS_FEATURES_WRITER
-    existing = set(before.get("writerFeatures") or ()) if lists else set(_legacy(before["minWriterVersion"]))
-    if needed <= existing:
-        return dict(before)
-    writers = existing | needed | (set() if lists else set(_BASE_FEATURES))
-    readers = set(before.get("readerFeatures") or ()) | (writers & _READER_FEATURES)
-    return {
-        "minReaderVersion": LISTS_FEATURES_READER,
-        "minWriterVersion": LISTS_FEATURES_WRITER,
-        "readerFeatures": sorted(readers),
-        "writerFeatures": sorted(writers),
-    }
-
-
-def _legacy(version: int) -> tuple[str, ...]:
-    """Return the features that a version of the protocol without a list implies for writers."""
-    features: tuple[str, ...] = ()
-    for since, names in (
-        (2, _BASE_FEATURES),
-        (3, ("checkConstraints",)),
-        (4, ("changeDataFeed", "generatedColumns")),
-        (5, (MAPPING,)),
-    ):
-        features += names if version >= since else ()
-    return features
 
 
 def _rows_of(file: NewFile) -> Rows:

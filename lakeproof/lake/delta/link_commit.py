@@ -39,8 +39,6 @@ from lakeproof.lake.delta.committer import (
     Change,
     NewFile,
     Operation,
-    check_writable,
-    metadata_of,
     version_to_follow,
 )
 from lakeproof.lake.delta.file_statistics import statistics_text
@@ -48,6 +46,7 @@ from lakeproof.lake.delta.files import data_file
 from lakeproof.lake.delta.links import LandedFile, PlacedFile, mismatch, place, remove_placed, renamed
 from lakeproof.lake.delta.local_rows import LocalRows, write_rows
 from lakeproof.lake.delta.log import NO_VERSION
+from lakeproof.lake.delta.protocol import check_writable, metadata_of
 from lakeproof.lake.delta.reader_features import VECTORS_ENABLED
 from lakeproof.lake.delta.search import Places, Rows, find_places
 from lakeproof.lake.delta.state import TableState, read_state

@@ -25,7 +25,8 @@ from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.columns import needs_mapping, quoted
 from lakeproof.lake.delta.column_types import in_log
 from lakeproof.lake.delta.commit import Applied, CommitInfo
-from lakeproof.lake.delta.committer import Change, Operation, check_writable, version_to_follow
+from lakeproof.lake.delta.committer import Change, Operation, version_to_follow
+from lakeproof.lake.delta.protocol import check_writable
 from lakeproof.lake.delta.reader_features import PHYSICAL_NAME, TYPE_CHANGES
 from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
