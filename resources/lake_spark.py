@@ -6,7 +6,6 @@ imported with the first session: loading a location and a sensor's tick need non
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -37,11 +36,9 @@ class LakeSpark(dg.ConfigurableResource["LakeSpark"]):
     @property
     def on_demand(self) -> SparkOnDemand:
         """The same session, for work that may need none: it starts when the first table needs it."""
-        from lakeproof.config.load import load
-        from lakeproof.config.spark import is_local
-        from lakeproof.lake.spark_on_demand import SparkOnDemand
+        from resources.run_session import on_demand
 
-        return SparkOnDemand(lambda: self.session, everywhere=not is_local(load(Path(self.config_path)).spark.master))
+        return on_demand(self.config_path, lambda: self.session)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Stop the JVM's session, if one was started."""

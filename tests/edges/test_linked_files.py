@@ -224,8 +224,12 @@ def test_a_file_on_another_file_system_is_copied(
     spark: SparkSession, tmp_path: Path, rows: list[pa.Table], files: list[LandedFile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`link()` refuses; the copy is verified like a link, and found again."""
+    link = os.link
 
     def refused(source: Path, target: Path) -> None:
+        if target.suffix == ".json":
+            # A version's own name, which is given within one folder.
+            return link(source, target)
         if target.exists():
             raise FileExistsError(17, "there", str(source))
         raise OSError(18, "Invalid cross-device link", str(source))
@@ -272,7 +276,7 @@ def test_what_does_not_fit_is_left_to_spark(spark: SparkSession, tmp_path: Path,
     table, link = tmp_path / "t", Link(files[0])
     wider, fewer = SPARK_TYPES | {"whole": "bigint"}, {"id": "bigint"}
     other = {"and the table has none": fewer, "whole is": wider, "more": SPARK_TYPES | {"more": "int"}}
-    for reason, columns in (other | {"letter": {"a b": "int"}}).items():
+    for reason, columns in (other | {"another name": {"a b": "int"}}).items():
         with pytest.raises(Unsupported, match=reason):
             prepare_links(request(table, 1, [link], columns))
     bare = tmp_path / "bare.parquet"

@@ -90,11 +90,11 @@ def _of_file(table: Folder, entry: Action, names: Sequence[str], lookup: KeyLook
     return matched, keys
 
 
-def _columns(parquet: pq.ParquetFile, group: int, names: Sequence[str]) -> Iterator[pa.ChunkedArray | None]:
+def _columns(file: pq.ParquetFile, group: int, names: Sequence[str]) -> Iterator[pa.ChunkedArray | None]:
     """Give each column of a row group when it is asked for; None for a column that the file lacks."""
-    existing = set(parquet.schema_arrow.names)
+    existing = set(file.schema_arrow.names)
     for name in names:
-        yield parquet.read_row_group(group, columns=[name]).column(0) if name in existing else None
+        yield file.read_row_group(group, columns=[name]).column(0) if name in existing else None
 
 
 def _group_bounds(parquet: pq.ParquetFile, group: int, name: str) -> tuple[Any, Any] | None:
