@@ -24,7 +24,13 @@ from lakeproof.lake.delta.committer import Change, Operation
 from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, check_whole, log_files
 from lakeproof.lake.delta.protocol import check_writable
 from lakeproof.lake.delta.state import read_state
-from lakeproof.lake.delta.unnamed_commits import is_above, last_listed, readable_above, remove_above
+from lakeproof.lake.delta.unnamed_commits import (
+    is_above,
+    last_listed,
+    readable_above,
+    remove_above,
+    remove_notes_above,
+)
 from lakeproof.storage.folder import Folder
 
 _RESTORE = "RESTORE"
@@ -53,6 +59,8 @@ def clean_log(path: str, version: int, is_ours: Callable[[DeltaCommit], bool]) -
         check_whole(path, version, files)
         return CleanedLog(version, version)
     listed = last_listed(files)
+    # Nobody has synced them, and a commit is right without them.
+    remove_notes_above(path, version, files)
     commits = readable_above(path, version)
     last = commits[-1].version if commits else version
     if listed > last or not commits:
@@ -78,7 +86,7 @@ def clean_log(path: str, version: int, is_ours: Callable[[DeltaCommit], bool]) -
 def _taken_back(path: str, target: int, ours: list[DeltaCommit], last: int) -> int:
     """Make the table what it was at `target`, in a commit above ours; returns the log's last version."""
     done = next((n for n in range(len(ours), 0, -1) if _target(ours[n - 1]) == target), 0)
-    if not any(commit.changes_data for commit in ours[done:]):
+    if not any(commit.changes_data or commit.txns for commit in ours[done:]):
         return last
     return restore(path, target, last, json.dumps({"takes_back_to": target}))
 

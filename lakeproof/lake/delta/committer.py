@@ -152,8 +152,16 @@ class Change:
             self._actions.append(("protocol", now))
 
     def restore(self, state: TableState) -> None:
-        """Make the table what it was at another state of it: files, vectors, columns and properties."""
+        """Make the table what it was at another state of it: files, vectors, columns and properties.
+
+        Application ids get their numbers back: Delta skips a write of Spark's in silence if the table has its number.
+        """
         before = self._state()
+        for app, txn in before.txns.items():
+            last = int(txn["version"])
+            number = int(state.txns[app]["version"]) if app in state.txns else last - 1
+            if number != last:
+                self._actions.append(("txn", {"appId": app, "version": number, "lastUpdated": self._now}))
         if before.metadata != state.metadata:
             self.set_metadata(state.metadata)
         for path, entry in before.files.items():
