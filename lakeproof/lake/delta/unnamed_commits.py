@@ -53,7 +53,7 @@ def readable_above(path: str, version: int) -> list[DeltaCommit]:
 
 
 def remove_notes_above(path: str, version: int, files: Iterable[str]) -> None:
-    """Remove what commits above `version` are right without: checkpoints and checksums, of which a power cut may leave any part.
+    """Remove checksums and checkpoints above `version`: a commit is right without them, and a power cut leaves any part.
 
     `files` are the names of the log's files from `version` on.
     """
