@@ -56,7 +56,7 @@ def follow_and_report(context: dg.AssetExecutionContext, settings: Settings, spa
     options = FollowOptions(what.max_seconds, on_cuts=reporter.take_cuts, on_views=reporter.views.add)
     try:
         run_engine(
-            lambda stop: follow(settings.config(), what.name, spark.session, RunControl(log, stop), options),
+            lambda stop: follow(settings.config(), what.name, spark.on_demand, RunControl(log, stop), options),
             meanwhile=reporter.write_due,
         )
     finally:

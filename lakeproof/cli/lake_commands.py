@@ -47,7 +47,7 @@ def compact(context: Context, args: argparse.Namespace) -> Outcome:
     cuts: list[CutReport] = []
     if compaction_has_work(context.config, source):
         _check_free(context, source)
-        with context.spark() as spark:
+        with context.spark_on_demand() as spark:
             cuts = step.compact(context.config, source, spark, context.report, context.stop)
     return _compacted(context, source, cuts)
 
@@ -60,7 +60,7 @@ def _follow(context: Context, args: argparse.Namespace) -> Outcome:
 
     sources = context.config.group(name) if name in context.config.groups or source is None else (name,)
     config = context.config if args.metrics is None else context.config.with_metrics(sources, args.metrics)
-    with context.spark() as spark:
+    with context.spark_on_demand() as spark:
         options = step.FollowOptions(args.seconds, views=not args.no_views)
         report = step.follow(config, name, spark, RunControl(context.report, context.stop), options)
     cycles = ", ".join(f"{source}: {counted(number, 'cycle')}" for source, number in sorted(report.cycles.items()))
@@ -139,7 +139,7 @@ def _compact_group(context: Context, group: str) -> Outcome:
     report = step.GroupReport(group)
     if group_has_work(context.config, group):
         _check_free(context, *sources)
-        with context.spark() as spark:
+        with context.spark_on_demand() as spark:
             report = step.compact_group(context.config, group, spark, context.report, context.stop)
     outcomes = {source: _compacted(context, source, report.cuts.get(source, [])) for source in sources}
     cut = report.cut or newest_group_cut(open_store(context.config.location), group)
@@ -165,7 +165,7 @@ def maintain(context: Context, args: argparse.Namespace) -> Outcome:
     else:
         _check_free_to_prove(context, source)
         _check_free(context, source)
-        with context.spark() as spark:
+        with context.spark_on_demand() as spark:
             report = step.maintain(
                 context.config,
                 source,

@@ -1,19 +1,60 @@
-"""The columns of a Delta table with the names that Spark's SQL has for their types, from the table's log alone.
+"""The types of a Delta table's columns: in the log's schema text, and by the names that Spark's SQL has for them.
 
-Changing them does not belong here (`schema.py`). No Spark runs here: a catalog asks when it is loaded.
+Changing columns does not belong here (`schema.py`), nor the types of PostgreSQL (`lakeproof.values.types`). No Spark runs
+here: a catalog asks when it is loaded.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.delta.log import NO_VERSION, newest_version
 from lakeproof.lake.delta.reader_features import table_state
 
-# Delta's names are those of Spark's JSON; these differ from SQL's.
-_IN_SQL = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+_IN_LOG: Mapping[str, str] = {
+    "boolean": "boolean",
+    "tinyint": "byte",
+    "smallint": "short",
+    "int": "integer",
+    "bigint": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "binary",
+    "date": "date",
+    "timestamp": "timestamp",
+    "timestamp_ntz": "timestamp_ntz",
+}
+_IN_SPARK = {in_log: spark for spark, in_log in _IN_LOG.items()}
+_ARRAY = "array<"
+
+
+def in_log(spark_type: str) -> Any:
+    """Return a type, as `lakeproof.values.types` names it, in the form of the log's schema text; KeyError for another."""
+    if spark_type.startswith(_ARRAY):
+        return {"type": "array", "elementType": in_log(spark_type[len(_ARRAY) : -1]), "containsNull": True}
+    return spark_type if spark_type.startswith("decimal(") else _IN_LOG[spark_type]
+
+
+def in_spark(type_in_log: str | dict[str, Any]) -> str:
+    """Return the name that Spark's SQL has for a type of the log's schema text."""
+    if isinstance(type_in_log, str):
+        # A string with a collation is a string.
+        name = type_in_log.partition(" collate")[0]
+        return _IN_SPARK.get(name, name)
+    match type_in_log["type"]:
+        case "array":
+            return f"array<{in_spark(type_in_log['elementType'])}>"
+        case "map":
+            return f"map<{in_spark(type_in_log['keyType'])},{in_spark(type_in_log['valueType'])}>"
+        case "struct":
+            fields = [f"{field['name']}:{in_spark(field['type'])}" for field in type_in_log["fields"]]
+            return f"struct<{','.join(fields)}>"
+        case other:
+            return str(other)
 
 
 def column_types(path: str, version: int | None = None) -> dict[str, str]:
@@ -25,19 +66,9 @@ def column_types(path: str, version: int | None = None) -> dict[str, str]:
     if version == NO_VERSION:
         return {}
     fields = json.loads(table_state(path, version)["metaData"]["schemaString"])["fields"]
-    return {field["name"]: _in_sql(field["type"]) for field in fields if not field["name"].startswith(PUT_AWAY)}
+    return {field["name"]: in_spark(field["type"]) for field in fields if not field["name"].startswith(PUT_AWAY)}
 
 
-def _in_sql(kind: str | dict[str, Any]) -> str:
-    if isinstance(kind, str):
-        return _IN_SQL.get(kind, kind)
-    match kind["type"]:
-        case "array":
-            return f"array<{_in_sql(kind['elementType'])}>"
-        case "map":
-            return f"map<{_in_sql(kind['keyType'])},{_in_sql(kind['valueType'])}>"
-        case "struct":
-            fields = [f"{field['name']}:{_in_sql(field['type'])}" for field in kind["fields"]]
-            return f"struct<{','.join(fields)}>"
-        case other:
-            return str(other)
+def new_fields(columns: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return columns, by name with their Spark types, as the fields of a schema text."""
+    return [{"name": n, "type": in_log(kind), "nullable": True, "metadata": {}} for n, kind in columns.items()]

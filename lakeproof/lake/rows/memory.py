@@ -21,9 +21,9 @@ from typing import Any, cast
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
+from lakeproof.config.spark import is_local
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.spark.cluster import is_local
 from lakeproof.landing.reader import Slice
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
