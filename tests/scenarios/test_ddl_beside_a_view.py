@@ -30,11 +30,11 @@ _VIEWS = {
 _READS = {name: ("t", "u") if name in ("joined", "natural") else ("t",) for name in _VIEWS}
 # What comes between two refreshes, each statement with changed rows before and after it; and the views that read of it.
 _CHANGES = (
-    (
-        ("ALTER TABLE t ADD extra int", "ALTER TABLE t RENAME note TO remark", "ALTER TABLE t ALTER wide TYPE bigint"),
-        ("natural",),
-    ),
-    (("ALTER TABLE t DROP extra", "ALTER TABLE t DROP more, ADD more text"), ("reads_it", "natural")),
+    (("ALTER TABLE t ADD extra int", "ALTER TABLE t RENAME note TO remark"), ("natural",)),
+    # Alone: beside another change in one reading of the catalog it holds the table.
+    (("ALTER TABLE t ALTER wide TYPE bigint",), ()),
+    (("ALTER TABLE t DROP extra",), ("natural",)),
+    (("ALTER TABLE t DROP more, ADD more text",), ("reads_it",)),
     # Every row of current is written anew with the value, so everything has changed.
     (("ALTER TABLE t ADD filled text DEFAULT 'x'",), tuple(_VIEWS)),
 )
@@ -74,6 +74,7 @@ def test_a_view_goes_on_if_it_does_not_read_the_column(database: Database, tmp_p
             _alter(database, number, statement)
         into_the_lake(config, spark)
         reports = {report.view: report for report in refresh(config, None, spark)}
+        assert not any(report.held for report in reports.values()), (statements, reports)
         for name in _VIEWS:
             _is_its_query(database, config, spark, name, statements)
         ways = {name: (report.strategy, report.reason) for name, report in reports.items()}
