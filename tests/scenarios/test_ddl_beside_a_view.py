@@ -23,7 +23,7 @@ _VIEWS = {
     "few": "SELECT id, v FROM t WHERE v > 500",
     "sums": "SELECT grp, sum(v) AS total, count(*) AS n FROM t GROUP BY grp",
     "joined": "SELECT a.id, b.extra FROM t a JOIN u b ON b.id = a.grp",
-    "reads_it": "SELECT id, more FROM t",
+    "reads_it": "SELECT id, CAST(wide AS bigint) AS w FROM t",
     # It names no column of the join: those are what both tables have.
     "natural": "SELECT id, v FROM t NATURAL JOIN u",
 }
@@ -32,9 +32,8 @@ _READS = {name: ("t", "u") if name in ("joined", "natural") else ("t",) for name
 _CHANGES = (
     (("ALTER TABLE t ADD extra int", "ALTER TABLE t RENAME note TO remark"), ("natural",)),
     # Alone: beside another change in one reading of the catalog it holds the table.
-    (("ALTER TABLE t ALTER wide TYPE bigint",), ()),
+    (("ALTER TABLE t ALTER wide TYPE bigint",), ("reads_it",)),
     (("ALTER TABLE t DROP extra",), ("natural",)),
-    (("ALTER TABLE t DROP more, ADD more text",), ("reads_it",)),
     # Every row of current is written anew with the value, so everything has changed.
     (("ALTER TABLE t ADD filled text DEFAULT 'x'",), tuple(_VIEWS)),
 )
@@ -43,12 +42,12 @@ _CHANGES = (
 def test_a_view_goes_on_if_it_does_not_read_the_column(database: Database, tmp_path: Path, spark: SparkSession) -> None:
     """Added, renamed, widened and dropped columns, with rows changed on both sides; after each the view is its query.
 
-    A view that reads a column which was made again is computed as a whole, and says so; so is one whose query means
+    A view that reads a column of another type is computed as a whole, and says so; so is one whose query means
     another column by the same words.
     """
     database.execute(
-        "CREATE TABLE t (id int PRIMARY KEY, grp int, v int, note text, wide int, more text)",
-        "INSERT INTO t SELECT i, i % 50, i, 'n' || i, i, 'm' FROM generate_series(1, 2000) i",
+        "CREATE TABLE t (id int PRIMARY KEY, grp int, v int, note text, wide int)",
+        "INSERT INTO t SELECT i, i % 50, i, 'n' || i, i FROM generate_series(1, 2000) i",
         "CREATE TABLE u (id int PRIMARY KEY, extra int)",
         "INSERT INTO u SELECT i, 1 FROM generate_series(1, 500) i",
         "CREATE PUBLICATION pub FOR TABLE t, u",
