@@ -110,7 +110,7 @@ def _by_spark(spark: SparkSession, table: Mapping[str, object]) -> list[str]:
 
 
 def _by_process(name: str, tables: list[dict[str, object]]) -> list[dict[str, list[str]]] | None:
-    """What a reader gives for each table; None if it could not be fetched."""
+    """Return the rows that a reader gives for each table; None if it could not be fetched."""
     environment = dict(os.environ)
     if name in FETCHED:
         try:
