@@ -49,7 +49,7 @@ demo:
 
 ui:
 	$(call prepare,--port '$(PORT)')
-	@exec $(VENV) scripts/ui.py --port '$(PORT)'
+	@exec $(VENV) -m scripts.ui --port '$(PORT)'
 
 test:
 	$(call prepare,--server)

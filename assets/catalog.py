@@ -22,6 +22,7 @@ from assets.support import metadata as md
 from assets.support.columns import (
     described_columns,
     lake_column_types,
+    stored_view_schema,
     table_columns,
     table_lineage,
     view_lineage,
@@ -29,7 +30,7 @@ from assets.support.columns import (
 )
 from assets.support.keys import Layer, group_of, table_key, view_key
 from assets.support.places import uri
-from assets.views import read_keys
+from assets.views import read_keys, stored_columns
 from lakeproof.commands.describe import described
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.errors import LakeproofError
@@ -161,11 +162,13 @@ class Catalog:
 
     def _of_view(self, view: ViewConfig) -> md.Metadata:
         metadata: md.Metadata = {"dagster/uri": uri(self._config.location, LakePaths.view(view.name))}
-        tables = self._read_columns(view)
+        tables, stored = self._read_columns(view), stored_columns(self._config.location, view.name)
         columns = [] if tables is None else _view_columns(view.sql(), tables)
         if tables is not None and columns:
             metadata["dagster/column_schema"] = view_schema(columns, tables)
             metadata["dagster/column_lineage"] = view_lineage(columns, read_keys(view))
+        if stored:
+            metadata["dagster/column_schema"] = stored_view_schema(stored)
         return metadata
 
     def _read_columns(self, view: ViewConfig) -> dict[str, dict[str, str]] | None:

@@ -1,11 +1,11 @@
 """The drain as an asset: one long-lived run per slot, which reports each table's progress at intervals.
 
-Reading the slot does not belong here (`lakeproof.commands.drain`), nor keeping a run alive (`orchestration.policies.drain`).
+Reading the slot does not belong here (`lakeproof.commands.drain`), nor keeping a run alive (`orchestration.lasting_runs`).
 No Spark and no pool are needed: PostgreSQL admits one reader per slot, and that is the lock.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Literal
 
@@ -14,6 +14,7 @@ from pydantic import Field
 
 from assets.slots import slot_positions
 from assets.support import metadata as md
+from assets.support.backlog import Backlog
 from assets.support.engine_call import run_engine
 from assets.support.event_budget import EventBudget
 from assets.support.event_log import to_run_log
@@ -24,12 +25,12 @@ from assets.support.quiet_tables import QuietTables
 from assets.support.specs import LayerTable, table_spec
 from assets.support.throttle import ChangeSummary, EventThrottle
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.drain.counts import LandedCounts
+from lakeproof.drain.counts import DrainReport, LandedCounts
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeproofError
 from lakeproof.events import counted
+from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.storage.source_lake import SourceLake
 from resources import Settings
 
 
@@ -60,33 +61,45 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
 
         budget = EventBudget(len(source.tables), time.monotonic())
         throttle = EventThrottle(config.event_seconds, budget=budget)
-        log = to_run_log(context.log.info)
         windows = {t: window_s(settings.config(), source, t, Layer.CHANGES) for t in source.tables}
         quiet = QuietTables(Heartbeat(windows, time.monotonic()), throttle.is_waiting)
+        reported: set[TableName] = set()
 
         def report(summaries: Mapping[TableName, ChangeSummary]) -> None:
             slot = _slot(settings, source) if summaries else {}
             quiet.heartbeat.beat(summaries, time.monotonic())
+            reported.update(summaries)
             for table, summary in summaries.items():
                 if table in source.tables:
                     context.log_event(_event(source, table, summary, slot))
 
-        lake = settings.lake_of(source.name)
-        for copied in copies_unseen(context.instance, lake, source.tables):
-            context.log_event(copied)
-        if config.until == "max_seconds":
-            report(_nothing_yet(lake, without_event(context.instance, source.name, source.tables)))
+        def first_events(position: Lsn) -> Iterator[dg.AssetMaterialization]:
+            yield from copies_unseen(context.instance, settings.lake_of(source.name), source.tables)
+            if config.until == "max_seconds":
+                none = without_event(context.instance, source.name, source.tables)
+                slot = _slot(settings, source) if none else {}
+                quiet.heartbeat.beat(none, time.monotonic())
+                summary = ChangeSummary(position, position, LandedCounts())
+                yield from (_event(source, table, summary, slot) for table in none if table not in reported)
+
+        # The slot comes first: nobody waits for these events.
+        backlog = Backlog(first_events)
+        log = backlog.heard(to_run_log(context.log.info))
 
         def report_due() -> None:
             if config.until == "max_seconds":
                 report(throttle.take_due(time.monotonic()))
-                report(quiet.summaries(lambda: settings.slot_status(source.name), time.monotonic(), budget))
+                if backlog.is_written(context.log_event):
+                    report(quiet.summaries(lambda: settings.slot_status(source.name), time.monotonic(), budget))
 
         try:
             totals = run_engine(
                 lambda stop: drain(settings.config(), source.name, config.as_until(), log, stop, on_flush=throttle.add),
                 meanwhile=report_due,
             )
+            # A drain with nothing to read has not asked for the slot.
+            backlog.begin(totals.end_lsn)
+            backlog.is_written(context.log_event, float("inf"))
         except BaseException:
             # Even if a person ended the run: report what is durable, so that plots have no gaps.
             report(throttle.take_all(time.monotonic()))
@@ -94,18 +107,21 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         if config.until == "max_seconds":
             report(throttle.take_all(time.monotonic()))
         else:
-            slot = _slot(settings, source)
-            for table in source.tables:
-                summary = ChangeSummary(
-                    totals.start_lsn, totals.end_lsn, totals.tables.get(table, LandedCounts()), totals.transactions
-                )
-                yield dg.MaterializeResult(
-                    asset_key=table_key(Layer.CHANGES, source.name, table),
-                    data_version=md.data_version(totals.end_lsn),
-                    metadata=md.merged(_progress(source, summary), {"reason_for_end": totals.reason_for_end}, slot),
-                )
+            yield from _results(source, totals, _slot(settings, source))
 
     return changes
+
+
+def _results(source: SourceConfig, totals: DrainReport, slot: md.Metadata) -> Iterator[dg.MaterializeResult[None]]:
+    """Yield the result of each table of a drain that has an end."""
+    for table in source.tables:
+        counts = totals.tables.get(table, LandedCounts())
+        summary = ChangeSummary(totals.start_lsn, totals.end_lsn, counts, totals.transactions)
+        yield dg.MaterializeResult(
+            asset_key=table_key(Layer.CHANGES, source.name, table),
+            data_version=md.data_version(totals.end_lsn),
+            metadata=md.merged(_progress(source, summary), {"reason_for_end": totals.reason_for_end}, slot),
+        )
 
 
 def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpec:
@@ -127,14 +143,6 @@ def _slot(settings: Settings, source: SourceConfig) -> md.Metadata:
         return slot_positions(settings.slot_status(source.name))
     except LakeproofError:
         return {}
-
-
-def _nothing_yet(lake: SourceLake, tables: Sequence[TableName]) -> dict[TableName, ChangeSummary]:
-    """Return summaries without changes, at the end of the landing."""
-    from lakeproof.landing.chain import Chain
-
-    chain = Chain.open_newest(lake) if tables else None
-    return {} if chain is None else {table: ChangeSummary(chain.end, chain.end, LandedCounts()) for table in tables}
 
 
 def _progress(source: SourceConfig, summary: ChangeSummary) -> md.Metadata:

@@ -1,6 +1,6 @@
 """The compaction's run that goes on: cycles as changes land, views after them, and at intervals an event for each table.
 
-The cycles do not belong here (`lakeproof.commands.follow`), nor keeping such a run alive (`orchestration.policies.follow`).
+The cycles do not belong here (`lakeproof.commands.follow`), nor keeping such a run alive (`orchestration.policies.lasting`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from assets.support.engine_call import run_engine
 from assets.support.event_budget import EventBudget
 from assets.support.event_log import to_run_log
 from assets.support.freshness import Heartbeat, window_s
-from assets.support.keys import Layer, view_key
+from assets.support.keys import Layer
 from assets.views import view_event
 from lakeproof.errors import LakeproofError
 from lakeproof.events import RunControl
@@ -56,7 +56,7 @@ def follow_and_report(context: dg.AssetExecutionContext, settings: Settings, spa
     options = FollowOptions(what.max_seconds, on_cuts=reporter.take_cuts, on_views=reporter.views.add)
     try:
         run_engine(
-            lambda stop: follow(settings.config(), what.name, spark.session, RunControl(log, stop), options),
+            lambda stop: follow(settings.config(), what.name, spark.on_demand, RunControl(log, stop), options),
             meanwhile=reporter.write_due,
         )
     finally:
@@ -80,7 +80,8 @@ class _Reporter:
             self._cuts.add_totals(source, each.tables, each.through)
         self.views = _ViewThrottle(what.event_seconds)
         self._quiet = _QuietTables(settings, what, self._cuts.is_waiting)
-        is_remote = folder_to_check(settings.config().location) is None
+        self._lake = settings.config().location
+        is_remote = folder_to_check(self._lake) is None
         self._round_s = _ROUND_S_REMOTE if is_remote else _ROUND_S
         self._looked_s = float("-inf")
 
@@ -132,7 +133,7 @@ class _Reporter:
     def _write_views(self, now_s: float) -> None:
         for view in self.views.take(now_s):
             self._budget.spend(1, time.monotonic(), must=True)
-            self._context.log_event(view_event(view_key(view.view), view))
+            self._context.log_event(view_event(self._lake, view))
 
 
 class _QuietTables:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 CHECK = "adds_up"
 _DESCRIPTION = (
-    "The rows of the day before and history's changes in between add up to the rows of each day of the run. WARN: nothing "
-    "was compared, for the reason given."
+    "The rows of the day before and history's changes in between add up to the rows of each day of the run; the first day "
+    "that is kept has none before it. WARN: nothing was compared, for the reason given."
 )
 
 
@@ -123,18 +123,21 @@ def _metadata(day: "DayReport") -> md.Metadata:
 
 def _check(key: dg.AssetKey, days: "Sequence[DayReport]") -> dg.AssetCheckResult:
     wrong = [day for day in days if day.audit.status == "differs"]
-    compared = [day for day in days if day.audit.status != "not compared"]
+    compared = [day for day in days if day.audit.status in {"equal", "differs"}]
+    is_first = any(day.audit.status == "first" for day in days)
     rows = [
         dg.TableRecord({"day": d.day, "rows": d.rows, "status": d.audit.status, "reason": d.audit.reason or ""})
         for d in days
     ]
     reason = ", ".join(f"{day.day}: {day.audit.reason}" for day in wrong) or None
-    if not compared:
+    if not compared and not is_first:
         reason = f"nothing was compared: {days[0].audit.reason}" if days else "there is no day"
+    elif not compared:
+        reason = "the first day that is kept: the next one is compared with it"
     return dg.AssetCheckResult(
         asset_key=key,
         check_name=CHECK,
-        passed=not wrong and bool(compared),
+        passed=not wrong and (bool(compared) or is_first),
         severity=dg.AssetCheckSeverity.ERROR if wrong else dg.AssetCheckSeverity.WARN,
         description=reason,
         metadata={"days": dg.MetadataValue.table(rows), "compared": len(compared), "differing_days": len(wrong)},

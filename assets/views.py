@@ -1,26 +1,35 @@
 """Views as assets: SQL over current tables, other views and external tables, kept up to date by correcting what differs.
 
-Computing and correcting a view's rows does not belong here (`lakeproof.commands.refresh`).
+Computing and correcting a view's rows does not belong here (`lakeproof.commands.refresh`), nor what refreshes a view by
+itself (`orchestration.view_conditions`).
 """
 
 import hashlib
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from assets.support import metadata as md
+from assets.support.columns import stored_view_schema
 from assets.support.command_call import run_command
 from assets.support.keys import Layer, external_key, table_key, view_key
 from assets.support.specs import SPARK_POOL
 from lakeproof.cli.read_results import from_json
+from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, ViewConfig
+from lakeproof.errors import LakeproofError
+from lakeproof.events import counted
+from lakeproof.lake.delta.column_types import column_types
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from resources import Compute
 
 if TYPE_CHECKING:
     from lakeproof.commands.refresh import ViewReport
+
+_log = logging.getLogger("lakeproof.dagster")
 
 
 def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
@@ -51,9 +60,9 @@ def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
         *inputs, result = from_json(list[ViewReport], run_command(context, compute, "refresh", view.name, "--again"))
         for report in inputs:
             if report.held is None:
-                context.log_event(view_event(view_key(report.view), report))
+                context.log_event(view_event(config.location, report))
         if result.held is None:
-            yield _result(result)
+            yield _result(config.location, result)
         else:
             context.log.warning("nothing was written: %s", result.held)
 
@@ -71,13 +80,27 @@ def _definition(view: ViewConfig) -> str:
     return hashlib.sha256(view.sql().encode()).hexdigest()[:12]
 
 
-def _result(report: "ViewReport") -> dg.MaterializeResult[None]:
-    return dg.MaterializeResult(data_version=dg.DataVersion(_version(report)), metadata=_metadata(report))
+def stored_columns(lake: LakeLocation, view: str, version: int | None = None) -> dict[str, str]:
+    """Return the columns of a view's table with their types; nothing if it was never made or can't be read."""
+    try:
+        return column_types(open_store(lake).url(LakePaths.view(view)), version)
+    except (LakeproofError, OSError) as error:
+        _log.warning("views.%s: its columns can't be read: %s", view, error)
+        return {}
 
 
-def view_event(key: dg.AssetKey, report: "ViewReport") -> dg.AssetMaterialization:
+def _result(lake: LakeLocation, report: "ViewReport") -> dg.MaterializeResult[None]:
+    return dg.MaterializeResult(data_version=dg.DataVersion(_version(report)), metadata=_metadata(lake, report))
+
+
+def view_event(lake: LakeLocation, report: "ViewReport") -> dg.AssetMaterialization:
     """Return the event of a refresh that a run made beside its own assets."""
-    return dg.AssetMaterialization(key, metadata=_metadata(report), tags={"dagster/data_version": _version(report)})
+    return dg.AssetMaterialization(
+        view_key(report.view),
+        description=f"{counted(report.inserted, 'row')} in, {counted(report.retracted, 'row')} out",
+        metadata=_metadata(lake, report),
+        tags={"dagster/data_version": _version(report)},
+    )
 
 
 def _version(report: "ViewReport") -> str:
@@ -85,7 +108,8 @@ def _version(report: "ViewReport") -> str:
     return ",".join([*read, *(f"{place}@{version}" for place, version in sorted(report.external.items()))])
 
 
-def _metadata(report: "ViewReport") -> md.Metadata:
+def _metadata(lake: LakeLocation, report: "ViewReport") -> md.Metadata:
+    columns = stored_columns(lake, report.view, report.delta_version)
     positions = {name: position for name, (_cut, position) in sorted(report.sources.items())}
     return md.merged(
         {"inserted": report.inserted, "retracted": report.retracted},
@@ -99,6 +123,7 @@ def _metadata(report: "ViewReport") -> md.Metadata:
             or None,
             rows_read=report.rows_read,
             not_applied=report.not_applied,
+            **{"dagster/column_schema": stored_view_schema(columns) if columns else None},
         ),
         md.lsns(**{f"{name}_lsn": position for name, position in positions.items()}),
     )

@@ -67,6 +67,7 @@ HISTORY_EXTRA = {
     "_lp_text": "string",
     "_lp_key": "string",
     "_lp_from": "string",
+    "_lp_commit_number": "bigint",
 }
 
 
@@ -139,6 +140,7 @@ class Bench:
                 pa.array(ops).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())),
                 pa.array(np.full(changes, 7)),
                 pa.array(np.full(changes, lsn)).cast(pa.timestamp("us", "UTC")),
+                pa.nulls(changes, pa.int64()),
                 pa.nulls(changes, pa.list_(pa.int16())),
                 pa.nulls(changes, pa.string()),
                 pa.array(keys, pa.int64()),

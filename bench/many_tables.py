@@ -139,6 +139,7 @@ class Lake:
                 .cast(pa.dictionary(pa.int8(), pa.string())),
                 pa.array(np.full(changes, 7)),
                 pa.array(np.full(changes, lsn)).cast(pa.timestamp("us", "UTC")),
+                pa.nulls(changes, pa.int64()),
                 pa.array([[LARGE] if u else None for u in left_out], pa.list_(pa.int16())),
                 pa.nulls(changes, pa.string()),
                 pa.array(keys, pa.int64()),

@@ -68,12 +68,12 @@ class SchemaChangeBench(Bench):
         lsn = int(self.chain.end) + 1000
         values = [pa.array([-lsn], pa.int64())]
         schema = row_schema(version)
-        values += [pa.nulls(1, field.type) for field in list(schema)[9:]]
+        values += [pa.nulls(1, field.type) for field in list(schema)[10:]]
         hidden: list[pa.Array] = [
             pa.array([lsn]), pa.array([0]), pa.array([0]),
             pa.array(["insert"]).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())),
             pa.array([7]), pa.array([lsn]).cast(pa.timestamp("us", "UTC")),
-            pa.nulls(1, pa.list_(pa.int16())), pa.nulls(1, pa.string()),
+            pa.nulls(1, pa.int64()), pa.nulls(1, pa.list_(pa.int16())), pa.nulls(1, pa.string()),
         ]  # fmt: skip
         rows = pa.record_batch([*hidden, *values], schema=schema)
         segment = SegmentWriter(self.chain, WRITER)

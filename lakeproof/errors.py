@@ -6,7 +6,7 @@ Handling errors does not belong here. No message carries a row's value or a secr
     ├── TransientError      try again: the network, a busy slot, a lock            exit status 3
     ├── DefiniteError       stop: a person must change something                   exit status 2
     │   ├── ConfigError     the configuration is wrong
-    │   ├── SourceError     the PostgreSQL side refuses or has changed under us
+    │   ├── SourceError     the PostgreSQL side refuses or has changed under us; StuckError: its stream ends at one place
     │   ├── GapError        the slot and the landing do not meet: changes are lost
     │   ├── LakeError       the lake belongs to someone else or is damaged; NoRoomError: its disk is full
     │   └── TableError      one table can't go on; the others can
@@ -29,6 +29,11 @@ def topic(heading: str) -> str:
 
 # The remedy if slot and landing do not meet any more, or the landing can't be read on.
 RECOVER = f"run `lakeproof recover`, which begins a new incarnation ({manual('Running it', 'The slot is lost')})"
+# The remedy if the server can't send the slot's stream any further, though the slot is alive.
+ABANDON = (
+    "run `lakeproof recover {source} --abandon-slot`, which drops the slot and begins a new incarnation with a copy of"
+    f" every table ({manual('Running it', 'The stream is stuck')})"
+)
 # The remedy if a cycle can't end without a damaged file: `recover` keeps what landed, and so needs that file too.
 BEGIN_AGAIN = (
     "begin the source's lake again: `lakeproof teardown`, keep the old lake folder for its history, then `lakeproof apply`"
@@ -71,6 +76,10 @@ class ConfigError(DefiniteError):
 
 class SourceError(DefiniteError):
     """The PostgreSQL server, its role, publication, slot or tables refuse."""
+
+
+class StuckError(SourceError):
+    """The server fails at the same place of the slot's stream again and again, by an error of its own."""
 
 
 class GapError(DefiniteError):

@@ -16,6 +16,8 @@ SEQ = "_lp_seq"
 OP = "_lp_op"
 XID = "_lp_xid"
 COMMIT_TIME = "_lp_commit_time"
+# PostgreSQL's number of a commit time that no calendar holds.
+COMMIT_NUMBER = "_lp_commit_number"
 UNCHANGED = "_lp_unchanged"
 TEXT = "_lp_text"
 KEY = "_lp_key"

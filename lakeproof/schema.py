@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -52,11 +52,14 @@ def identity_fits(
     """True if a partition's old rows, as PostgreSQL sends them, have the columns that identify its root's rows.
 
     The columns are those of each one's identity index. The message under a root's name has the root's identity, and the old
-    row has the columns of the partition's identity.
+    row has the columns of the partition's identity. It comes whenever one of these has changed, so more of them than the
+    root's only bring it more often. A root without a key names none that could be among them.
     """
     if partition is Identity.FULL:
         return True
-    return root is not Identity.FULL and set(root_columns) == set(partition_columns)
+    if root is Identity.FULL:
+        return False
+    return set(root_columns) <= set(partition_columns) if root_columns else not partition_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +94,16 @@ class SchemaVersion:
     identity: Identity
     columns: tuple[Column, ...]
     key: tuple[str, ...]
+    # Asked for with every batch; a table of 1,600 columns has a long text.
+    _id: str = field(default="", init=False, repr=False, compare=False)
 
     @property
     def id(self) -> str:
         """16 hexadecimal digits that two versions share if and only if they are equal."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        if not self._id:
+            text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+            object.__setattr__(self, "_id", hashlib.sha256(text.encode()).hexdigest()[:16])
+        return self._id
 
     @property
     def is_bag(self) -> bool:

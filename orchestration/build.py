@@ -44,7 +44,7 @@ from orchestration.old_runs import Lasting, old_runs_sensor
 from orchestration.schedules import schedules
 from orchestration.sensors import held_sensor, slot_drain_sensor
 from orchestration.start import start_of
-from orchestration.view_conditions import conditional_views, view_condition, view_condition_sensor
+from orchestration.view_conditions import conditional_views, refreshed_by, view_condition, view_condition_sensor
 from resources import Compute, Settings
 from resources.fixed import fixed
 
@@ -65,11 +65,11 @@ def build(file: Config, only: Sequence[str] | None = None) -> dg.Definitions:
             _log.warning("sources.%s: %s", source.name, UNKNOWN)
     catalog, units = Catalog(config), compaction_units(config)
     views_job, start, conditional = views_refresh_job(config), start_of(config), conditional_views(config)
-    path = str(config.path)
+    path, views = str(config.path), config.views.values()
     assets = [
         *(catalog.show(asset) for source in sources for asset in _assets(config, source)),
         *(catalog.show(compaction_asset(config, unit)) for unit in units),
-        *(_view(catalog.show(view_asset(config, view)), conditional) for view in config.views.values()),
+        *(_view(catalog.show(view_asset(config, v)), conditional, refreshed_by(config, v.name)) for v in views),
     ]
     jobs = [
         *(job for source in sources for job in source_jobs(config, source)),
@@ -124,10 +124,15 @@ def _lasting(config: Config, sources: Sequence[SourceConfig], units: Sequence[Co
     return {**jobs, **following}
 
 
-def _view(asset: dg.AssetsDefinition, conditional: frozenset[dg.AssetKey]) -> dg.AssetsDefinition:
-    if asset.key not in conditional:
-        return asset
-    return asset.map_asset_specs(lambda spec: spec.replace_attributes(automation_condition=view_condition()))
+def _view(asset: dg.AssetsDefinition, conditional: frozenset[dg.AssetKey], by: str) -> dg.AssetsDefinition:
+    condition = view_condition() if asset.key in conditional else None
+    return asset.map_asset_specs(
+        lambda spec: spec.replace_attributes(
+            automation_condition=condition,
+            description=f"{spec.description}\n\n{by}",
+            metadata={**spec.metadata, "refreshed_by": by},
+        )
+    )
 
 
 def _with_tables(config: Config, name: str) -> SourceConfig:

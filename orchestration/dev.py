@@ -5,6 +5,8 @@ The arguments for a developer's machine do not belong here; `scripts/ui.py` pass
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from typing import Any
 
@@ -31,7 +33,17 @@ def main() -> None:
 
     module.open_ipc_subprocess = start_guarded
     sys.argv[0] = "dagster"
-    dev.dev_command(prog_name="dagster dev")
+    try:
+        dev.dev_command(prog_name="dagster dev")
+    finally:
+        _end_the_rest()
+
+
+def _end_the_rest() -> None:
+    """End what is left in this process's session, if it has one of its own: a code server outlives it, and so do runs."""
+    if os.getsid(0) == os.getpid():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(0, signal.SIGTERM)
 
 
 if __name__ == "__main__":

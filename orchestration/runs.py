@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
-from orchestration.policies.drain import Phase, Run
+from orchestration.policies.run import Phase, Run
 
 _PHASES = {
     DagsterRunStatus.QUEUED: Phase.QUEUED,
@@ -34,14 +34,14 @@ def recent_runs(instance: DagsterInstance, job: str, tag: str | None = None) -> 
     return [_run(record) for record in records if tag is None or tag in record.dagster_run.tags]
 
 
-def fail_dead(instance: DagsterInstance, run_ids: Sequence[str], reason: str = _GONE) -> None:
-    """Record each run as failed; if its process is still alive after all, it is not touched."""
+def fail_dead(instance: DagsterInstance, run_ids: Sequence[str]) -> None:
+    """Record each run as failed; if its process is still alive after all, it ends itself (`assets.support.own_run`)."""
     for run_id in run_ids:
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:
             # Dagster's own retries would launch it again, beside the run that the caller is about to start.
             instance.add_run_tags(run_id, {"dagster/max_retries": "0"})
-            instance.report_run_failed(run, reason)
+            instance.report_run_failed(run, _GONE)
 
 
 def _run(record: dg.RunRecord) -> Run:

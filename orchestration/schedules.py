@@ -1,4 +1,4 @@
-"""The schedules of compaction, maintenance, slot checks, proofs and views.
+"""The schedules of compaction, maintenance, slot checks, days, proofs and views.
 
 A tick is skipped if another run is in the way (`orchestration.policies.run`) or if there is nothing to do
 (`lakeproof.commands.pending_work`); neither decision is made here.
@@ -14,10 +14,13 @@ import dagster as dg
 from assets.checks.expectations import expectation_keys
 from assets.checks.proof import due_proofs
 from assets.current import CompactionRun, CompactionUnit, compaction_units
+from assets.daily import daily_tables_of
+from assets.support.keys import Layer, table_key
 from jobs.names import (
     VIEWS_REFRESH,
     bootstrap_job_name,
     compaction_job_name,
+    daily_job_name,
     maintenance_job_name,
     slot_job_name,
     verification_job_name,
@@ -32,6 +35,8 @@ from orchestration.start import Start
 from resources import Settings
 
 _ON = Start()
+# Dagster's tags of a run over a range of partitions.
+_RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 _PROOF_CRONS = {"hourly": "0 * * * *", "daily": "0 3 * * *"}
 _MINUTES_PER_DAY = 24 * 60
@@ -39,11 +44,15 @@ _MINUTES_PER_DAY = 24 * 60
 _MAINTENANCE_CRON = "30 2 * * *"
 # An event costs some 9 KB in Dagster's database, and these are kept.
 _SLOT_CRON = "*/15 * * * *"
+# A day is made soon after its end, again once the lake has a commit of a later day, and a day that was missed at any hour.
+_DAILY_CRON = "10 * * * *"
+# A day that can't be made fails each run.
+_DAILY_PAUSE_S = 6 * 3600.0
 
 # Returns the reason to skip a tick, or None.
 SkipReason = Callable[[dg.ScheduleEvaluationContext, Settings], str | None]
-# Returns the run to request; a schedule without one requests a run with the job's defaults.
-BuildRequest = Callable[[Settings], dg.RunRequest]
+# Returns the run to request, or the reason why there is none; a schedule without one requests a run with the job's defaults.
+BuildRequest = Callable[[Settings], dg.RunRequest | dg.SkipReason]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,7 @@ def schedules(config: Config, start: Start = _ON) -> list[dg.ScheduleDefinition]
     plans = [_compaction(unit) for unit in compaction_units(config) if not unit.is_continuous]
     plans += [_maintenance(source) for source in sources]
     plans += [_slot(source) for source in sources]
+    plans += [_daily(source) for source in sources if daily_tables_of(source)]
     if config.proof_interval != "off":
         plans += [_verification(config, source, _PROOF_CRONS[config.proof_interval]) for source in sources]
     if scheduled_views(config):
@@ -149,6 +159,31 @@ def _slot(source: SourceConfig) -> _Plan:
 
     description = f"Records the position of slot {source.slot}, and checks how long it will last."
     return _Plan(slot_job_name(source.name), _SLOT_CRON, description, skip_reason)
+
+
+def _daily(source: SourceConfig) -> _Plan:
+    job, listed = daily_job_name(source.name), daily_tables_of(source)
+
+    def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
+        busy = _in_progress(context, settings, job)
+        runs = run_policy.JobRuns(recent_runs(context.instance, job), time.time())
+        return busy or run_policy.pause_after_failure(runs, _DAILY_PAUSE_S)
+
+    def request(settings: Settings) -> dg.RunRequest | dg.SkipReason:
+        due = settings.due_days(source.name, listed)
+        if due is None:
+            return dg.SkipReason("no day of the last week is due")
+        return dg.RunRequest(
+            asset_selection=[table_key(Layer.DAILY, source.name, table) for table in due.tables],
+            # As a backfill of a range in one run.
+            tags={_RANGE_START: due.first.isoformat(), _RANGE_END: due.last.isoformat()},
+        )
+
+    description = (
+        f"Makes the days of {source.name} that have ended within the last week and are not there, or were made before the "
+        "lake had all of them; days further back are for a person to ask for."
+    )
+    return _Plan(job, _DAILY_CRON, description, skip_reason, request)
 
 
 def scheduled_views(config: Config) -> dict[str, list[str]]:

@@ -13,13 +13,13 @@ from assets.bootstrap import SnapshotOptions
 from assets.changes import DrainRun
 from assets.slots import check_result, unreachable_result
 from assets.support.keys import Layer, table_key
-from jobs.names import SENSOR_TAG, bootstrap_job_name, drain_job_name
+from jobs.names import bootstrap_job_name, drain_job_name
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import LakeproofError
 from lakeproof.state.slot import SlotStatus
+from orchestration.lasting_runs import INTERVAL_S, LASTING_S, LastingJob
 from orchestration.policies import copy as copy_policy
-from orchestration.policies import drain as drain_policy
-from orchestration.policies import slot_check
+from orchestration.policies import lasting, slot_check
 from orchestration.policies.run import JobRuns
 from orchestration.runs import fail_dead, recent_runs
 from orchestration.start import Start
@@ -27,30 +27,26 @@ from resources import Settings
 
 _ON = Start()
 
-# A round hour bounds a run's log and brings new code into use.
-DRAIN_MAX_S = 3600.0
-# The daemon's loop takes 5 s; an interval of 5 would make it alternate between 5 and 10.
-_INTERVAL_S = 4
 _HELD_INTERVAL_S = 30
-# If run monitoring is on, Dagster ends a run that outlives this: long after the drain's own limit.
-_MAX_RUNTIME_S = int(DRAIN_MAX_S * 1.5)
 
 
 def slot_drain_sensor(
     source: SourceConfig, clock: Callable[[], float] = time.time, start: Start = _ON
 ) -> dg.SensorDefinition:
     """Return the sensor `<source>_slot_drain_sensor`."""
-    job = drain_job_name(source.name)
+    # It ends by its own time, and its successor begins a little earlier.
+    options = DrainRun(until="max_seconds", max_seconds=LASTING_S)
+    job = LastingJob(lasting.DRAIN, drain_job_name(source.name), f"drain_{source.name}", options)
 
     @dg.sensor(
         name=f"{source.name}_slot_drain_sensor",
-        job_name=job,
-        minimum_interval_seconds=_INTERVAL_S,
+        job_name=job.name,
+        minimum_interval_seconds=INTERVAL_S,
         default_status=start.sensor,
         description=(
-            f"Keeps one drain of slot {source.slot} running. It asks the server about the slot first and reads Dagster's "
-            "runs second, so it also recovers from runs that died without a word. It updates the slot's check when the "
-            "result changes, and when the server has been unreachable for a minute."
+            f"Keeps one drain of slot {source.slot} running. It asks the server about the slot, the lake's locks about "
+            "processes, and then reads Dagster's runs, so it also recovers from runs that died without a word. It updates "
+            "the slot's check when the result changes, and when the server has been unreachable for a minute."
         ),
     )
     def slot_drain_sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
@@ -59,25 +55,27 @@ def slot_drain_sensor(
             slot = settings.slot_status(source.name)
         except LakeproofError as error:
             events, last = _check(last, unreachable_result(source, str(error)), slot_check.UNREACHABLE, now)
-            # The memory is cleared on purpose: a drain that survives an outage needs time to connect again.
             return dg.SensorResult(
                 skip_reason=f"the slot can't be read: {error}",
-                cursor=drain_policy.Memory().to_cursor(state=slot_check.UNREACHABLE, check=last.to_json()),
+                cursor=_cursor(slot_check.UNREACHABLE, last),
                 asset_events=events,
             )
         health = check_result(source, slot)
         events, last = _check(last, health, _level(health) if slot.has_landing else slot_check.OK, now)
-        runs = recent_runs(context.instance, job, SENSOR_TAG)
-        memory = drain_policy.Memory.from_cursor(context.cursor)
-        decision = drain_policy.decide(_slot(source, slot), runs, memory, now, DRAIN_MAX_S)
-        fail_dead(context.instance, decision.dead, f"slot {source.slot} had no reader, so this run's process is gone")
-        cursor = decision.memory.to_cursor(state=decision.reason, check=last.to_json())
-        if not decision.start:
-            return dg.SensorResult(skip_reason=decision.reason, cursor=cursor, asset_events=events)
-        context.log.info(decision.reason)
-        return dg.SensorResult(run_requests=[_request(source, job)], cursor=cursor, asset_events=events)
+        decision = job.look(context, settings, _place(source, slot), now)
+        return dg.SensorResult(
+            run_requests=job.requests(decision),
+            skip_reason=None if decision.start else decision.reason,
+            cursor=_cursor(decision.reason, last),
+            asset_events=events,
+        )
 
     return slot_drain_sensor
+
+
+def _cursor(state: str, last: slot_check.LastReport) -> str:
+    """Return the cursor; `state` is for people alone, beside the ticks."""
+    return json.dumps({"state": state, "check": last.to_json()})
 
 
 def _level(health: dg.AssetCheckResult) -> str:
@@ -102,23 +100,14 @@ def _check(
     return [event], last
 
 
-def _slot(source: SourceConfig, status: SlotStatus) -> drain_policy.Slot | None:
+def _place(source: SourceConfig, status: SlotStatus) -> lasting.Place | None:
     """Return the policy's view of the slot; None before the first landing. A slot that has disappeared has a gap."""
     if not status.has_landing:
         return None
-    holder = (status.state.active_pid or 0) if status.state is not None and status.state.active else None
-    return drain_policy.Slot(source.slot, holder, None if status.gap is None else str(status.gap))
-
-
-def _request(source: SourceConfig, job: str) -> dg.RunRequest:
-    # No run key: a key would mean "never again", not "one at a time".
-    config = DrainRun(until="max_seconds", max_seconds=DRAIN_MAX_S)
-    return dg.RunRequest(
-        job_name=job,
-        run_config=dg.RunConfig(ops={f"drain_{source.name}": config}),
-        # This sensor starts the successor of a failed drain; Dagster's retry would be a second one.
-        tags={SENSOR_TAG: "true", "dagster/max_runtime": str(_MAX_RUNTIME_S), "dagster/max_retries": "0"},
-    )
+    reader = None
+    if status.state is not None and status.state.active:
+        reader = f"slot {source.slot} is read by process {status.state.active_pid or 0}"
+    return lasting.Place(reader, None if status.gap is None else str(status.gap))
 
 
 def held_sensor(

@@ -1,4 +1,4 @@
-"""Views refreshed by declarative automation: a condition on each, and the sensor that evaluates them.
+"""What refreshes views by itself; of those with declarative automation, the condition and the sensor that evaluates it.
 
 The schedule that takes their place by default does not belong here (`schedules.py`): it looks at the lake, and so also sees
 cuts that were not made in Dagster.
@@ -10,9 +10,11 @@ from typing import Any
 
 import dagster as dg
 
+from assets.current import compaction_units
 from assets.support.keys import view_key
-from jobs.names import run_tags
+from jobs.names import VIEWS_REFRESH, compaction_job_name, run_tags
 from lakeproof.config.model import Config
+from lakeproof.config.view_graph import sources_of
 from orchestration.schedules import scheduled_views, unseen_views
 from orchestration.start import Start
 
@@ -35,6 +37,22 @@ def conditional_views(config: Config) -> frozenset[dg.AssetKey]:
     is_chosen = config.dagster.views == "condition"
     views = scheduled_views(config).keys() - unseen_views(config)
     return frozenset(view_key(view) for view in views) if is_chosen else frozenset()
+
+
+def refreshed_by(config: Config, view: str) -> str:
+    """Return what refreshes a view without being asked, in a sentence for its page."""
+    if view_key(view) in conditional_views(config):
+        return f"`{NAME}` refreshes it when a table that it reads has a newer event."
+    if view in scheduled_views(config):
+        return f"`{VIEWS_REFRESH}_schedule` refreshes it when a source that it reads has a newer cut."
+    reads = {*sources_of(config.views, view)}
+    jobs = [
+        compaction_job_name(unit.name)
+        for unit in compaction_units(config)
+        if unit.is_continuous and reads & {source.name for source in unit.sources}
+    ]
+    runs = " and ".join(f"`{job}`, which `{job}_sensor` keeps going," for job in sorted(jobs))
+    return f"The run of {runs} refreshes it after each cut that has changes for it."
 
 
 def view_condition_sensor(config: Config, start: Start) -> list[dg.SensorDefinition]:

@@ -14,6 +14,8 @@ from pydantic import PrivateAttr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakeproof.lake.spark_on_demand import SparkOnDemand
+
 
 class LakeSpark(dg.ConfigurableResource["LakeSpark"]):
     """The run's Spark session, by dagster-pyspark's lazy resource (`run_session.py`)."""
@@ -30,6 +32,13 @@ class LakeSpark(dg.ConfigurableResource["LakeSpark"]):
             self._run_session = RunSession(config_path=self.config_path)
         session: SparkSession = self._run_session.spark_session
         return session
+
+    @property
+    def on_demand(self) -> SparkOnDemand:
+        """The same session, for work that may need none: it starts when the first table needs it."""
+        from resources.run_session import on_demand
+
+        return on_demand(self.config_path, lambda: self.session)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Stop the JVM's session, if one was started."""

@@ -40,9 +40,8 @@ def hold_run_lock(lake: LakeLocation | str, job: str) -> None:
 
 
 def has_live_process(lake: LakeLocation | str, job: str) -> bool | None:
-    """True if a run of `job` has a process; None if that is unknown, as before its first run."""
-    store, key = open_store(lake), LakePaths.run_lock(job)
+    """True if a run of `job` has a process; None if that is unknown."""
     try:
-        return store.is_locked(key) if store.exists(key) else None
+        return open_store(lake).is_locked(LakePaths.run_lock(job))
     except (OSError, LakeproofError):
         return None

@@ -3,12 +3,17 @@
 What a run asks for does not belong here (`lake_spark.py`).
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from dagster_pyspark import LazyPySparkResource
+from pyspark.sql import SparkSession
 
+from lakeproof.config.load import load
+from lakeproof.config.spark import is_local
 from lakeproof.lake.spark.session import session, stop_session
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 
 
 class RunSession(LazyPySparkResource):
@@ -30,3 +35,8 @@ class RunSession(LazyPySparkResource):
         if self._spark_session is not None:
             stop_session(self._spark_session)
             self._spark_session = None
+
+
+def on_demand(config_path: str, start: Callable[[], SparkSession]) -> SparkOnDemand:
+    """Return a session that starts when a table needs it; on a cluster every table does."""
+    return SparkOnDemand(start, everywhere=not is_local(load(Path(config_path)).spark.master))

@@ -4,7 +4,7 @@ Decisions do not belong here (`orchestration.policies`), nor anything that write
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -29,6 +29,7 @@ from lakeproof.postgres.catalog_descriptions import TableDescription
 from lakeproof.postgres.connection import connect
 from lakeproof.postgres.connection_timeouts import Timeout, use_timeout
 from lakeproof.proof.record import LakeProved, Proved, due, histories_due, read_proved, read_views, views_due
+from lakeproof.state.days import DueDays, due_days
 from lakeproof.state.shortfall import Shortfall, shortfall
 from lakeproof.state.slot import SlotStatus, see_server, slot_status
 from lakeproof.state.source_state import SourceState
@@ -164,6 +165,10 @@ class Settings(dg.ConfigurableResource["Settings"]):
             histories_due(rows, last.tables, configured.proof_rows),
             views_due(views, last.views),
         )
+
+    def due_days(self, source: str, listed: Collection[TableName]) -> DueDays | None:
+        """Return the days that are due of the listed tables, as many as one run makes; connects to no server."""
+        return due_days(SourceState.of(self.config(), source), listed, datetime.now(timezone.utc))
 
     def has_work(self, source: str) -> bool:
         """Return True if a compaction would write something, or finish an interrupted cycle."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
+
+from scripts import debian
 
 VARIABLE = "LAKEPROOF_BROWSER"
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-_TIMEOUT_S = 900
 REMEDY = f"run .venv/bin/python scripts/browser.py as root on Debian, or set {VARIABLE} to a Chromium"
 
 
@@ -47,23 +47,10 @@ def arguments() -> list[str]:
 
 def install() -> str:
     """Install Debian's package and return the program's path; raises BrowserError."""
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise BrowserError(f"there is no Chromium on this machine; {REMEDY}")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for words in (["update"], ["install", "--yes", "--no-install-recommends", "chromium", "fonts-dejavu-core"]):
-        try:
-            done = subprocess.run(
-                ["apt-get", "-q", *words],
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_TIMEOUT_S,
-            )
-        except subprocess.TimeoutExpired:
-            raise BrowserError(f"apt-get {words[0]} took longer than {_TIMEOUT_S} s; try again") from None
-        if done.returncode != 0:
-            raise BrowserError(f"apt-get {' '.join(words)} failed; {REMEDY}\n{done.stderr.strip()[-600:]}")
+    try:
+        debian.install(["chromium", "fonts-dejavu-core"], REMEDY)
+    except debian.PackageError as error:
+        raise BrowserError(str(error)) from None
     program = find()
     if program is None:
         raise BrowserError(f"Debian's package chromium brought no program; {REMEDY}")

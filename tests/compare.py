@@ -35,7 +35,8 @@ def source_rows(dsn: str, tables: tuple[TableName, ...]) -> dict[TableName, Rows
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         for table in tables:
             texts = sql.SQL(", ").join(_form(name, kind) for name, kind in _columns(connection, table))
-            query = sql.SQL("SELECT {} FROM {}").format(texts, sql.Identifier(table.schema, table.name))
+            only = sql.SQL("" if _is_partitioned(connection, table) else "ONLY ")
+            query = sql.SQL("SELECT {} FROM {}{}").format(texts, only, sql.Identifier(table.schema, table.name))
             actual[table] = Counter(tuple(row) for row in connection.execute(query))
     return actual
 
@@ -81,6 +82,12 @@ def table_columns(dsn: str, table: TableName) -> tuple[list[str], list[int]]:
             (f'"{table.schema}"."{table.name}"',),
         ).fetchall()
     return [str(name) for name, _ in rows], [int(number) for _, number in rows]
+
+
+def _is_partitioned(connection: psycopg.Connection[Any], table: TableName) -> bool:
+    """True if its rows are those of its partitions; the rows of a table's inheritance children are their own."""
+    query = "SELECT relkind = 'p' FROM pg_class WHERE oid = %s::regclass"
+    return bool(connection.execute(query, (f'"{table.schema}"."{table.name}"',)).fetchall()[0][0])
 
 
 def _columns(connection: psycopg.Connection[Any], table: TableName) -> list[tuple[str, str]]:

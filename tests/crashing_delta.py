@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.lake.cycle.task import CycleContext, TableResult, TableTask
+from lakeproof.lake.delta.protocol import metadata_of, protocol_for
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.landing.reader import Slice, slices
 from lakeproof.lsn import Lsn
@@ -31,32 +32,59 @@ class Crash(BaseException):
 
 @dataclass
 class Log:
-    """One table's commits: the number of the cycle that made each, and what the table holds after it."""
+    """One table's versions: the number of the cycle that made each, and what the table holds in it.
+
+    A commit that no cut names is taken back by the cycle itself: a RESTORE in the log, which is taken over from there.
+    """
 
     layer: str
     table: TableName
-    commits: list[tuple[CycleNumber, Any]] = field(default_factory=list)
+    versions: list[tuple[CycleNumber | None, Any]] = field(default_factory=list)
+
+    def at(self, context: CycleContext, version: int) -> Any:
+        """What the table holds at a version, which the cycle goes on from."""
+        folder = self._folder(context)
+        if not (folder / f"{0:020d}.json").exists():
+            # A first commit that no cut names was removed.
+            self.versions.clear()
+        while len(self.versions) <= version:
+            lines = (folder / f"{len(self.versions):020d}.json").read_text(encoding="utf-8").splitlines()
+            info = json.loads(lines[0])["commitInfo"]
+            assert info["operation"] == "RESTORE"
+            self.versions.append((None, self.versions[int(info["operationParameters"]["version"])][1]))
+        return self.versions[version][1]
 
     def commit(self, context: CycleContext, expected: int, value: Any) -> int:
-        """The version made; what an earlier attempt had made there was taken out of the log, and was the same."""
+        """The version made; what an earlier attempt had made was taken back, and was the same."""
         context.lease.check()
-        number, again = context.intent.number, self.commits[expected + 1 :]
-        self._write(context, expected + 1)
-        if again:
-            assert again == [(number, value)], "a second attempt computed something else"
+        number, earlier = context.intent.number, list(self.versions)
+        if expected >= 0:
+            self.at(context, expected)
         else:
-            self.commits.append((number, value))
+            self.versions.clear()
+        self._write(context, expected + 1)
+        assert all(held == value for n, held in earlier if n == number), "a second attempt computed something else"
+        assert len(self.versions) == expected + 1, "it is made on the log's end"
+        self.versions.append((number, value))
         return expected + 1
 
-    def _write(self, context: CycleContext, version: int) -> None:
-        lake, ours = context.lease.lake, context.commit_info(self.layer, self.table)
+    def _folder(self, context: CycleContext) -> Path:
+        lake = context.lease.lake
         key = lake.paths.history(self.table) if self.layer == "history" else lake.paths.current(self.table)
-        folder = Path(lake.url(key)) / "_delta_log"
+        return Path(lake.url(key)) / "_delta_log"
+
+    def _write(self, context: CycleContext, version: int) -> None:
+        ours, folder = context.commit_info(self.layer, self.table), self._folder(context)
         folder.mkdir(parents=True, exist_ok=True)
-        lines = [
+        metadata = metadata_of([], {})
+        lines: list[dict[str, Any]] = (
+            [] if version else [{"protocol": protocol_for(metadata, None)}, {"metaData": metadata}]
+        )
+        lines += [
             {"txn": {"appId": ours.app_id, "version": ours.number}},
-            {"add": {"path": "-", "size": 0, "dataChange": True}},
+            {"add": {"path": f"{version}.parquet", "size": 0, "dataChange": True}},
         ]
+        (folder.parent / f"{version}.parquet").touch()
         text = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
         with (folder / f"{version:020d}.json").open("x", encoding="utf-8") as file:
             file.write(text)
@@ -85,7 +113,7 @@ class StandIn:
         self.step("before history")
         if task.entry is None:
             assert before is not None
-            start, state = context.intent.start_lsn, self.current[task.table].commits[before.current_version][1]
+            start, state = context.intent.start_lsn, self.current[task.table].at(context, before.current_version)
             pieces = list(task.files)
         else:
             start = task.entry.consistent_point
@@ -100,7 +128,8 @@ class StandIn:
         self.dead.append((context, task))
         versions = (-1, -1) if before is None else (before.history_version, before.current_version)
         log = self.history.setdefault(task.table, Log("history", task.table))
-        history = log.commit(context, versions[0], tuple(events))
+        past = log.at(context, versions[0]) if versions[0] >= 0 else ()
+        history = log.commit(context, versions[0], (*past, *events))
         self.step("after history")
         log = self.current.setdefault(task.table, Log("current", task.table))
         current = log.commit(context, versions[1], _fold(state, events))

@@ -28,7 +28,7 @@ from tests.simulated_source import SOURCE, SimulatedSource
 def make_config(
     lake: Path | LakeLocation,
     cycle_rows: int = 2_000_000,
-    strategy: Literal["auto", "merge"] = "auto",
+    engine: Literal["auto", "spark"] = "auto",
     cycle_copies: int = 32,
 ) -> Config:
     """Return a configuration with a source whose server is never asked."""
@@ -37,7 +37,7 @@ def make_config(
         dsn=SecretStr("host=nowhere"),
         publication="shop",
         slot="shop",
-        compaction=CompactionConfig(cycle_rows=cycle_rows, cycle_copies=cycle_copies, apply=strategy),
+        compaction=CompactionConfig(cycle_rows=cycle_rows, cycle_copies=cycle_copies, engine=engine),
     )
     place = LakeLocation.of(lake)
     folder = lake if isinstance(lake, Path) else Path.cwd()

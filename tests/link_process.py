@@ -11,8 +11,6 @@ from pathlib import Path
 from lakeproof.lake.delta.commit import CommitInfo, TableSpec
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, prepare_links
 from lakeproof.lake.delta.log import NO_VERSION
-from lakeproof.lake.spark.session import build_session
-from tests.fix_lake import SPARK
 from tests.linkable_rows import SPARK_TYPES, in_one_store, landed
 
 
@@ -21,14 +19,14 @@ def link_request(table: Path, file: Path) -> LinkRequest:
     in_one_store(table, [landed(file)])
     new = NewTable(SPARK_TYPES, TableSpec())
     info = CommitInfo("lakeproof/shop/1/current/app.t", 1, "{}")
-    return LinkRequest(str(table), info, [Link(landed(file))], tuple(SPARK_TYPES), NO_VERSION, create=new)
+    return LinkRequest(
+        str(table), info, [Link(landed(file))], {name: name for name in SPARK_TYPES}, NO_VERSION, create=new
+    )
 
 
 def main(table: Path, file: Path) -> None:
     """Link it."""
-    session = build_session(SPARK, "lakeproof killed link")
-    prepare_links(session, link_request(table, file)).commit()
-    session.stop()
+    prepare_links(link_request(table, file)).commit()
 
 
 if __name__ == "__main__":

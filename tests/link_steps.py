@@ -37,7 +37,7 @@ def request(table: Path, number: int, links: Sequence[Link], columns: dict[str, 
     new = NewTable(columns, TableSpec())
     version = newest_version(str(table))
     create = new if version == NO_VERSION else None
-    return LinkRequest(str(table), info(number), links, tuple(columns), version, create=create)
+    return LinkRequest(str(table), info(number), links, {name: name for name in columns}, version, create=create)
 
 
 def read(spark: SparkSession, table: Path, version: int | None = None) -> DataFrame:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakeproof.change_counts import ChangeCounts
+from lakeproof.commit_times import is_of_calendar
 from lakeproof.names import Oid
 from lakeproof.pgoutput.decoder import ProtocolError, decode, message_of
 from lakeproof.pgoutput.message_buffer import Frame
@@ -202,6 +203,7 @@ def _batch(done: _Assembler) -> Batch:
 
 def _table_changes(version: SchemaVersion, rows: list[_Row], transactions: list[TransactionInfo]) -> TableChanges:
     positions = [transactions[row.transaction] for row in rows]
+    times = [place.commit_time_us for place in positions]
     marks = [[i for i, value in enumerate(row.values) if value is UNCHANGED] for row in rows]
     hidden = HiddenColumns(
         lsn=pa.array([place.end_lsn.value for place in positions], pa.int64()),
@@ -209,7 +211,8 @@ def _table_changes(version: SchemaVersion, rows: list[_Row], transactions: list[
         row=pa.array([row.row for row in rows], pa.int64()),
         operation=operations(pa.array([row.operation for row in rows], pa.int8())),
         xid=pa.array([place.xid for place in positions], pa.int64()),
-        commit_time=pa.array([place.commit_time_us for place in positions], pa.timestamp("us", "UTC")),
+        commit_time=pa.array([us if is_of_calendar(us) else None for us in times], pa.timestamp("us", "UTC")),
+        commit_number=pa.array([None if is_of_calendar(us) else us - 946_684_800_000_000 for us in times], pa.int64()),
         unchanged=pa.array([mark or None for mark in marks], pa.list_(pa.int16())),
     )
     texts = [

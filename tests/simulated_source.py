@@ -277,6 +277,7 @@ class SimulatedSource:
                 ops,
                 pa.array([r["xid"] for r in rows], pa.int64()),
                 pa.array([r["us"] for r in rows], pa.timestamp("us", "UTC")),
+                pa.nulls(len(rows), pa.int64()),
                 pa.array([list(e.unchanged) or None for e in events], pa.list_(pa.int16())),
                 pa.array([text_entries(version, s) for s in sent], pa.string()),
                 *(column_array(c, [s[i] for s in sent]) for i, c in enumerate(version.columns)),

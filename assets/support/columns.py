@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from assets.support.keys import Layer, table_key
-from lakeproof.hidden_columns import COMMIT_TIME, DUP, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, DUP, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
 from lakeproof.lake.columns import current_columns, history_columns, in_lake, lake_types
 from lakeproof.landing.file_columns import file_names
 from lakeproof.names import TableName
@@ -35,11 +35,13 @@ _HIDDEN = {
     OP: "lakeproof: insert, before, update, delete, truncate, snapshot, correct_delete, correct_insert, gap or reset",
     XID: "lakeproof: the transaction's number",
     COMMIT_TIME: "lakeproof: the time of the commit",
+    COMMIT_NUMBER: "lakeproof: PostgreSQL's number of a commit time that no calendar holds",
     TEXT: "lakeproof: PostgreSQL's text of values that the column's type does not hold, as JSON",
     KEY: "lakeproof: the exact text of the key, if it is not used as it is",
     DUP: "lakeproof: the difference between equal rows of a table without a key",
     FROM: "lakeproof: the rows that hold large values which the update did not send, as JSON",
 }
+_HIDDEN_IN_VIEWS = {KEY: "lakeproof: the digest of the row", DUP: "lakeproof: the difference between equal rows"}
 
 
 def postgres_type(column: Column) -> str:
@@ -141,7 +143,7 @@ def lake_column_types(version: SchemaVersion) -> dict[str, str]:
 
 
 def view_schema(columns: Iterable[ViewColumn], tables: Mapping[str, Mapping[str, str]]) -> dg.TableSchema:
-    """Return a view's columns; the type of one that is computed is not known without Spark."""
+    """Return the columns of a view that was never computed; the type of one that its query computes is not known."""
 
     def type_of(column: ViewColumn) -> str:
         if not column.is_copy or not column.origins:
@@ -150,6 +152,13 @@ def view_schema(columns: Iterable[ViewColumn], tables: Mapping[str, Mapping[str,
         return tables[table][name]
 
     return dg.TableSchema(columns=[dg.TableColumn(column.name, type_of(column)) for column in columns])
+
+
+def stored_view_schema(types: Mapping[str, str]) -> dg.TableSchema:
+    """Return the columns that a view's Delta table has, lakeproof's own among them."""
+    return dg.TableSchema(
+        columns=[dg.TableColumn(name, kind, _HIDDEN_IN_VIEWS.get(name)) for name, kind in types.items()]
+    )
 
 
 def view_lineage(columns: Iterable[ViewColumn], keys: Mapping[str, dg.AssetKey]) -> dg.TableColumnLineage:

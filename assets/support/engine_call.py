@@ -1,8 +1,8 @@
 """Runs an engine call so that ending a Dagster run ends the call cleanly, and its errors read as one line.
 
 Dagster ends a run by raising an exception in the main thread, wherever that thread is. So the engine works in a thread
-of its own, the main thread waits, and the exception becomes a request to stop at the next safe point. Reporting what
-the call returns does not belong here.
+of its own, the main thread waits, and the exception becomes a request to stop at the next safe point. So does the end of
+a run that Dagster has noted without asking its process (`own_run.py`). Reporting what the call returns does not belong here.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import dagster as dg
 
+from assets.support.own_run import OwnRun
 from lakeproof.errors import LakeproofError, TransientError
 from lakeproof.events import Stop
 
@@ -35,8 +36,12 @@ def _nothing() -> None:
 def run_engine(engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _nothing) -> T:
     """Return the engine's result; `meanwhile` runs in the calling thread, about four times a second and once at the end.
 
-    Raises dagster.Failure for the engine's own errors; Dagster may retry only those that are transient.
+    Raises dagster.Failure for the engine's own errors; Dagster may retry only those that are transient. Raises, too, when
+    the run is over in Dagster: before the engine has begun, or after it has ended at its next safe point.
     """
+    own_run = OwnRun.current()
+    if own_run is not None:
+        own_run.check()
     stop, go, done = Stop(), threading.Event(), threading.Event()
     _at_work.append(stop)
     outcome: Future[T] = Future()
@@ -57,6 +62,8 @@ def run_engine(engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _not
         go.set()
         # An event, not a join: a join that an exception interrupts regards the thread as ended (Python 3.10 to 3.12).
         while not done.wait(_TICK_S):
+            if own_run is not None:
+                own_run.check()
             meanwhile()
     finally:
         _at_work.remove(stop)

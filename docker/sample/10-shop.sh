@@ -18,5 +18,5 @@ INSERT INTO shop.products SELECT n, 'product ' || n, n * 1.25 FROM generate_seri
 INSERT INTO shop.orders (product_id, quantity) SELECT 1 + n % 100, 1 + n % 7 FROM generate_series(1, 10000) AS n;
 GRANT USAGE ON SCHEMA shop TO lakeproof;
 GRANT SELECT ON ALL TABLES IN SCHEMA shop TO lakeproof;
-CREATE PUBLICATION lakeproof_shop FOR TABLE shop.products, shop.orders WITH (publish_via_partition_root = true);
+CREATE PUBLICATION lakeproof_shop FOR TABLE ONLY shop.products, ONLY shop.orders WITH (publish_via_partition_root = true);
 SQL

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from assets.support.engine_call import failure
-from lakeproof.config.mistakes import nearest
+from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import SourceConfig
 from lakeproof.config.table_names import parse_table, write_table
 from lakeproof.errors import ConfigError, LakeproofError
@@ -21,7 +21,7 @@ def chosen_tables(source: SourceConfig, names: Sequence[str], verb: str) -> list
         tables = list(dict.fromkeys(map(parse_table, names)))
         unknown = [table for table in tables if table not in source.tables]
         if unknown:
-            near = nearest(str(unknown[0]), map(str, source.tables))
+            near = nearest_table(unknown[0], source.tables)
             remedy = (
                 f"did you mean {near}?" if near else f"name tables of it: {', '.join(map(write_table, source.tables))}"
             )

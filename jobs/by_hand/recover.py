@@ -29,6 +29,9 @@ class RecoverRun(Confirmed):
     other_system: bool = Field(
         default=False, description="the server may be another one than the lake's: you know that it is the right one"
     )
+    abandon_slot: bool = Field(
+        default=False, description="drop a slot that is alive, but stuck: the server can't send its stream any further"
+    )
 
 
 def recover_job(source: SourceConfig) -> dg.JobDefinition:
@@ -39,14 +42,21 @@ def recover_job(source: SourceConfig) -> dg.JobDefinition:
         from lakeproof.commands.recover import plan_recover, recover
 
         confirmed = is_confirmed(config, source.name)
-        plan = run_engine(lambda _stop: plan_recover(settings.config(), source.name))
+        plan = run_engine(lambda _stop: plan_recover(settings.config(), source.name, abandon_slot=config.abandon_slot))
         if not confirmed:
             show(context, {"changed": False, **_plan(plan)}, [{"copied": str(table)} for table in plan.tables])
             not_done(context, source.name, _would(plan))
             return
         report = to_run_page(context)
         done = run_engine(
-            lambda stop: recover(settings.config(), source.name, report, stop, other_system=config.other_system)
+            lambda stop: recover(
+                settings.config(),
+                source.name,
+                report,
+                stop,
+                other_system=config.other_system,
+                abandon_slot=config.abandon_slot,
+            )
         )
         copied = sorted({**done.tables, **done.kept}.items())
         for table, _ in copied:
@@ -81,6 +91,7 @@ def _plan(plan: "RecoverPlan") -> md.Metadata:
             "goes_on_with_a_killed_one": plan.resumes,
             "slot": plan.slot,
             "slot_is_kept": plan.keeps_slot,
+            "slot_is_abandoned": plan.abandons,
             "slots_dropped": ", ".join(plan.drops),
             "copied_tables": len(plan.tables),
         },

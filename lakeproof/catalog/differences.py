@@ -11,11 +11,11 @@ nobody notices.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from lakeproof.catalog.fingerprint import ColumnFacts, EntryFacts, Fingerprint, TableFacts
+from lakeproof.catalog.fingerprint import ColumnFacts, EntryFacts, Fingerprint, PublicationFacts, TableFacts
 from lakeproof.field_types import AttributeNumber, Count, Digest, OidField, SchemaField, TableField
 from lakeproof.names import Oid, TableName
 
@@ -154,7 +154,8 @@ class TableChange:
     For a table that became a partition, `renamed_to` is the published table that it is now part of.
 
     `before` and `after` are `Fingerprint.digest`s; None if the table was, or is, not published. `version` is its present
-    schema version, if that is the only difference and the configuration fits it.
+    schema version, if that is the only difference and the configuration fits it. `empty` is the same of a table that has no
+    row at the record's `upper_lsn`: whatever was done to its rows before, nothing is lost.
     """
 
     oid: OidField
@@ -166,6 +167,7 @@ class TableChange:
     added: tuple[AddedColumn, ...] = ()
     version: SchemaField | None = None
     created: TableCreated | None = None
+    empty: SchemaField | None = None
 
     @property
     def consequence(self) -> Consequence:
@@ -245,12 +247,17 @@ def _published(before: TableFacts, after: TableFacts, old: Fingerprint, new: Fin
     for oid in had.keys() & has.keys():
         yield from _entry(had[oid], has[oid])
         a, b = old.publications[oid], new.publications[oid]
-        if a.epoch != b.epoch and (a.owner, a.operations, a.generated) == (b.owner, b.operations, b.generated):
+        if a.epoch != b.epoch and _unaltered_but_for_its_epoch(a, b):
             yield Difference.PUBLICATION_ALTERED
     if had.keys() - has.keys():
         yield Difference.PUBLISHED_AGAIN
     elif has.keys() - had.keys() and {e.filter for e in had.values()} != {e.filter for e in has.values()}:
         yield Difference.FILTER
+
+
+def _unaltered_but_for_its_epoch(a: PublicationFacts, b: PublicationFacts) -> bool:
+    """True if nothing that a publication is now says what was altered: it may have sent less for a while."""
+    return (a.owner, a.operations, a.generated, a.via_root) == (b.owner, b.operations, b.generated, b.via_root)
 
 
 def _entry(had: EntryFacts, has: EntryFacts) -> Iterator[Difference]:
@@ -279,22 +286,29 @@ def _columns(before: TableFacts, after: TableFacts, old: Fingerprint, new: Finge
         yield Difference.COLUMN_SENT
     if added - dropped - unsent:
         yield Difference.COLUMN_ADDED
-    touched = [n for n in both if had[n] != has[n]]
-    for number in touched:
-        yield from _column(had[number], has[number])
+    touched = [(had[n], has[n]) for n in both if had[n] != has[n]]
+    retyped = {a.attnum for a, b in touched if _retyped(a, b) and not _same_below(a, b, old, new)}
+    for a, b in touched:
+        yield from _column(a, b, retyped)
     # VACUUM FULL, CLUSTER and TRUNCATE create a new file too, and leave the columns' lines in the catalog alone.
     if before.file != after.file:
-        explained = all(_widened(had[n], has[n]) or _retyped(had[n], has[n]) for n in touched)
+        explained = all(_widened(a, b) or a.attnum in retyped for a, b in touched)
         yield Difference.FILE if explained else Difference.REWRITTEN
 
 
-def _column(had: ColumnFacts, has: ColumnFacts) -> Iterator[Difference]:
+def _same_below(had: ColumnFacts, has: ColumnFacts, old: Fingerprint, new: Fingerprint) -> bool:
+    """True if one type is a domain of the other, or both are domains of one: their values are the same."""
+    a, b = old.below_domain(had), new.below_domain(has)
+    return (a.type_oid, a.typmod) == (b.type_oid, b.typmod)
+
+
+def _column(had: ColumnFacts, has: ColumnFacts, retyped: Collection[int]) -> Iterator[Difference]:
     yield Difference.COLUMN_ALTERED
     if had.name != has.name:
         yield Difference.COLUMN_RENAMED
     if _widened(had, has):
         yield Difference.COLUMN_WIDENED
-    elif _retyped(had, has):
+    elif had.attnum in retyped:
         yield Difference.COLUMN_TYPE
     elif (had.type_oid, had.typmod) != (has.type_oid, has.typmod):
         yield Difference.COLUMN_WIDTH

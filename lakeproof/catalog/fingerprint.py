@@ -123,6 +123,12 @@ class TypeFacts:
     of: tuple[int, ...]
     line: str
 
+    @property
+    def below(self) -> tuple[int, int]:
+        """The type and the modifier below a domain, whose values its own are."""
+        type_oid, typmod = json.loads(self.line)[4:6]
+        return type_oid, typmod
+
 
 @dataclass(frozen=True, slots=True)
 class PublicationFacts:
@@ -162,6 +168,14 @@ class Fingerprint:
                 else {c.attnum for c in columns if not c.generated or (generated and c.generated == "s")}
             )
         return tuple(c for c in columns if c.attnum in sent_numbers)
+
+    def below_domain(self, column: ColumnFacts) -> ColumnFacts:
+        """Return a column with the type below its domain; any other column as it is."""
+        facts = self.types.get(column.type_oid)
+        if facts is None or facts.kind != "d":
+            return column
+        type_oid, typmod = facts.below
+        return column._replace(type_oid=type_oid, typmod=typmod)
 
     def operations(self, table: TableFacts) -> str:
         """Return the letters of its published operations: i, u, d and t."""

@@ -166,6 +166,12 @@ def _source_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
         action="store_true",
         help="allow the dsn to lead to a different server than the one in the lake",
     )
+    recover.add_argument(
+        "--abandon-slot",
+        action="store_true",
+        help="drop a slot that is alive, but stuck: the server can't send its stream any further",
+    )
+    recover.add_argument("--yes", action="store_true", help="do not ask for confirmation of --abandon-slot")
     teardown.add_argument("--dry-run", action="store_true", help="only show what would be dropped")
     teardown.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     teardown.add_argument(

@@ -23,6 +23,8 @@ from lakeproof.events import Event, Report, Stop
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakeproof.lake.spark_on_demand import SparkOnDemand
+
 
 @dataclass(frozen=True)
 class Context:
@@ -92,18 +94,34 @@ class Context:
     @contextmanager
     def spark(self) -> Iterator[SparkSession]:
         """Give the block a Spark session, and stop it at the end; raises DefiniteError if it does not start."""
-        from lakeproof.lake.spark.driver_end import end_now
-        from lakeproof.lake.spark.session import session as start
-        from lakeproof.lake.spark.session import stop_session
+        with self.spark_on_demand() as spark:
+            yield spark.get()
 
-        report_spark(self.config, self.report)
-        session = start(self.config, f"lakeproof {self.command}")
-        self.interruption.also_end(partial(end_now, session))
-        self.interruption.arm()
+    @contextmanager
+    def spark_on_demand(self) -> Iterator[SparkOnDemand]:
+        """Give the block a session that starts when it is asked for, and stop it at the end if it did."""
+        from lakeproof.config.spark import is_local
+        from lakeproof.lake.spark_on_demand import SparkOnDemand
+
+        def start() -> SparkSession:
+            from lakeproof.lake.spark.driver_end import end_now
+            from lakeproof.lake.spark.session import session
+
+            report_spark(self.config, self.report)
+            started = session(self.config, f"lakeproof {self.command}")
+            self.interruption.also_end(partial(end_now, started))
+            self.interruption.arm()
+            return started
+
+        spark = SparkOnDemand(start, everywhere=not is_local(self.config.spark.master))
         try:
-            yield session
+            yield spark
         finally:
-            stop_session(session)
+            session = spark.forget()
+            if session is not None:
+                from lakeproof.lake.spark.session import stop_session
+
+                stop_session(session)
 
     def _check_name(self, kind: str, name: str, names: list[str]) -> None:
         if name not in names:

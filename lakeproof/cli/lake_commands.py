@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lakeproof.lake.cycle.runner import CutReport
     from lakeproof.proof.result import ProofReport, TableProof
     from lakeproof.state.source_state import SourceState
+    from lakeproof.state.stuck import remedy_if_stuck
 
 _KEYS_SHOWN = 10
 
@@ -46,7 +47,7 @@ def compact(context: Context, args: argparse.Namespace) -> Outcome:
     cuts: list[CutReport] = []
     if compaction_has_work(context.config, source):
         _check_free(context, source)
-        with context.spark() as spark:
+        with context.spark_on_demand() as spark:
             cuts = step.compact(context.config, source, spark, context.report, context.stop)
     return _compacted(context, source, cuts)
 
@@ -59,7 +60,7 @@ def _follow(context: Context, args: argparse.Namespace) -> Outcome:
 
     sources = context.config.group(name) if name in context.config.groups or source is None else (name,)
     config = context.config if args.metrics is None else context.config.with_metrics(sources, args.metrics)
-    with context.spark() as spark:
+    with context.spark_on_demand() as spark:
         options = step.FollowOptions(args.seconds, views=not args.no_views)
         report = step.follow(config, name, spark, RunControl(context.report, context.stop), options)
     cycles = ", ".join(f"{source}: {counted(number, 'cycle')}" for source, number in sorted(report.cycles.items()))
@@ -109,23 +110,22 @@ def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:
         ]
         text = format_table(("cut", "position", "tables", "copied rows", "changes", "held"), rows)
     absent = absence(state)
-    reports = describe_all(held, source)
+    reports = describe_all(held, source, remedy_if_stuck(state.chain))
     waiting = [printable(f"{table}: {reason}") for table, reason in sorted({**reports, **absent.tables}.items())]
     waited_for = held.keys() - set_aside(state.source, held, state.chain)
     left = what_is_left(context.config, source) if context.stop.requested else None
     if left is not None:
         waiting.append(f"{source}: stopped as asked; still to do: {left}; run `lakeproof compact {source}` again")
     result = {"cuts": cuts, "held": reports, "absent": absent.tables, "left": left}
-    differs = DIFFERS if waited_for or absent.waited_for else DONE
-    return Outcome(TRY_AGAIN if left is not None else differs, result, "\n".join([text, *waiting]))
+    status = TRY_AGAIN if left is not None else DIFFERS if waited_for or absent.waited_for else DONE
+    return Outcome(status, result, "\n".join([text, *waiting]))
 
 
 def _landed(state: SourceState) -> str:
     """Return until when changes have landed, for whoever has forgotten to drain."""
-    if state.chain is None:
-        return ""
-    newest = state.chain.newest
-    return f", up to {newest.end_lsn} (written {newest.created_at}); a drain lands what the source has more"
+    newest = None if state.chain is None else state.chain.newest
+    written = "" if newest is None else f", up to {newest.end_lsn} (written {newest.created_at})"
+    return f"{written}; a drain lands what the source has more" if written else ""
 
 
 def _compact_group(context: Context, group: str) -> Outcome:
@@ -139,7 +139,7 @@ def _compact_group(context: Context, group: str) -> Outcome:
     report = step.GroupReport(group)
     if group_has_work(context.config, group):
         _check_free(context, *sources)
-        with context.spark() as spark:
+        with context.spark_on_demand() as spark:
             report = step.compact_group(context.config, group, spark, context.report, context.stop)
     outcomes = {source: _compacted(context, source, report.cuts.get(source, [])) for source in sources}
     cut = report.cut or newest_group_cut(open_store(context.config.location), group)
@@ -165,7 +165,7 @@ def maintain(context: Context, args: argparse.Namespace) -> Outcome:
     else:
         _check_free_to_prove(context, source)
         _check_free(context, source)
-        with context.spark() as spark:
+        with context.spark_on_demand() as spark:
             report = step.maintain(
                 context.config,
                 source,
@@ -299,7 +299,7 @@ def proof_page(proof: ProofReport) -> str:
     ]
     text = format_table(("table", "rows in PostgreSQL", "rows in the lake", "position", "equal"), rows)
     reasons = [line for table, result in proof.tables.items() for line in _differences(table, result)]
-    return "\n".join([text, *_left_out(proof), *_repairs(proof), *reasons, *_lake(proof)])
+    return "\n".join([text, *_left_out(proof), *_outside(proof), *_repairs(proof), *reasons, *_lake(proof)])
 
 
 def _left_out(proof: ProofReport) -> list[str]:
@@ -311,6 +311,14 @@ def _left_out(proof: ProofReport) -> list[str]:
         for table, result in proof.tables.items()
         if result.left_out
     ]
+
+
+def _outside(proof: ProofReport) -> Iterator[str]:
+    """Yield a line for each table with partitions that send nothing."""
+    for table, result in proof.tables.items():
+        if result.outside:
+            names = ", ".join(map(str, result.outside))
+            yield printable(f"{table}: unlogged or foreign, so neither in the lake nor compared: partition {names}")
 
 
 def _repairs(proof: ProofReport) -> Iterator[str]:

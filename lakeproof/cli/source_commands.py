@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # The page size of nearly every server; good enough for a size that is an estimate anyway.
 _PAGE_BYTES = 8192
 _TABLES_SHOWN = 20
-_CHECK_HEADINGS = ("published table", "kept", "identity", "key", "columns", "kept as text", "size", "published")
+_CHECK_HEADINGS = ("kept", "identity", "key", "columns", "kept as text", "size", "published")
 _DRAIN_HEADINGS = ("table", "inserts", "updates", "deletes", "truncates", "size")
 _BOOTSTRAP_HEADINGS = ("table", "rows", "size", "chunks", "seconds", "as of")
 
@@ -148,14 +148,17 @@ def recover(context: Context, args: argparse.Namespace) -> Outcome:
     source = context.source(args.source)
     from lakeproof.commands import recover as step
 
-    planned = step.plan_recover(context.config, source)
+    planned = step.plan_recover(context.config, source, abandon_slot=args.abandon_slot)
     if args.dry_run:
         return Outcome(DONE, planned, _recover_page(planned))
     context.show(_recover_page(planned) + "\n")
+    if planned.abandons and args.abandon_slot and not args.yes:
+        question = f"Drop slot {planned.slot}, and leave out what it has not sent? [yes/no] "
+        if not _agreed(question):
+            raise ConfigError(f"lakeproof {context.command}", "it was not confirmed", "answer yes, or pass --yes")
+    confirmed = {"other_system": args.other_system, "abandon_slot": args.abandon_slot}
     return _copied(
-        context,
-        source,
-        lambda: step.recover(context.config, source, context.report, context.stop, other_system=args.other_system),
+        context, source, lambda: step.recover(context.config, source, context.report, context.stop, **confirmed)
     )
 
 
@@ -208,7 +211,8 @@ def _recover_page(planned: RecoverPlan) -> str:
         ]
     if planned.moved is not None:
         lines += [f"  {planned.moved}: this requires --other-system"]
-    lines += [f"  drop slot {slot}, which can't be read any further" for slot in planned.drops]
+    kept = "" if planned.released_bytes is None else f" and keeps {format_bytes(planned.released_bytes)} of WAL"
+    lines += [f"  drop slot {slot}, which can't be read any further{kept}" for slot in planned.drops]
     if not planned.resumes:
         slot_step = "keep slot {} as it is" if planned.keeps_slot else "create slot {}"
         lines += [f"  {slot_step.format(planned.slot)}, begin incarnation {planned.incarnation} at its position"]
@@ -330,7 +334,8 @@ def _check_page(name: str, report: CheckReport) -> str:
             )
             for table in report.tables
         ]
-        lines += ["", format_table(_CHECK_HEADINGS, rows)]
+        first = "published table" if report.publications else "table, once it is published"
+        lines += ["", format_table((first, *_CHECK_HEADINGS), rows)]
     return "\n".join(lines)
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from lakeproof.commands.check_candidates import Candidates, read_candidates
 from lakeproof.commands.check_lake import lake_findings
 from lakeproof.commands.concurrently import run_concurrently
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeError, LakeproofError
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import publications_of, read_tables
+from lakeproof.postgres.catalog_published import publications_of, read_tables, with_sizes
 from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.check_findings import Finding, Severity, from_error
 from lakeproof.postgres.check_source import examine
@@ -29,9 +30,9 @@ from lakeproof.state.source_state import SourceState
 
 @dataclass(frozen=True, slots=True)
 class TableSummary:
-    """A published table as it would be kept (`PublishedTable.kept`): by its `key`, or as a bag if that is empty.
+    """A table as it is or would be published, and kept (`PublishedTable.kept`): by its `key`, or as a bag if that is empty.
 
-    `pages` is the catalog's estimate of its size; `left_out` are the columns that the publication does not send;
+    `pages` is its size now, with values stored out of line; `left_out` are the columns that the publication does not send;
     `changes` are the rows written since the server's statistics began.
     """
 
@@ -108,13 +109,18 @@ def check_sources(config: Config, names: Iterable[str]) -> dict[str, CheckReport
 def _report(config: Config, source: SourceConfig, conn: Connection) -> CheckReport:
     state = SourceState.of(config, source.name)
     seen = ServerSeen(identify(conn), read_slot(conn, source.slot) if name_problem(source.slot) is None else None)
+    candidates = read_candidates(conn, source)
     return CheckReport(
         source=source.name,
         server=seen.server,
         slot=seen.slot,
         publications=tuple(publications_of(conn, source)),
-        tables=_tables(conn, source),
-        findings=(*examine(conn, source, paused=_paused(state)), *lake_findings(state, seen)),
+        tables=_tables(conn, source, candidates),
+        findings=(
+            *examine(conn, source, paused=_paused(state), in_lake=_in_lake(state)),
+            *candidates.findings,
+            *lake_findings(state, seen),
+        ),
     )
 
 
@@ -126,9 +132,18 @@ def _paused(state: SourceState) -> Collection[TableName]:
         return ()
 
 
-def _tables(conn: Connection, source: SourceConfig) -> tuple[TableSummary, ...]:
+def _in_lake(state: SourceState) -> Collection[TableName]:
+    """Return the tables of the newest cut; a lake that can't be read is a finding of its own."""
     try:
-        published = read_tables(conn, source, refused={}).values()
+        return () if state.cut is None else {*state.cut.tables, *state.cut.held}
+    except (LakeError, ConfigError):
+        return ()
+
+
+def _tables(conn: Connection, source: SourceConfig, candidates: Candidates) -> tuple[TableSummary, ...]:
+    try:
+        listed = candidates.tables or read_tables(conn, source, refused={}).values()
+        published = with_sizes(conn, listed)
         changes = changes_of(conn, published)
         return tuple(_summary(table, changes[table.table]) for table in published)
     except DefiniteError:
@@ -145,7 +160,7 @@ def _summary(table: PublishedTable, changes: int) -> TableSummary:
         columns=len(version.columns),
         exact_text_columns=tuple(column.name for column in version.columns if column.kind == "exact_text"),
         actions=tuple(action for action in ("insert", "update", "delete", "truncate") if action in table.actions),
-        pages=table.pages,
+        pages=sum(leaf.pages + leaf.toast_pages for leaf in table.leaves),
         kept=table.kept,
         left_out=table.left_out,
         changes=changes,

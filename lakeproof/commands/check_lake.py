@@ -14,12 +14,14 @@ from lakeproof.snapshot.incarnation import check_lake_is_ours
 from lakeproof.state.absent import absence
 from lakeproof.state.slot import ServerSeen, slot_gap
 from lakeproof.state.source_state import SourceState
+from lakeproof.state.stuck import refuse_stuck
 
 
 def lake_findings(state: SourceState, seen: ServerSeen) -> list[Finding]:
     """Return the findings about a source's lake, by what was seen of its server; what can't be read is one, too."""
     try:
         check_lake_is_ours(state.lake, seen.server)
+        refuse_stuck(state.chain, seen.slot)
         return [*_slot(state, seen), *_absent(state)]
     except (LakeError, ConfigError) as refusal:
         return [from_error(refusal)]

@@ -5,29 +5,31 @@ One cycle does not belong here but in `lakeproof.lake.cycle`; the callers decide
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from lakeproof.commands.sql_catalog import name_cut
 from lakeproof.config.model import Config
 from lakeproof.events import Event, Report, Stop
 from lakeproof.lake.cycle.runner import CutReport, Runner
-from lakeproof.lake.delta.self_test import known_reason
 from lakeproof.lake.planning.next_incarnation import to_be_followed
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.spark.cluster import is_local
 from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.landing.missing import no_landing
 from lakeproof.lsn import Lsn
 from lakeproof.snapshot.keyed_copy import PlacedCopy
 from lakeproof.storage.source_lake import SourceLake
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 @without_java(lambda _config, name, *_, **__: name)
 def compact(  # noqa: PLR0917  the same order in every step of the pipeline
-    config: Config, name: str, spark: SparkSession, report: Report, stop: Stop, end: Lsn | None = None
+    config: Config, name: str, spark: AnySpark, report: Report, stop: Stop, end: Lsn | None = None
 ) -> list[CutReport]:
     """Run cycles until the chain's end (or `end`, exactly there) is in the lake; an interrupted cycle is finished first.
 
@@ -45,7 +47,7 @@ def compact(  # noqa: PLR0917  the same order in every step of the pipeline
 def compact_under(
     lease: Lease,
     config: Config,
-    spark: SparkSession,
+    spark: AnySpark,
     report: Report,
     stop: Stop,
     *,
@@ -57,24 +59,19 @@ def compact_under(
     source, newest = config.source(name), newest_incarnation(lake)
     if newest is None:
         raise no_landing(lake)
-    runner = Runner(spark, lease, source, report, stop, end, keyed)
+    on_demand = SparkOnDemand.of(spark)
+    runner = Runner(on_demand, lease, source, report, stop, end, keyed)
     done = runner.finish_interrupted()
     for incarnation in to_be_followed(lake, newest_cut(lake)):
         done += runner.follow(Chain.open(lake, incarnation), end if incarnation == newest else None)
-    name_cut(config, name, spark, report)
-    if done and not is_local(spark.sparkContext.master):
-        report(_on_a_cluster(spark, source.compaction.apply))
-    why = known_reason(spark) if done and source.compaction.apply == "auto" else None
-    if why is not None:
-        message = f"changes are merged, which is slower than deletion vectors: {why}"
-        report(Event("compact.apply", message, {"why": why}))
+    name_cut(config, name, on_demand, report)
+    if done and on_demand.everywhere:
+        report(_on_a_cluster(on_demand.get()))
     return done
 
 
-def _on_a_cluster(spark: SparkSession, apply: str) -> Event:
-    """Return the event that says where the cycles' tasks ran, and how changes were committed."""
+def _on_a_cluster(spark: SparkSession) -> Event:
+    """Return the event that says where the cycles' tasks ran."""
     context = spark.sparkContext
-    strategy = "deletion vectors" if apply == "auto" and known_reason(spark) is None else "MERGE"
-    message = f"written by the cluster {context.master}, changes with {strategy}"
-    fields = {"master": context.master, "cores": context.defaultParallelism, "strategy": strategy}
-    return Event("compact.cluster", message, fields)
+    fields = {"master": context.master, "cores": context.defaultParallelism}
+    return Event("compact.cluster", f"written by the cluster {context.master}", fields)

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from pyspark.sql import SparkSession
-
 from lakeproof.commands.compact import compact_under
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
@@ -27,6 +25,7 @@ from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.chain import newest_incarnation
 from lakeproof.landing.missing import no_landing
 from lakeproof.lsn import Lsn
@@ -46,7 +45,7 @@ class GroupReport:
 
 @without_java(lambda _config, group, *_, **__: f"group {group}")
 def compact_group(  # noqa: PLR0917  the same order in every step of the pipeline
-    config: Config, group: str, spark: SparkSession, report: Report, stop: Stop, end: Lsn | None = None
+    config: Config, group: str, spark: AnySpark, report: Report, stop: Stop, end: Lsn | None = None
 ) -> GroupReport:
     """Bring all sources of a group to the least end of their landings (or `end`, if that is less), then put its cut.
 
@@ -73,21 +72,22 @@ def compact_group_under(
     leases: Sequence[Lease],
     config: Config,
     group: str,
-    spark: SparkSession,
+    spark: AnySpark,
     control: RunControl,
     *,
     end: Lsn | None = None,
 ) -> GroupReport:
     """Do the same for a group whose leases the caller holds, all of them."""
     report, stop = control.report, control.stop
+    on_demand = SparkOnDemand.of(spark)
     done = {
-        lease.lake.source: finish_interrupted(spark, lease, config.source(lease.lake.source), report)
+        lease.lake.source: finish_interrupted(on_demand, lease, config.source(lease.lake.source), report)
         for lease in leases
     }
     place = group_position(group, [lease.lake for lease in leases], end)
     for lease in leases:
         source = lease.lake.source
-        done[source] += compact_under(lease, config, spark, report, stop, end=place.position)
+        done[source] += compact_under(lease, config, on_demand, report, stop, end=place.position)
         failpoint("group.after_source")
     if stop.requested:
         return GroupReport(group, done)

@@ -19,7 +19,7 @@ from datetime import date, datetime, timezone
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.commands.known_tables import with_known_tables
-from lakeproof.config.mistakes import nearest
+from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError, LakeError, TransientError
 from lakeproof.events import Event, Report, Stop
@@ -140,7 +140,7 @@ def _chosen(config: Config, name: str, tables: Sequence[TableName] | None) -> li
     selected = daily_tables(config, name)
     for table in tables or ():
         if table not in selected:
-            near = nearest(str(table), map(str, selected))
+            near = nearest_table(table, selected)
             remedy = f"did you mean {near}?" if near else f"add it to sources.{name}.daily"
             raise ConfigError(f"table {table}", f"`daily` of source {name} does not select it", remedy)
     if not selected:

@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from lakeproof.config.model import Config
+from lakeproof.lake.planning.created_tables import created_tables
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import WayOut
 from lakeproof.landing.chain import Chain
+from lakeproof.landing.stuck import read_stuck
 from lakeproof.names import TableName
 from lakeproof.snapshot.folder import (
     FinishedCopy,
@@ -59,11 +61,16 @@ def recopy(config: Config, name: str, now: datetime) -> Recopy:
     if chain is None or state.has_switched or not may_be_applied(lake, chain.incarnation):
         return Recopy()
     published = None if catalog is None else frozenset(table.table for table in catalog.tables.values())
+    fitting = frozenset() if catalog is None else frozenset(t.table for t in catalog.tables.values() if not t.misfits)
     absent = absence(state)
     waiting = {t: why for t, why in absent.tables.items() if why.cause is AbsentCause.WAITS_FOR_LANDING}
     new = absent.never_copied.keys() & absent.waited_for.keys()
-    candidates = _held(cut, published) | dict.fromkeys(new, "it came into the publication")
-    if not candidates:
+    candidates = _held(cut, published, fitting) | dict.fromkeys(new, "it came into the publication")
+    for table in created_tables(chain, cut, cut.position).keys() & candidates.keys() if cut and candidates else ():
+        # It comes with the next cycle, or when the stream has come so far.
+        del candidates[table]
+    # No drain can bring the landing to the place of a copy while the stream is stuck.
+    if not candidates or read_stuck(chain) is not None:
         return Recopy(waiting=waiting)
     copies = _copies(lake, chain, now - DAY, set(candidates))
     due, paused = {}, {}
@@ -99,15 +106,22 @@ def _was_refused(lake: SourceLake, waiting: FinishedCopy, cut: Cut) -> bool:
     )
 
 
-def _held(cut: Cut | None, published: frozenset[TableName] | None) -> dict[TableName, str]:
+def _held(
+    cut: Cut | None, published: frozenset[TableName] | None, fitting: frozenset[TableName]
+) -> dict[TableName, str]:
     """Return the held tables whose way out is a snapshot and nothing else, without those that are published no more.
 
-    Nor those whose history would begin again with the snapshot: that can't be undone, so a person asks for it.
+    Nor those whose history would begin again with the snapshot: that can't be undone, so a person asks for it. `fitting` are
+    those whose partitions have fitting identities by now.
     """
     return {
         table: held.reason
         for table, held in (cut.held.items() if cut is not None else ())
-        if held.way_out is WayOut.SNAPSHOT and not held.history_lost and (published is None or table in published)
+        if (
+            held.way_out is WayOut.SNAPSHOT or (held.way_out is WayOut.SAME_IDENTITY_THEN_SNAPSHOT and table in fitting)
+        )
+        and not held.history_lost
+        and (published is None or table in published)
     }
 
 

@@ -1,7 +1,7 @@
 """Follows the landing of a source or a group: in one Spark session, a cycle as soon as what has landed is worth one.
 
 What a cycle does not belong here (`compact`, `compact_group`), nor refreshing the views after it (`follow_views`), nor
-keeping the process alive (in Dagster, `orchestration.policies.follow`).
+keeping the process alive (in Dagster, `orchestration.policies.lasting`).
 
 The leases are kept from one cycle to the next. Whoever else wants one (a proof, maintenance, a compaction by hand, the
 follower's own successor) waits for its turn and gets it between two cycles. A transient error is tried again after a pause,
@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-
-from pyspark.sql import SparkSession
 
 from lakeproof.commands.compact import compact_under
 from lakeproof.commands.compact_group import compact_group_under, in_order
@@ -34,6 +32,7 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.lake.spark.session import DriverLostError
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.landing.missing import no_landing
 from lakeproof.metrics.observed import ObservedFollow, observed_follow
@@ -79,14 +78,14 @@ class FollowReport:
 
 @without_java(lambda _config, name, *_, **__: name)
 def follow(
-    config: Config, name: str, spark: SparkSession, control: RunControl, options: FollowOptions | None = None
+    config: Config, name: str, spark: AnySpark, control: RunControl, options: FollowOptions | None = None
 ) -> FollowReport:
     """Compact the source or group `name` until `control.stop` is requested or `options.max_seconds` are over.
 
     Raises LakeError if there is no landing or it is damaged, DriverLostError, ConfigError for an unknown name; and
     TransientError if other processes write to the lake for longer than a turn.
     """
-    options = options or FollowOptions()
+    options, on_demand = options or FollowOptions(), SparkOnDemand.of(spark)
     sources = config.groups.get(name) or (config.source(name).name,)
     lakes = in_order(SourceLake.open(config.location, source) for source in sources)
     for lake in lakes:
@@ -96,8 +95,8 @@ def follow(
     with observed_follow(config, name, [lake.source for lake in lakes], whole) as observed:
         control = replace(control, report=observed.report)
         options = replace(options, on_cuts=observed.on_cuts, on_views=observed.on_views)
-        follower = _Follower(config, name, spark, control, options, lakes)
-        with at_work(spark, config.location), ExitStack() as shown, follower.views_refreshed():
+        follower = _Follower(config, name, on_demand, control, options, lakes)
+        with at_work(on_demand, config.location), ExitStack() as shown, follower.views_refreshed():
             for lake in lakes:
                 shown.enter_context(followed(lake))
             follower.run()
@@ -108,7 +107,7 @@ def follow(
 class _Follower:
     config: Config
     name: str
-    spark: SparkSession
+    spark: SparkOnDemand
     control: RunControl
     options: FollowOptions
     lakes: Sequence[SourceLake]

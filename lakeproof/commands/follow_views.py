@@ -11,8 +11,6 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 
-from pyspark.sql import SparkSession
-
 from lakeproof.commands.applied_views import AppliedViews
 from lakeproof.commands.pending_work import due_views
 from lakeproof.commands.refresh import Round, ViewReport, refresh_under
@@ -22,6 +20,7 @@ from lakeproof.events import Event, Report
 from lakeproof.lake.records.view_cuts import ViewsLock, newest_view_cut_number, one_refresh
 from lakeproof.lake.rows.memory import views_at_once
 from lakeproof.lake.spark.session import DriverLostError
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.storage.open import open_store
 
 # The pause after an error: another process that refreshes or maintains views, or a damaged document.
@@ -45,11 +44,11 @@ class ViewRefresher:
         self,
         config: Config,
         views: Collection[str],
-        spark: SparkSession,
+        spark: AnySpark,
         report: Report,
         refreshed: Callable[[Sequence[ViewReport]], None],
     ) -> None:
-        self._config, self._names, self._spark = config, list(views), spark
+        self._config, self._names, self._spark = config, list(views), SparkOnDemand.of(spark)
         self._report, self._refreshed = report, refreshed
         self._asked, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="lakeproof views")
@@ -112,7 +111,7 @@ class ViewRefresher:
         with one_refresh(store) as lock, ThreadPoolExecutor(1, "lakeproof views") as pool:
             at_work = _AtWork(AppliedViews.read(self._config, store), behind)
             whole = Round(lock, int(newest_view_cut_number(store)) + 1, ended=at_work.ended)
-            refreshed = pool.submit(refresh_under, whole, self._config, behind, self._spark, self._report)
+            refreshed = pool.submit(refresh_under, whole, self._config, behind, self._spark.get(), self._report)
             try:
                 self._refresh_meanwhile(refreshed, lock, at_work)
             finally:
@@ -132,12 +131,12 @@ class ViewRefresher:
 
     def _refresh_others(self, lock: ViewsLock, at_work: _AtWork) -> None:
         """Refresh the views that have nothing to do with those at work, if they are behind, on the threads that are free."""
-        threads = views_at_once(self._spark, self._config.views_at_once) - at_work.count
+        threads = views_at_once(self._spark.get(), self._config.views_at_once) - at_work.count
         apart = at_work.apart(self._names)
         behind = due_views(self._config, apart) if threads > 0 and apart else []
         if behind:
             this = Round(lock, int(lock.next_number(0)), threads)
-            self._tell(refresh_under(this, self._config, behind, self._spark, self._report))
+            self._tell(refresh_under(this, self._config, behind, self._spark.get(), self._report))
 
     def _tell(self, views: Sequence[ViewReport]) -> None:
         self._refreshed([view for view in views if view.held is None])

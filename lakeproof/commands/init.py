@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,13 +30,16 @@ from lakeproof.postgres.catalog_selection import CatalogRelation, user_relations
 from lakeproof.postgres.catalog_tables import ACTIONS, PublishedTable
 from lakeproof.postgres.check_tables import named_facts, yaml_text
 from lakeproof.postgres.connection import Connection, close_quietly, connect
+from lakeproof.postgres.connection_refusals import PasswordMissingError
 from lakeproof.postgres.server import ServerIdentity, identify
-from lakeproof.schema import Identity
+from lakeproof.schema import Identity, describe_left_out
 from lakeproof.values.types import EXACT_TEXT
 
 _INSERTS = ("insert", "truncate")
 _RESERVED = "views"
 _SHOWN = 12
+# A key and its value in a libpq connection string.
+_WORD = re.compile(r"(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ def init(file: Path, conninfo: str, name: str | None = None) -> InitResult:
     variable = f"{source.upper()}_PASSWORD"
     password = password or os.environ.get(variable)
     full = make_conninfo(public, password=password) if password else public
-    conn = connect(SecretStr(full), "lakeproof init")
+    conn = _connected(full, None if password else variable)
     try:
         database = _look(conn, source, full)
     finally:
@@ -93,12 +97,24 @@ def init(file: Path, conninfo: str, name: str | None = None) -> InitResult:
     return InitResult(file, source, tuple(database.tables), database.left_out, variable, bool(password))
 
 
+def _connected(conninfo: str, variable: str | None) -> Connection:
+    """Connect; if the server asks for a password that nobody gave, the remedy names the `variable` to set."""
+    try:
+        return connect(SecretStr(conninfo), "lakeproof init")
+    except PasswordMissingError as error:
+        if variable is None:
+            raise
+        raise PasswordMissingError(
+            error.thing, error.reason, f"set {variable} for this process, then try again"
+        ) from None
+
+
 def _without_password(conninfo: str) -> tuple[str, str | None]:
     """Return the conninfo without its password, and the password."""
     try:
         parts = conninfo_to_dict(conninfo)
         password = parts.pop("password", None)
-        public = make_conninfo("", **parts)
+        public = _as_typed(conninfo, parts)
         check_conninfo(public)
     except ProgrammingError:
         # libpq's own words may quote the password.
@@ -106,6 +122,16 @@ def _without_password(conninfo: str) -> tuple[str, str | None]:
     except ValueError as error:
         raise ConfigError("--dsn", str(error), "write host=… dbname=… user=…") from None
     return public, None if password is None else str(password)
+
+
+def _as_typed(conninfo: str, parts: Mapping[str, str | int | None]) -> str:
+    """Return the conninfo as a person wrote it, without its password; one that can't be taken apart is written anew."""
+    kept = [word for word in _WORD.finditer(conninfo) if word[1] != "password"]
+    for text in (conninfo.strip(), " ".join(f"{word[1]}={word[2]}" for word in kept)):
+        with suppress(ProgrammingError):
+            if conninfo_to_dict(text) == parts:
+                return text
+    return make_conninfo("", **parts)
 
 
 def _name(given: str | None, conninfo: str) -> str:
@@ -180,6 +206,8 @@ def _tables(database: _Database) -> Iterator[str]:
 def _identity(table: PublishedTable) -> str:
     version = table.version
     columns = counted(len(version.columns), "column")
+    if table.left_out:
+        columns += f", without {describe_left_out(table.left_out)}"
     if version.identity is Identity.FULL:
         return f"{columns}; identity FULL: name a `key` under `table` if columns tell its rows apart"
     if not table.has_identity:

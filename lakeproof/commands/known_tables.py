@@ -24,10 +24,11 @@ def with_known_tables(config: Config, name: str) -> SourceConfig:
     landing has, and that the newest cut has. A source that lists names alone comes back as it is. Raises LakeError for a
     damaged lake.
     """
-    source, everything = config.source(name), not config.source(name).selection
-    if not source.patterns and not everything:
+    source = config.source(name)
+    selection = source.selection
+    if not source.patterns and selection:
         return source
-    selected = {table for table in _known_names(config, source) if everything or source.selection.selected(table)}
+    selected = {table for table in _known_names(config, source) if not selection or selection.selected(table)}
     return source.model_copy(update={"tables": (*source.tables, *sorted(selected.difference(source.tables)))})
 
 

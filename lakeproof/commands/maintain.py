@@ -25,8 +25,6 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import pairwise
 
-from pyspark.sql import SparkSession
-
 from lakeproof.commands.prove_lake import refuse_damaged
 from lakeproof.commands.sql_catalog import name_cut, name_views
 from lakeproof.config.model import Config
@@ -55,6 +53,7 @@ from lakeproof.lake.records.lease import Lease, hold_lease, newest_epoch
 from lakeproof.lake.records.store import cut_numbers, newest_cut, read_cut
 from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.incarnation_record import has_head, incarnations
 from lakeproof.landing.retention import (
@@ -120,7 +119,7 @@ class MaintenanceRequest:
 def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
     config: Config,
     name: str,
-    spark: SparkSession,
+    spark: AnySpark,
     report: Report,
     request: MaintenanceRequest | None = None,
     stop: Stop | None = None,
@@ -131,26 +130,26 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
     """
     request, stop = request or MaintenanceRequest(), stop or Stop()
     source, now = config.source(name), request.now or datetime.now(timezone.utc)
-    lake = SourceLake.open(config.location, name)
-    with at_work(spark, config.location), one_proof(lake), hold_lease(lake, spark, stop) as lease:
-        cycles = [c.number for c in finish_interrupted(spark, lease, source, report)]
+    lake, on_demand = SourceLake.open(config.location, name), SparkOnDemand.of(spark)
+    with at_work(on_demand, config.location), one_proof(lake), hold_lease(lake, on_demand, stop) as lease:
+        cycles = [c.number for c in finish_interrupted(on_demand, lease, source, report)]
         damaged = Damaged(name)
-        run = _Run(spark, lease, source.retention, report, now, stop, cycles, damaged)
+        run = _Run(on_demand, lease, source.retention, report, now, stop, cycles, damaged)
         _check_request(lake, archive_of(lake, source.retention), request)
         if request.rebuild:
-            refuse_damaged(spark, lake, run.newest(), request.rebuild)
+            refuse_damaged(on_demand.get(), lake, run.newest(), request.rebuild)
         rebuilt = run.cycle(CycleKind.REPAIR, dict.fromkeys(request.rebuild))
         run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(request.restore), restores=True)
         if request.nothing_else:
-            name_cut(config, name, spark, report)
+            name_cut(config, name, on_demand, report)
             return Maintained(tuple(cycles), rebuilt=rebuilt)
         trimmed = () if request.restore else run.trim()
         small = run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(run.to_optimize()))
         # Before the files of earlier versions go.
-        name_cut(config, name, spark, report)
+        name_cut(config, name, on_demand, report)
         removed = _remove(lake, _kept(config, lake), now, stop, damaged)
-    views = maintain_views(config, name, spark, report, stop=stop, now=now)
-    name_views(config, spark, report)
+    views = maintain_views(config, name, on_demand, report, stop=stop, now=now)
+    name_views(config, on_demand, report)
     unread, limit = _unread(damaged, views.damaged), now - timedelta(seconds=source.retention.cuts_s)
     removed |= {"views": views.freed, "days": remove_of_days(lake, limit, unread)}
     done = Maintained(tuple(cycles), trimmed, small, rebuilt, views.optimized, removed, unread)
@@ -192,7 +191,7 @@ def _unread(tables: Mapping[TableName, Unread], views: Mapping[str, Unread]) -> 
 class _Run:
     """The cycles of one run; `cycles` has their numbers."""
 
-    spark: SparkSession
+    spark: SparkOnDemand
     lease: Lease
     retention: RetentionConfig
     report: Report
@@ -241,12 +240,12 @@ class _Run:
         if self.retention.history_s == 0:
             return ()
         cut, limit = self.newest(), self.now - timedelta(seconds=self.retention.history_s)
-        firsts, lost = first_change_since(self.spark, self.lease.lake, cut, limit, self.damaged)
+        firsts, lost = first_change_since(self.spark.get(), self.lease.lake, cut, limit, self.damaged)
         bound = min((first for first in firsts.values() if first is not None), default=cut.ordinals.end)
         lows = {t: cut.tables[t].history_low for t in firsts}
         lake = self.lease.lake
         fit = {t: bound for t, low in lows.items() if (low is None or low.ordinal < bound) and t not in cut.held}
-        old, lost_too = tables_with_changes_before(self.spark, lake, cut, fit, self.damaged)
+        old, lost_too = tables_with_changes_before(self.spark.get(), lake, cut, fit, self.damaged)
         trimmed = {t: bound for t in fit if t in old and not has_changed_schema(lake, t)}
         return self.cycle(CycleKind.MAINTENANCE, trimmed, {**lost, **lost_too})
 
@@ -380,10 +379,11 @@ def _landings(
         if incarnation < cut.incarnation:
             yield incarnation, first_needed(chain, chain.next_number, chain.end, older_than)
             continue
-        # A snapshot that has not entered needs what landed since; so does one that is being copied.
-        points = [p.consistent_point for p in pending_snapshots(lake, incarnation, cut).values()]
-        points += open_points(lake, incarnation)
-        yield incarnation, first_needed(chain, cut.next_segment, min([cut.position, *points]), older_than)
+        # A snapshot that has not entered needs what landed since, as one that is being copied, unless it is gone already.
+        pending = pending_snapshots(lake, incarnation, cut).values()
+        points = [*(p.consistent_point for p in pending), *open_points(lake, incarnation)]
+        points = [cut.position, *(point for point in points if point >= chain.kept_from)]
+        yield incarnation, first_needed(chain, cut.next_segment, min(points), older_than)
 
 
 def _sizes(store: Store, keys: Iterable[str]) -> SpaceReclaimed:

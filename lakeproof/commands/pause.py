@@ -16,15 +16,17 @@ from collections.abc import Mapping, Sequence
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.publish import PublicationPlan, apply, plan
-from lakeproof.config.mistakes import nearest
+from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError, SourceError
 from lakeproof.events import Event, Report, Stop
 from lakeproof.failpoints import failpoint
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import publications_of
+from lakeproof.postgres.catalog_tables import Way
 from lakeproof.postgres.connection import close_quietly, connect
 from lakeproof.postgres.publication_lines import Publication, read_publications
+from lakeproof.postgres.publication_ways import out_of
 from lakeproof.snapshot.paused import PausedEntry, PausedTable, add_paused, read_paused, set_resuming
 from lakeproof.snapshot.run import SnapshotReport
 from lakeproof.storage.source_lake import SourceLake
@@ -82,14 +84,15 @@ def _paused(source: SourceConfig, publications: Mapping[str, Publication], table
     whole = [p.name for p in publications.values() if p.all_tables or table.schema in p.schemas]
     if whole:
         reason = f"publication {whole[0]} has it with all tables of its database or schema, and leaves none of them out"
-        raise SourceError(f"table {table}", reason, "publish tables by name (`tables`), then pause it")
+        way = Way.ALL if publications[whole[0]].all_tables else Way.SCHEMA
+        raise SourceError(f"table {table}", reason, f"{out_of(whole[0], way, [table], source.name)}; then pause it")
     entries = tuple(
         PausedEntry(p.name, p.entries[table].rows, p.entries[table].columns)
         for p in publications.values()
         if table in p.entries
     )
     if not entries:
-        near = nearest(str(table), {str(t) for p in publications.values() for t in p.entries})
+        near = nearest_table(table, {t for p in publications.values() for t in p.entries})
         remedy = "name a published table" if near is None else f"did you mean {near}?"
         raise ConfigError(f"table {table}", f"publication {source.publication} does not have it", remedy)
     return PausedTable(now_text(), entries)

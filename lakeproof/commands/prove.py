@@ -28,7 +28,7 @@ from lakeproof.commands.drain import drain
 from lakeproof.commands.prove_lake import LakePart, LakeScope, prove_lake
 from lakeproof.commands.prove_repair import Repair, copy_keys
 from lakeproof.commands.prove_tables import OpenProof, compare_all
-from lakeproof.config.mistakes import nearest
+from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.until import Until
 from lakeproof.errors import ConfigError, DefiniteError, TransientError
@@ -176,7 +176,7 @@ def _chosen(source: SourceConfig, tables: Sequence[TableName] | None, cut: Cut |
     for table in tables or ():
         if table not in existing:
             reason = f"publication {source.publication} does not have it, and the lake neither"
-            near = nearest(str(table), map(str, existing))
+            near = nearest_table(table, existing)
             raise ConfigError(f"table {table}", reason, f"did you mean {near}?" if near else "name a published table")
     return existing if tables is None else list(dict.fromkeys(tables))
 

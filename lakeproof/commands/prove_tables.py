@@ -26,7 +26,7 @@ from lakeproof.lake.planning.schema_changes import waiting
 from lakeproof.lake.planning.set_aside import left_behind, paused_among
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import describe
-from lakeproof.lake.rows.memory import fit
+from lakeproof.lake.rows.memory import fit_table
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.names import TableName
@@ -112,7 +112,8 @@ def compare_all(proof: OpenProof, names: Sequence[TableName], cut: Cut | None, s
         side = sides.get(table)
         proofs[table] = both if isinstance(both, TableProof) else _compare(proof, both)
         if side is not None and side.table is not None:
-            proofs[table] = replace(proofs[table], left_out=side.table.left_out)
+            beside = tuple(sorted(side.table.outside))
+            proofs[table] = replace(proofs[table], left_out=side.table.left_out, outside=beside)
         proof.report(compared(table, proofs[table], point, f"{number:,} of {counted(len(names), 'table')}"))
     return ProofReport(name, point, proofs)
 
@@ -155,7 +156,7 @@ def _read_lake(
         return replace(cut_table, source_rows=source)
     schema = in_lake(cut_table.version)
     session = proof.spark.newSession()
-    fit(session, cut_table.row_bytes)
+    fit_table(session, cut_table.row_bytes, cut_table.version)
     with reading(proof.spark, Py4JError, LogGapError) as attempt:
         current = read_layer(session, proof.lake, table, cut_table)
         proof.current[table] = lake_buckets(current, schema, proof.source.buckets)

@@ -1,5 +1,8 @@
 """The statements that make a publication what the configuration asks for, from what it is: a pure difference.
 
+Every table is named with ONLY: without it PostgreSQL adds, and takes out, all tables that inherit from it. A partitioned
+table stands for its partitions with ONLY too.
+
 What the configuration asks for in a database does not belong here (`publish.py`), nor reading what there is
 (`lakeproof.postgres.publication_lines`).
 
@@ -142,5 +145,5 @@ def _part(entry: Entry) -> Composed:
     return columns + condition
 
 
-def _table(table: TableName) -> Identifier:
-    return Identifier(table.schema, table.name)
+def _table(table: TableName) -> Composed:
+    return SQL("ONLY {}").format(Identifier(table.schema, table.name))

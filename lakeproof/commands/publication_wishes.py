@@ -16,7 +16,13 @@ from lakeproof.config.model import SourceConfig
 from lakeproof.errors import ConfigError, DefiniteError, SourceError
 from lakeproof.names import TableName
 from lakeproof.postgres import catalog_queries as queries
-from lakeproof.postgres.catalog_published import INSERTS_SUFFIX, Candidate, publications_of, read_tables
+from lakeproof.postgres.catalog_published import (
+    INSERTS_SUFFIX,
+    Candidate,
+    as_if_published,
+    publications_of,
+    read_tables,
+)
 from lakeproof.postgres.catalog_tables import ACTIONS, PublishedTable
 from lakeproof.postgres.catalog_unpublished import SENDS_GENERATED
 from lakeproof.postgres.check_findings import Finding, error, from_error
@@ -180,13 +186,13 @@ class Present:
     publications: Mapping[str, Publication]
     published: Mapping[TableName, PublishedTable]
     unread: Mapping[TableName, DefiniteError]
+    # All published tables.
+    tables: frozenset[TableName] = field(init=False)
 
-    @property
-    def tables(self) -> set[TableName]:
-        """All published tables."""
-        return {*self.published, *self.unread}
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tables", frozenset({*self.published, *self.unread}))
 
-    def elsewhere(self, name: str) -> set[TableName]:
+    def elsewhere(self, name: str) -> frozenset[TableName]:
         """Return the tables that are published by no line of publication `name`, nor by one that may be taken out."""
         lines = {t for p in self.publications.values() if p.ours or p.name == name for t in p.entries}
         return self.tables - lines
@@ -198,3 +204,25 @@ def read_present(conn: Connection, source: SourceConfig) -> Present:
     unread: dict[TableName, DefiniteError] = {}
     published = read_tables(conn, source, refused=unread) if existing else {}
     return Present(read_publications(conn, existing), published, unread)
+
+
+def as_candidates(
+    conn: Connection,
+    wishes: Wishes,
+    facts: Mapping[TableName, Mapping[str, Any]],
+    without_generated: Collection[str] = (),
+) -> tuple[Mapping[TableName, PublishedTable], list[Finding]]:
+    """Return the tables with these `facts` as they would be published, and why others can't be. Raises as `source_errors`.
+
+    The publications `without_generated` send no generated column.
+    """
+    source = wishes.source
+    candidates = {}
+    for table, about in facts.items():
+        home = wishes.homes.get(table, source.publication)
+        actions: tuple[str, ...] = source.publish or ACTIONS
+        actions = actions if home == source.publication else inserts_of(actions)
+        candidates[int(about["oid"])] = wishes.candidate(table, actions, generated=home not in without_generated)
+    refused: dict[TableName, DefiniteError] = {}
+    tables = as_if_published(conn, source, candidates, refused)
+    return tables, [replace(from_error(error), table=table) for table, error in refused.items()]

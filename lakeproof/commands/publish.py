@@ -26,18 +26,25 @@ from typing import Any
 from psycopg.sql import SQL, Composed, Identifier
 
 from lakeproof.commands.publication_statements import SEND_GENERATED, Changes, changes, creation
-from lakeproof.commands.publication_wishes import Present, Wishes, inserts_name, inserts_of, read_present, read_wishes
+from lakeproof.commands.publication_wishes import (
+    Present,
+    Wishes,
+    as_candidates,
+    inserts_name,
+    inserts_of,
+    read_present,
+    read_wishes,
+)
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import EVERY_SCHEMA
-from lakeproof.errors import ConfigError, DefiniteError, LakeError, SourceError
+from lakeproof.errors import ConfigError, LakeError, SourceError
 from lakeproof.events import Event, Report, silent
 from lakeproof.names import TableName
 from lakeproof.postgres import catalog_queries as queries
-from lakeproof.postgres.catalog_published import INSERTS_SUFFIX, as_if_published
+from lakeproof.postgres.catalog_published import INSERTS_SUFFIX
 from lakeproof.postgres.catalog_selection import with_matches
-from lakeproof.postgres.catalog_tables import ACTIONS, PublishedTable
 from lakeproof.postgres.catalog_unpublished import SENDS_GENERATED
-from lakeproof.postgres.check_findings import Finding, Severity, from_error, refusals, refuse
+from lakeproof.postgres.check_findings import Finding, Severity, refusals, refuse
 from lakeproof.postgres.check_privileges import lacks_for_publishing, lacks_superuser, role_name
 from lakeproof.postgres.check_source import examine_server
 from lakeproof.postgres.check_tables import candidate_problem, named_facts, schema_findings, suggestions, table_findings
@@ -185,7 +192,7 @@ def _draw(
 ) -> _Draft:
     source = with_matches(conn, configured)
     present = read_present(conn, source)
-    if not source.tables and not present.tables:
+    if not source.tables and not present.tables and not source.schemas:
         raise ConfigError(f"source {source.name}", "it names no tables to publish", "list them under `tables`")
     facts = named_facts(conn, source.tables)
     server = examine_server(conn, source, role=False)
@@ -200,7 +207,8 @@ def _draw(
     leaving = {t for done in planned.values() for t in done.removed} - touched
     whole = {t for t in source.tables if t.schema in source.schemas and t not in present.tables}
     generated = _generated(conn, source, present, {wishes.homes[t] for t in touched if facts[t]["has_stored"]})
-    candidates, problems = _candidates(conn, wishes, {t: facts[t] for t in touched | whole}, generated)
+    candidates, refused_ones = as_candidates(conn, wishes, {t: facts[t] for t in touched | whole}, generated.without)
+    problems = [finding for table in candidates.values() for finding in schema_findings(table, source)] + refused_ones
     judged = {t for t in present.tables - touched - leaving if only is None or t in only}
     findings = [
         *server,
@@ -273,23 +281,6 @@ def _generated(conn: Connection, source: SourceConfig, present: Present, publica
     return _Generated(True, tuple(switched_on), frozenset(without.difference(switched_on)))
 
 
-def _candidates(
-    conn: Connection, wishes: Wishes, facts: Mapping[TableName, Mapping[str, Any]], generated: _Generated
-) -> tuple[Mapping[TableName, PublishedTable], list[Finding]]:
-    """Return the tables as they would be published, and what would be wrong with them then."""
-    source = wishes.source
-    candidates = {}
-    for table, about in facts.items():
-        home = wishes.homes.get(table, source.publication)
-        actions: tuple[str, ...] = source.publish or ACTIONS
-        actions = actions if home == source.publication else inserts_of(actions)
-        candidates[int(about["oid"])] = wishes.candidate(table, actions, generated=home not in generated.without)
-    refused: dict[TableName, DefiniteError] = {}
-    tables = as_if_published(conn, source, candidates, refused)
-    findings = [finding for table in tables.values() for finding in schema_findings(table, source)]
-    return tables, findings + [replace(from_error(error), table=table) for table, error in refused.items()]
-
-
 def _publish(draft: _Draft, wishes: Wishes, present: Present, generated: _Generated) -> None:
     """Add the statements that create or alter the two publications."""
     source, refused = draft.source, draft.refused.keys()
@@ -325,7 +316,8 @@ def _grants(
 ) -> list[Composed]:
     """Return what the role lacks to read the tables that are selected, and those that patterns will match."""
     oids = {int(about["oid"]) for about in facts.values()}
-    followed = {t: p for t, p in present.published.items() if not source.selection or source.selection.selected(t)}
+    selection = source.selection
+    followed = {t: p for t, p in present.published.items() if not selection or selection.selected(t)}
     oids |= {int(published.version.oid) for published in followed.values()}
     schemas = {pattern.schema for pattern in source.patterns}
     if EVERY_SCHEMA in schemas:
@@ -340,7 +332,7 @@ def _notes(
     present: Present,
     facts: Mapping[TableName, Mapping[str, Any]],
 ) -> None:
-    source = draft.source
+    source, selection = draft.source, draft.source.selection
     new = [t for t in draft.added if t not in present.tables]
     for table in new:
         if not facts[table]["has_identity"]:
@@ -350,7 +342,7 @@ def _notes(
             )
     draft.notes += _leaving(draft, wishes)
     left = set[TableName]() if wishes.only else present.tables - set(draft.removed) - wishes.paused
-    extra = sorted(str(table) for table in left if source.selection and not source.selection.selected(table))
+    extra = sorted(str(table) for table in left if selection and not selection.selected(table))
     if extra:
         draft.notes.append(f"published, though not configured, and left so: {', '.join(extra)}")
     if read_slot(conn, source.slot) is None:

@@ -11,7 +11,8 @@ Deciding whether they meet does not belong here but in `lakeproof.continuity.gap
     copy     every published table, under one snapshot
 
 If it is killed at any point, it is run again and goes on from there: the record says that the new incarnation was asked
-for, and an incarnation without a snapshot gets one. A slot that is alive and meets its landing is left alone.
+for, and an incarnation without a snapshot gets one. A slot that is alive and meets its landing is left alone, unless its
+stream is stuck (`lakeproof.landing.stuck`) and a person has confirmed that it is to be abandoned.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.landing.incarnation_record import Follows, read_incarnation_record, unfinished
 from lakeproof.landing.manifest import ChainSource
 from lakeproof.landing.row_order import later_head
+from lakeproof.landing.stuck import Stuck, is_abandoned, note_stuck, read_stuck
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.postgres.catalog_published import publications_of, read_tables
 from lakeproof.postgres.check_source import examine, refuse
 from lakeproof.postgres.connection import Connection, close_quietly, connect
 from lakeproof.postgres.replication_slot import SlotState, drop_slot, in_use, read_slot, slot_problem
-from lakeproof.postgres.replication_stream import ReplicationStream
+from lakeproof.postgres.replication_stream import ReplicationStream, StreamFailedError
 from lakeproof.postgres.server import ServerIdentity, identify, other_database
 from lakeproof.snapshot.folder import may_be_applied
 from lakeproof.snapshot.incarnation import next_incarnation
@@ -52,7 +54,8 @@ class RecoverPlan:
 
     `incarnation` is the new one's number (if `resumes`, that of a killed recover), `follows` the one before;
     `end_lsn` is where the landing of `follows` ends, None if that can't be read; `reason` is why it can't go on. `drops` are
-    slots that go, `keeps_slot` says that the slot exists and is taken as it stands. `moved` says that the server or the
+    slots that go, `keeps_slot` says that the slot exists and is taken as it stands. `abandons` says that the slot is alive,
+    and goes since its stream is stuck; `released_bytes` is the WAL that it keeps. `moved` says that the server or the
     database is a different one, None if it is the same.
     """
 
@@ -67,6 +70,18 @@ class RecoverPlan:
     drops: tuple[str, ...]
     tables: tuple[TableName, ...]
     moved: str | None
+    abandons: bool = False
+    released_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Why:
+    """The answer to why the newest incarnation can't go on: if it waits for its snapshot itself, and where it ends."""
+
+    resumes: bool
+    end_lsn: Lsn | None
+    reason: str
+    abandons: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,30 +93,39 @@ class _Look:
     slot: SlotState | None
 
 
-def plan_recover(config: Config, name: str) -> RecoverPlan:
+def plan_recover(config: Config, name: str, *, abandon_slot: bool = False) -> RecoverPlan:
     """Return what `recover` would do for the source `name`; nothing is changed.
 
-    Raises SourceError if there is nothing to recover, or the source stands in the way; TransientError if the slot is in use
-    or the server can't be reached.
+    `abandon_slot` is as for `recover`. Raises StuckError if the slot would have to be abandoned and that is not asked for,
+    SourceError if there is nothing to recover, or the source stands in the way; TransientError if the slot is in use or the
+    server can't be reached.
     """
     source = config.source(name)
     conn = connect(source.dsn, "lakeproof recover")
     try:
-        return _Recover(config, source, silent, Stop()).look(conn).plan
+        return _Recover(config, source, silent, Stop(), abandon_slot=abandon_slot).look(conn).plan
     finally:
         close_quietly(conn)
 
 
 def recover(
-    config: Config, name: str, report: Report = silent, stop: Stop | None = None, *, other_system: bool = False
+    config: Config,
+    name: str,
+    report: Report = silent,
+    stop: Stop | None = None,
+    *,
+    other_system: bool = False,
+    abandon_slot: bool = False,
 ) -> SnapshotReport:
     """Begin a new incarnation of the source `name`, or finish one whose recover was killed, and copy every table into it.
 
-    `other_system` confirms that the server behind the DSN may differ from the lake's. Raises as `plan_recover`
-    and as `bootstrap`, and SourceError if that confirmation is missing.
+    `other_system` confirms that the server behind the DSN may differ from the lake's, `abandon_slot` that a slot goes which
+    is alive, but stuck: of what it has not sent, the copies have the outcome, and the changes are lost. Raises as
+    `plan_recover` and as `bootstrap`, and SourceError if that confirmation is missing.
     """
     try:
-        return _Recover(config, config.source(name), report, stop or Stop()).run(other_system=other_system)
+        run = _Recover(config, config.source(name), report, stop or Stop(), abandon_slot=abandon_slot)
+        return run.run(other_system=other_system)
     except OSError as error:
         raise disk_error(f"lake {config.lake}", "reading or writing it", error) from error
 
@@ -109,7 +133,8 @@ def recover(
 class _Recover:
     """The state of one call."""
 
-    def __init__(self, config: Config, source: SourceConfig, report: Report, stop: Stop) -> None:
+    def __init__(self, config: Config, source: SourceConfig, report: Report, stop: Stop, *, abandon_slot: bool) -> None:
+        self._abandon_slot = abandon_slot
         self._source = source
         self._report = report
         self._stop = stop
@@ -161,22 +186,25 @@ class _Recover:
         findings = examine(conn, self._source)
         refuse([f for f in findings if not (lost and f.about_slot)])
         published = read_tables(conn, self._source)
-        tables = self._snapshot.choose_tables(published.keys(), None)
+        tables = self._snapshot.choose_tables(conn, published.keys(), None)
         self._snapshot.report_left_out(published.values())
         head = self._head(incarnation)
-        resumes, end, reason = self._why(conn, incarnation, head)
+        why = self._why(conn, incarnation, head, slot)
+        abandons = slot if why.abandons else None
         plan = RecoverPlan(
             source=self._source.name,
-            incarnation=incarnation if resumes else next_incarnation(self._lake, self._source, server),
-            resumes=resumes,
+            incarnation=incarnation if why.resumes else next_incarnation(self._lake, self._source, server),
+            resumes=why.resumes,
             follows=incarnation,
-            end_lsn=end,
-            reason=reason,
+            end_lsn=why.end_lsn,
+            reason=why.reason,
             slot=self._source.slot,
-            keeps_slot=slot is not None and not lost,
-            drops=() if resumes else tuple(self._to_drop(conn, server, head, slot)),
+            keeps_slot=slot is not None and not lost and abandons is None,
+            drops=() if why.resumes else tuple(self._to_drop(conn, server, head, slot, abandons=why.abandons)),
             tables=tuple(tables),
             moved=_moved(server, head),
+            abandons=why.abandons,
+            released_bytes=None if abandons is None else abandons.retained_bytes,
         )
         return _Look(plan, server, slot)
 
@@ -198,30 +226,37 @@ class _Recover:
             raise SourceError(f"source {self._source.name}", "it has no landing that could be recovered", remedy)
         return incarnation
 
-    def _why(self, conn: Connection, incarnation: Incarnation, head: ChainSource) -> tuple[bool, Lsn | None, str]:
-        """Return whether the newest incarnation itself waits for its snapshot, where it ends, and why it can't go on."""
+    def _why(self, conn: Connection, incarnation: Incarnation, head: ChainSource, slot: SlotState | None) -> _Why:
         left = unfinished(self._lake)
         try:
             chain = Chain.open(self._lake, incarnation)
         except LakeError as error:
-            return False, None, f"its landing can't be read: {error.thing}: {error.reason}"
+            return _Why(False, None, f"its landing can't be read: {error.thing}: {error.reason}")
         if left is not None and left.follows is not None:
-            return False, chain.end, left.follows.reason
+            confirmed = None if slot is None or not left.creates_slot else slot.confirmed_flush_lsn
+            abandons = is_abandoned(confirmed, left.follows.end_lsn)
+            return _Why(False, chain.end, left.follows.reason, abandons)
         # Under the names that the landing knows: a slot that was renamed in the configuration may be alive.
         source_then = self._source.model_copy(update={"slot": head.slot, "publication": head.publication})
         try:
             self._meets(conn, source_then, chain)
         except GapError as error:
-            return False, chain.end, f"{error.thing}: {error.reason}"
+            return _Why(False, chain.end, f"{error.thing}: {error.reason}")
+        except StreamFailedError as error:
+            # It failed at once, at the first place that is compared with the landing.
+            return self._stuck(chain, read_stuck(chain) or note_stuck(chain, head.slot, error.reason))
         except LakeError as error:
-            return False, chain.end, error.reason
+            return _Why(False, chain.end, error.reason)
         except SourceError as error:
             # The old slot is of another kind now, and the configuration has another name.
-            return False, chain.end, f"{error.thing}: {error.reason}"
+            return _Why(False, chain.end, f"{error.thing}: {error.reason}")
+        stuck = read_stuck(chain)
+        if stuck is not None:
+            return self._stuck(chain, stuck)
         record = read_incarnation_record(self._lake, incarnation)
         waits = record is not None and record.follows is not None
         if waits and not may_be_applied(self._lake, incarnation) and source_then == self._source:
-            return True, chain.end, "its recover was not finished"
+            return _Why(True, chain.end, "its recover was not finished")
         remedy = f"run `lakeproof drain {self._source.name}`"
         if source_then != self._source:
             remedy = f"configure slot {head.slot} and publication {head.publication}, or drop that slot first"
@@ -230,6 +265,12 @@ class _Recover:
             f"it is alive and meets its landing at {chain.end}: there is nothing to recover",
             remedy,
         )
+
+    def _stuck(self, chain: Chain, stuck: Stuck) -> _Why:
+        """Return that the slot is abandoned; raises StuckError if nobody has confirmed that."""
+        if not self._abandon_slot:
+            raise stuck.error(self._source.name)
+        return _Why(False, chain.end, stuck.words, abandons=True)
 
     def _meets(self, conn: Connection, source_then: SourceConfig, chain: Chain) -> None:
         """Raise as a drain would before it starts."""
@@ -245,9 +286,9 @@ class _Recover:
         )
 
     def _to_drop(
-        self, conn: Connection, server: ServerIdentity, head: ChainSource, slot: SlotState | None
+        self, conn: Connection, server: ServerIdentity, head: ChainSource, slot: SlotState | None, *, abandons: bool
     ) -> Sequence[str]:
-        drops = [slot.name] if slot is not None and slot.lost else []
+        drops = [slot.name] if slot is not None and (slot.lost or abandons) else []
         if head.slot != self._source.slot and (head.system_id, head.database_oid) == (
             server.system_id,
             server.database_oid,

@@ -32,6 +32,7 @@ from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut, read_cut
 from lakeproof.lake.records.view_cuts import newest_first, newest_view_cut_number, view_path
 from lakeproof.lake.spark.failures import reason_of
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
@@ -117,7 +118,7 @@ class _Schema:
         return f"{self.place}.{quoted(name)}"
 
 
-def name_cut(config: Config, source: str, spark: SparkSession, report: Report) -> None:
+def name_cut(config: Config, source: str, spark: AnySpark, report: Report) -> None:
     """Bring the names of a source's tables to its newest cut; a failure is an event, and the next call makes up for it."""
     catalog, lake = config.catalog, SourceLake.open(config.location, source)
     cut = None if catalog is None else newest_cut(lake)
@@ -129,25 +130,26 @@ def name_cut(config: Config, source: str, spark: SparkSession, report: Report) -
             return None
         return _tables(lake, read_cut(lake, CycleNumber(int(mark))), layer)
 
+    session = SparkOnDemand.of(spark).get()
     for layer, name in catalog.schemas(source).items():
-        schema = _schema(spark, catalog, name, f"{layer} tables of {source} in the lake {config.lake}")
+        schema = _schema(session, catalog, name, f"{layer} tables of {source} in the lake {config.lake}")
         tables = partial(_tables, lake, cut, layer)
         _try(report, schema, tables, str(int(cut.number)), partial(earlier, layer=layer))
 
 
-def name_views(config: Config, spark: SparkSession, report: Report) -> None:
+def name_views(config: Config, spark: AnySpark, report: Report) -> None:
     """Bring the names of the lake's views to the newest cut of each; failures as above."""
     catalog = config.catalog
     if catalog is None or catalog.views is None:
         return
-    store = open_store(config.location)
-    schema = _schema(spark, catalog, catalog.views, f"views of the lake {config.lake}")
+    store, session = open_store(config.location), SparkOnDemand.of(spark).get()
+    schema = _schema(session, catalog, catalog.views, f"views of the lake {config.lake}")
 
     def tables() -> dict[str, _Named]:
         named: dict[str, _Named] = {}
         for cut in newest_first(store):
             if cut.view in config.views and cut.view not in named:
-                columns = tuple(read_view(spark, store, cut).columns)
+                columns = tuple(read_view(session, store, cut).columns)
                 named[cut.view] = _Named(view_path(store, cut.view), cut.delta_version, columns)
             if len(named) == len(config.views):
                 break

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from lakeproof.commands.concurrently import run_concurrently
 from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.spark import is_local
 from lakeproof.config.view_graph import sources_of
-from lakeproof.lake.spark.cluster import is_local
 from lakeproof.postgres.catalog_selection import unpublished
 from lakeproof.postgres.connection import connect
 from lakeproof.state.groups import GroupStatus, group_status

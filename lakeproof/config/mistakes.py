@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lakeproof.errors import ConfigError, manual
+from lakeproof.names import TableName
 
 # The keys and list indices that lead to a value, from the top of the document.
 KeyPath: TypeAlias = tuple[str | int, ...]
@@ -87,6 +88,17 @@ def dotted(path: KeyPath) -> str:
 def nearest(name: str, existing: Iterable[str]) -> str | None:
     """Return the name that was probably meant, None if none is near."""
     return next(iter(difflib.get_close_matches(name, sorted(existing), n=1, cutoff=0.6)), None)
+
+
+def nearest_table(table: TableName, existing: Iterable[TableName]) -> TableName | None:
+    """Return the table that was probably meant: a schema that is right makes no other name look right."""
+    tables = sorted(existing)
+    schema = nearest(table.schema, {t.schema for t in tables})
+    name = None if schema is None else nearest(table.name, (t.name for t in tables if t.schema == schema))
+    if schema is not None and name is not None:
+        return TableName(schema, name)
+    elsewhere = [t for t in tables if t.name == table.name]
+    return elsewhere[0] if len(elsewhere) == 1 else None
 
 
 def unknown_key(key: str, existing: Iterable[str]) -> str:

@@ -264,7 +264,7 @@ class SourceConfig(SourcePublication):
 
     @property
     def selection(self) -> Selection:
-        """The configured selection of tables; false if there is none."""
+        """The configured selection of tables, made anew each time; false if there is none."""
         return Selection(self.tables, self.patterns, self.exclude)
 
     def is_daily(self, table: TableName) -> bool:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lakeproof.config.table_names import EVERY_SCHEMA, TablePattern
 from lakeproof.names import TableName
@@ -14,18 +14,29 @@ from lakeproof.names import TableName
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The named tables, the patterns, and the exceptions."""
+    """The named tables, the patterns, and the exceptions.
+
+    Making one costs a look at each name; asking it about a table does not. So it is made once for many tables.
+    """
 
     tables: tuple[TableName, ...] = ()
     patterns: tuple[TablePattern, ...] = ()
     exclude: tuple[TableName | TablePattern, ...] = ()
+    _names: frozenset[TableName] = field(default=frozenset(), init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_names", frozenset(self.tables))
 
     def __bool__(self) -> bool:
         return bool(self.tables or self.patterns)
 
     def selected(self, table: TableName) -> bool:
         """True if the table is named, or a pattern matches it and no exception does."""
-        return table in self.tables or self.matching(table) is not None
+        return self.named(table) or self.matching(table) is not None
+
+    def named(self, table: TableName) -> bool:
+        """True if the table is one of those named."""
+        return table in self._names
 
     def matching(self, table: TableName) -> TablePattern | None:
         """Return the first pattern that selects the table, None if none does."""

@@ -41,3 +41,8 @@ class SparkConfig(Model):
     def secret_variables(self) -> frozenset[str]:
         """The environment variable that holds the secret, if one does."""
         return frozenset([self.secret.variable]) if isinstance(self.secret, EnvSecret) else frozenset()
+
+
+def is_local(master: str | None) -> bool:
+    """True if all tasks run in the driver's own process."""
+    return master is not None and (master == "local" or master.startswith("local["))

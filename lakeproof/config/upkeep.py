@@ -55,11 +55,10 @@ class CompactionConfig(Model):
         description="The step of the schedule in Dagster, in seconds, rounded up to a minute; of views always.",
     )
     threads: Whole = Field(2, ge=1, le=64, description="Tables written, or proved, at a time.")
-    apply: Literal["auto", "merge"] = Field(
+    engine: Literal["auto", "spark"] = Field(
         "auto",
-        description="How a change is written to current: `auto` links landed files and deletes by deletion vectors, in one"
-        " commit, if the installed Delta is a version that was tested, else it takes MERGE; `merge` is always MERGE, and"
-        " links nothing.",
+        description="Who writes tables: `auto` is the compacting process for what it can, and Spark, which starts for the"
+        " first table that needs it, for the rest; `spark` is Spark for every table, as on a cluster.",
     )
     metrics: Address = Field(
         None,

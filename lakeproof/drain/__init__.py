@@ -14,6 +14,7 @@ Decoding (`lakeproof.pgoutput`), connections (`lakeproof.postgres`) and formats 
     transactions/        messages to whole transactions   large_transactions.py  progress of large ones
     catalog_watch.py     polls the source's catalog       catalog_readings.py  the readings around a position
     catalog_resolver.py  a Relation message's schema      created_tables.py       tables whose every row was streamed
+    empty_tables.py      tables that have no row: nothing of theirs is lost
     publications.py      which ones can be read           slot_health.py       how long the slot will last
     counts.py            what flushes add up to           until.py             when a drain ends
     pulse.py             its present state, for others    rates.py             how fast it is, every 15 s

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-import pyarrow.compute as pc
 from psycopg.sql import SQL
 
 from lakeproof.catalog.differences import (
@@ -35,19 +35,19 @@ from lakeproof.catalog.differences import (
     compare,
     consequence,
 )
-from lakeproof.catalog.fingerprint import Fingerprint, LeafFacts, TableFacts
+from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.config.model import SourceConfig
 from lakeproof.drain.catalog_readings import Readings
 from lakeproof.drain.created_tables import created_tables, rules_in_force
+from lakeproof.drain.empty_tables import with_empty
+from lakeproof.drain.new_files import is_emptied_by, may_be_emptied_by, truncated_by_root, without_empty_partitions
 from lakeproof.drain.publications import PublicationsChangedError
-from lakeproof.errors import LakeError, TransientError
+from lakeproof.errors import TransientError
 from lakeproof.failpoints import failpoint
-from lakeproof.hidden_columns import OP, XID
 from lakeproof.landing.catalog_history import append_catalog, newest_catalog_manifest, put_fingerprint, read_fingerprint
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.manifest import Manifest, SegmentFile
-from lakeproof.landing.reader import open_file, verify_file
+from lakeproof.landing.manifest import Manifest
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
 from lakeproof.postgres.catalog_fingerprint import CommitVisibility, Reading, existing, read
@@ -62,15 +62,18 @@ APPLICATION_NAME = "lakeproof drain watch"
 _STATEMENT_TIMEOUT_MS = 30_000
 # A new table causes a reading at least this long after the last one.
 _NEW_TABLES_S = 1.0
+# The size of a partition is asked of its file, which an ALTER may have locked.
+_LOCK_TIMEOUT_MS = 500
+_NEW_FILES = frozenset({Difference.PARTITION_FILE, Difference.REWRITTEN})
 # The pause after a failed reading.
 _RETRY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A partitioned table whose partitions got new files: past `upper_lsn` the stream shows if a TRUNCATE did that."""
+    """A table that got new files, or whose partitions did: past `upper_lsn` the stream shows if a TRUNCATE did that."""
 
-    leaves_text: str
+    files: str
     upper_lsn: Lsn
 
 
@@ -178,13 +181,14 @@ class CatalogWatch:
                 # Compiling the query takes longer than running it.
                 self._conn.execute(SQL("SET jit = off"))
                 self._conn.execute(SQL("SET statement_timeout = {}").format(_STATEMENT_TIMEOUT_MS))
+                self._conn.execute(SQL("SET lock_timeout = {}").format(_LOCK_TIMEOUT_MS))
         if set(publications_of(self._conn, self._source)) != self._existing:
             raise PublicationsChangedError(self._source)
         reading = read(self._conn, self._publications, self._visibility, self._created)
         before = self._previous.tables.keys() if self._previous is not None else set()
         return reading, existing(self._conn, before - reading.fingerprint.tables.keys())
 
-    def _created(self, now: Fingerprint, rules: Mapping[str, int]) -> Mapping[Oid, TableCreated]:
+    def _created(self, now: Fingerprint, rules: Mapping[str, int]) -> Mapping[Oid, TableCreated | None]:
         if self._previous is None or self._conn is None:
             return {}
         return created_tables(self._conn, self._source, self._previous, self._rules, now, rules)
@@ -196,8 +200,11 @@ class CatalogWatch:
             _marked_as_created(self._unread(change, reading.fingerprint), reading)
             for change in compare(self._previous, reading.fingerprint, existing_tables)
         ]
-        changes = [self._with_schema(change, reading.fingerprint) for change in changes]
+        changes = [self._without_empty_partitions(change, reading.fingerprint) for change in changes]
         now, later = self._judge_files(changes, reading)
+        if self._conn is not None:
+            now, reading = with_empty(self._conn, self._source, self._publications, now, reading)
+        now = [self._with_schema(change, reading.fingerprint) for change in now]
         fingerprint = reading.fingerprint
         if later:
             tables = dict(fingerprint.tables) | {oid: self._previous.tables[oid] for oid in later}
@@ -217,6 +224,12 @@ class CatalogWatch:
         if table is None or any(now.publications[e.publication].name in read_before for e in table.entries):
             return change
         return replace(change, differences=(*change.differences, Difference.UNREAD))
+
+    def _without_empty_partitions(self, change: TableChange, now: Fingerprint) -> TableChange:
+        if Difference.PARTITION_ATTACHED not in change.differences or self._previous is None or self._conn is None:
+            return change
+        before, after = self._previous.tables[change.oid], now.tables[change.oid]
+        return without_empty_partitions(self._conn, change, before, after)
 
     def _with_schema(self, change: TableChange, now: Fingerprint) -> TableChange:
         """Add the table's new schema to the change if that is all that differs."""
@@ -250,16 +263,20 @@ class CatalogWatch:
         return manifest
 
     def _judge_files(self, changes: list[TableChange], reading: Reading) -> tuple[list[TableChange], set[Oid]]:
-        """Return the changes, truncated roots distinguished from truncated partitions, and the tables of unknown cause."""
+        """Return the changes, truncated tables distinguished from others with new files, and those of unknown cause."""
         now: list[TableChange] = []
         later: set[Oid] = set()
         for change in changes:
-            if Difference.PARTITION_FILE not in change.differences:
+            truncated = self._truncated(change, reading.fingerprint)
+            if truncated is None:
                 now.append(change)
                 continue
-            others = tuple(d for d in change.differences if d is not Difference.PARTITION_FILE)
-            if self._truncated_by_root(change.oid, reading.fingerprint):
-                now.append(replace(change, differences=(*others, Difference.ROOT_TRUNCATED)))
+            others = tuple(d for d in change.differences if d not in _NEW_FILES)
+            if truncated():
+                by_truncate = (
+                    Difference.ROOT_TRUNCATED if Difference.PARTITION_FILE in change.differences else Difference.FILE
+                )
+                now.append(replace(change, differences=(*others, by_truncate)))
             elif consequence(others) is not Consequence.IGNORE or self._passed(change.oid, reading):
                 now.append(change)
             else:
@@ -269,40 +286,24 @@ class CatalogWatch:
 
     def _passed(self, oid: Oid, reading: Reading) -> bool:
         """True if the stream is past the reading that first had these files: a TRUNCATE would have come by now."""
-        text = reading.fingerprint.tables[oid].leaves_text
+        table = reading.fingerprint.tables[oid]
+        files = f"{table.file} {table.leaves_text}"
         waiting = self._waiting.get(oid)
-        if waiting is None or waiting.leaves_text != text:
-            self._waiting[oid] = _Waiting(text, reading.upper_lsn)
+        if waiting is None or waiting.files != files:
+            self._waiting[oid] = _Waiting(files, reading.upper_lsn)
             return reading.upper_lsn <= self._chain.end
         return self._last or waiting.upper_lsn <= self._chain.end
 
-    def _truncated_by_root(self, oid: Oid, now: Fingerprint) -> bool:
-        """True if for the transaction of each new file the stream sent a TRUNCATE of the root."""
-        before = self._previous.tables[oid] if self._previous is not None else None
-        xids = _xids_of_new_files(before, now.tables[oid])
-        return bool(xids) and xids <= self._truncating(oid)
-
-    def _is_sound(self, file: SegmentFile) -> bool:
-        try:
-            verify_file(self._chain, file)
-        except LakeError:
-            return False
-        return True
-
-    def _truncating(self, oid: Oid) -> set[str]:
-        """Return the transactions since the last reading that truncated a table, from what they landed.
-
-        A damaged file proves nothing: then a partition's new file is not attributed to its root.
-        """
-        xids: set[str] = set()
-        for manifest in self._chain.between(self.catalog_lsn or self._chain.kept_from, self._chain.end):
-            for file in manifest.files:
-                if file.oid == oid and file.counts.truncates and self._is_sound(file):
-                    with open_file(self._chain, file) as opened:
-                        rows = opened.read(columns=[OP, XID])
-                    rows = rows.filter(pc.equal(rows[OP].cast("string"), "truncate"))
-                    xids |= {str(xid) for xid in rows[XID].to_pylist()}
-        return xids
+    def _truncated(self, change: TableChange, now: Fingerprint) -> Callable[[], bool] | None:
+        """Return what asks the stream for the TRUNCATE that gave a table its new files; None if that is not the question."""
+        if self._previous is None or self._conn is None or not _NEW_FILES & set(change.differences):
+            return None
+        since = self.catalog_lsn or self._chain.kept_from
+        before, after = self._previous.tables[change.oid], now.tables[change.oid]
+        if Difference.PARTITION_FILE in change.differences:
+            return partial(truncated_by_root, self._chain, since, before, after)
+        xid = may_be_emptied_by(self._conn, before, after) if after.kind == "r" else None
+        return None if xid is None else partial(is_emptied_by, xid, self._chain, since, after.oid)
 
 
 def _marked_as_created(change: TableChange, reading: Reading) -> TableChange:
@@ -314,8 +315,3 @@ def _marked_as_created(change: TableChange, reading: Reading) -> TableChange:
     # Nobody will ask for the columns that the table was created with.
     added = tuple(AddedColumn(c.name, c.attnum, c.missing) for c in reading.fingerprint.sent(table))
     return replace(change, differences=(Difference.CREATED,), added=added, created=created)
-
-
-def _xids_of_new_files(before: TableFacts | None, after: TableFacts) -> set[str]:
-    had: dict[int, LeafFacts] = {} if before is None else {leaf.oid: leaf for leaf in before.leaves}
-    return {leaf.epoch for leaf in after.leaves if leaf.oid in had and had[leaf.oid].file != leaf.file}

@@ -22,7 +22,7 @@ from lakeproof.names import Oid
 from lakeproof.pgoutput.messages import Relation, RelationColumn
 from lakeproof.postgres.catalog_fingerprint import Reading
 from lakeproof.postgres.catalog_origins import TableOrigin, never_relabelled, read_origins
-from lakeproof.postgres.catalog_relations import ReadingsAround, version_of
+from lakeproof.postgres.catalog_relations import ReadingsAround, read_now, version_of
 from lakeproof.postgres.connection import Connection
 from lakeproof.schema import Identity
 
@@ -40,23 +40,27 @@ def created_tables(  # noqa: PLR0917  two readings, each with its rules
     rules: Mapping[str, int],
     now: Fingerprint,
     rules_now: Mapping[str, int],
-) -> dict[Oid, TableCreated]:
+) -> dict[Oid, TableCreated | None]:
     """Return the new tables of `now` that were created in the stream; runs under the snapshot of `now`.
 
-    `rules` are those of `previous`, each with its xid, `rules_now` each with its publication. Raises as `source_errors`.
+    None for a table that has been published for all of its life, and whose rows need not be those that were sent. `rules`
+    are those of `previous`, each with its xid, `rules_now` each with its publication. Raises as `source_errors`.
     """
     entered = now.tables.keys() - previous.tables.keys()
     held = _unaltered(previous, rules, now, rules_now)
     # Few tables enter at a time, and nothing has to be read about those that somebody has named.
     possible = {oid for oid in entered if any(e.entry in held for e in now.tables[oid].entries)}
     origins = read_origins(conn, possible)
-    proven = {oid: origin for oid, origin in origins.items() if _is_covered(origin, now.tables[oid], held, now)}
+    covered = {oid: origin for oid, origin in origins.items() if _is_covered(origin, now.tables[oid], held, now)}
+    proven = {oid: origin for oid, origin in covered.items() if _has_sent_rows(origin, now.tables[oid], now)}
     proven = _with_lasting_types(conn, proven, now)
-    created = {}
+    created: dict[Oid, TableCreated | None] = dict.fromkeys(covered)
+    relations = {oid: _relation(now.tables[oid], now) for oid in proven}
+    lines = read_now(conn, relations.values()) if relations else {}
     for oid, origin in proven.items():
         # A table that does not fit the configuration waits for a person, as its copy would.
         with suppress(ConfigError):
-            version = version_of(conn, source, _relation(now.tables[oid], now), ReadingsAround(after=now), strict=True)
+            version = version_of(source, relations[oid], lines[oid], ReadingsAround(after=now), strict=True)
             numbered = _is_numbered(origin, now.tables[oid], now)
             created[oid] = TableCreated(version, origin.named, origin.anchored, numbered)
     return created
@@ -74,8 +78,14 @@ def _is_covered(origin: TableOrigin, table: TableFacts, held: Mapping[str, int],
     """True if all that is published of the table was so from its creation on."""
     rules = {e for e in table.entries if e.entry in origin.entries and held.get(e.entry, origin.xid + 1) <= origin.xid}
     sent = {operation for e in rules for operation in now.publications[e.publication].operations}
-    whole = "i" in sent and sent == set(now.operations(table))
-    return whole and origin.own_file and bool(origin.anchored)
+    return "i" in sent and sent == set(now.operations(table))
+
+
+def _has_sent_rows(origin: TableOrigin, table: TableFacts, now: Fingerprint) -> bool:
+    """True if a table that `_is_covered` has the rows that it was sent with, and under its own name."""
+    # DETACH writes all columns' lines: below a published root its rows went under the root's name.
+    apart = bool(origin.anchored) or not any(now.publications[e.publication].via_root for e in table.entries)
+    return origin.own_file and apart
 
 
 def _with_lasting_types(

@@ -16,6 +16,7 @@ from enum import Enum
 
 from lakeproof.config.model import HealthConfig
 from lakeproof.landing.chain import Chain
+from lakeproof.landing.stuck import read_stuck
 from lakeproof.lsn import Lsn
 from lakeproof.postgres.replication_slot import SlotState
 from lakeproof.storage.times import time_of
@@ -41,11 +42,15 @@ class HealthCause(Enum):
     TIME_LEFT = "time left"
     INVALIDATED = "invalidated"
     UNRESERVED = "unreserved"
+    STUCK = "stuck"
 
 
 @dataclass(frozen=True, slots=True)
 class HealthReason:
-    """One thing that is wrong, and how bad it is; `value` and `limit` are what the sentence needs."""
+    """One thing that is wrong, and how bad it is; `value` and `limit` are what the sentence needs.
+
+    Of a stuck stream `limit` is the sentence.
+    """
 
     cause: HealthCause
     level: Level
@@ -64,6 +69,8 @@ class HealthReason:
                 return "the server has invalidated it"
             case HealthCause.UNRESERVED:
                 return "the server may remove WAL that it needs at the next checkpoint"
+            case HealthCause.STUCK:
+                return self.limit or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,7 @@ def lasting(seconds: float) -> str:
 def slot_health(
     slot: SlotState, end_of_wal: Lsn, chain: Chain | None, limits: HealthConfig, now: datetime | None = None
 ) -> SlotHealth:
-    """Judge a slot; reads O(log n) manifests. `end_of_wal` was read just before `now`."""
+    """Judge a slot; reads O(log n) manifests, and if its stream is stuck. `end_of_wal` was read just before `now`."""
     now = datetime.now(timezone.utc) if now is None else now
     rate, over_s = _rate(chain, end_of_wal, now)
     unread_s = _unread_s(slot, chain, now)
@@ -115,6 +122,9 @@ def slot_health(
         reasons.append(HealthReason(HealthCause.INVALIDATED, Level.ERROR))
     elif slot.wal_status == "unreserved":
         reasons.append(HealthReason(HealthCause.UNRESERVED, Level.ERROR))
+    stuck = None if chain is None else read_stuck(chain)
+    if stuck is not None:
+        reasons.insert(0, HealthReason(HealthCause.STUCK, Level.ERROR, limit=stuck.words))
     worst = max((reason.level for reason in reasons), key=list(Level).index, default=Level.OK)
     return SlotHealth(worst, tuple(reasons), rate, over_s, left_s, limit, unread_s)
 

@@ -25,6 +25,7 @@ from lakeproof.drain.publications import Publications, PublicationsChangedError,
 from lakeproof.drain.pulse import Pulse
 from lakeproof.drain.rates import Rates
 from lakeproof.drain.segment_ends import Flushed
+from lakeproof.drain.stuck import StuckWatch
 from lakeproof.drain.transactions.spill import SpillLimitError
 from lakeproof.drain.until import Mode, Until
 from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError
@@ -38,7 +39,7 @@ from lakeproof.postgres.catalog_published import INSERTS_SUFFIX, publications_of
 from lakeproof.postgres.connection import close_quietly, connect, source_errors
 from lakeproof.postgres.connection_timeouts import ASKED_TO_STOP, Timeout, in_thread, use_timeout
 from lakeproof.postgres.replication_start import StreamOptions
-from lakeproof.postgres.replication_stream import LostPublicationError, ReplicationStream
+from lakeproof.postgres.replication_stream import LostPublicationError, ReplicationStream, StreamFailedError
 
 # The first pause after a lost connection; it doubles each time, up to `drain.backoff_max_s`.
 BACKOFF_FIRST_S = 0.2
@@ -81,14 +82,11 @@ class Supervisor:
         if until.duration_s is not None:
             self._goal.deadline = time.monotonic() + until.duration_s
         self._chain = open_landing(config, source)
-        self._start = self._chain.end
+        self._start, self._stuck = self._chain.end, StuckWatch(self._chain, source.slot)
         removed = sweep(self._chain)
         if removed:
-            self._emit(
-                "drain.swept",
-                f"removed {counted(len(removed), 'data file')} that no manifest names",
-                files=len(removed),
-            )
+            message = f"removed {counted(len(removed), 'data file')} that no manifest names"
+            self._emit("drain.swept", message, files=len(removed))
 
     def run(self) -> DrainReport:
         again = False
@@ -103,7 +101,7 @@ class Supervisor:
             except PublicationsChangedError as error:
                 self._emit("drain.publications", f"{error.thing}: {error.reason}; connecting again")
                 again = True
-            except (TransientError, NoRoomError) as error:
+            except (TransientError, NoRoomError, StreamFailedError) as error:
                 if self._goal.stop.requested and isinstance(error, TransientError):
                     return self._result(SessionEnd.STOPPED.value)
                 if not self._waits_out(error) or not self._wait_after(error):
@@ -238,7 +236,13 @@ class Supervisor:
         writer = secrets.token_hex(16)
         watch = CatalogWatch(self._source, self._chain, publications, writer, timeout, existing=existing)
         resolver = CatalogResolver(self._source, watch.readings, timeout)
-        flusher = Flusher(self._chain, BatchDecoder(RelationCache(resolver)), writer, watch, self._source.drain)
+        flusher = Flusher(
+            self._chain,
+            BatchDecoder(RelationCache(resolver, expect=resolver.expect)),
+            writer,
+            watch,
+            self._source.drain,
+        )
         failure: BaseException | None = None
         try:
             session = Session(
@@ -322,11 +326,14 @@ class Supervisor:
         self._emit("drain.spill", f"a transaction of {size} bytes of messages waited on disk", spilled_bytes=size)
 
     def _waits_out(self, error: LakeproofError) -> bool:
-        """True if this drain waits out the error.
+        """True if this drain waits out the error; raises StuckError if waiting would not help.
 
         Room on a disk may take hours, and meanwhile nobody holds the slot: a supervisor that limits each drain's time, as
         the sensor in Dagster does, would think it dead and start another beside it. So such a drain ends, visibly.
         """
+        if isinstance(error, StreamFailedError):
+            self._stuck.failed(error)
+            return True
         return self._until.mode is Mode.STOPPED if isinstance(error, NoRoomError) else self._until.lasting
 
     def _wait_after(self, error: LakeproofError) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from lakeproof.hidden_columns import COMMIT_TIME, DUP, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, DUP, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
 from lakeproof.landing.file_columns import STATISTICS_COLUMNS, file_names
 from lakeproof.schema import REFUSED_IN_NAMES, Identity, SchemaVersion, lake_names
 from lakeproof.values.exact_kinds import FIXED_SIZE_KINDS, needs_key_text
@@ -23,6 +23,7 @@ _HIDDEN_TYPES = {
     OP: "string",
     XID: "bigint",
     COMMIT_TIME: "timestamp",
+    COMMIT_NUMBER: "bigint",
     TEXT: "string",
     KEY: "string",
     DUP: "bigint",
@@ -96,7 +97,7 @@ def current_columns(schema: SchemaVersion) -> list[str]:
 
 def history_columns(schema: SchemaVersion) -> list[str]:
     """The columns of the history table, in order."""
-    return [*column_names(schema), ORD, LSN, SEQ, OP, XID, COMMIT_TIME, TEXT, KEY, FROM]
+    return [*column_names(schema), ORD, LSN, SEQ, OP, XID, COMMIT_TIME, TEXT, KEY, FROM, COMMIT_NUMBER]
 
 
 def lake_types(schema: SchemaVersion, names: Iterable[str]) -> dict[str, str]:

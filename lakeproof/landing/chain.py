@@ -5,7 +5,8 @@
 Invariants: no-gap (each manifest starts where its predecessor ended, and carries its checksum) and the fence (a number is
 given once, by put-if-absent: a writer that loses it has been replaced and must leave without acknowledging). Opening costs
 one listing and the newest few manifests; `verify_chain` reads them all. Manifests never change, so a cycle, which goes over
-its range several times, reads each of them once (`read_once`).
+its range several times, reads each of them once (`read_once`), and those read on opening are there for whoever looks at the
+chain's end next.
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ class Chain:
         self.newest = head
         self._newest_sha256 = ""
         self._kept: _KeptManifests | None = None
+        # Those read on opening, until the chain goes on: what looks at its end next need not read them again.
+        self._opened: dict[int, tuple[Manifest, str]] = {}
 
     @classmethod
     def open(cls, lake: SourceLake, incarnation: Incarnation) -> Chain:
@@ -227,6 +230,7 @@ class Chain:
             current = _read(self.lake, self.incarnation, self.next_number)
             self._check_continues((self.newest, self._newest_sha256), current)
             self.newest, self._newest_sha256 = current
+            self._opened.clear()
         if self.newest.number != before:
             self._sync_newest_name()
 
@@ -274,6 +278,7 @@ class Chain:
                 "the chain has gone on, and begins after this manifest by now",
                 "nothing was acknowledged and nothing is lost; start again to go on from the chain's end",
             )
+        self._opened.clear()
         self.newest, self._newest_sha256 = numbered, hashlib.sha256(data).hexdigest()
         return numbered
 
@@ -289,6 +294,8 @@ class Chain:
     def _read(self, number: int) -> tuple[Manifest, str]:
         """Return a manifest and its checksum, from the store unless `read_once` keeps it."""
         kept = None if self._kept is None else self._kept.manifests.get(number)
+        if kept is None:
+            kept = self._opened.get(number)
         if kept is not None:
             return kept
         read = _read(self.lake, self.incarnation, number)
@@ -316,10 +323,11 @@ class Chain:
         first = max(self.first_number, newest - MANIFESTS_CHECKED_ON_OPEN)
         last = _read(self.lake, self.incarnation, first)
         self._check_start(last[0])
+        self._opened[first] = last
         for number in range(first + 1, newest + 1):
             current = _read(self.lake, self.incarnation, number)
             self._check_continues(last, current)
-            last = current
+            self._opened[number] = last = current
         self.newest, self._newest_sha256 = last
 
     def _sync_newest_name(self) -> None:

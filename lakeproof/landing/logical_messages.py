@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeproof.hidden_columns import COMMIT_TIME, LSN, MESSAGE, SEQ, XID
+from lakeproof.commit_times import is_of_calendar, number_of
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, MESSAGE, SEQ, XID
 from lakeproof.landing.manifest import LogicalMessageFile
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.messages import LogicalMessage, Origin
@@ -29,6 +30,7 @@ SCHEMA = pa.schema(
         (MESSAGE, pa.int64()),
         (XID, pa.int64()),
         (COMMIT_TIME, pa.timestamp("us", "UTC")),
+        (COMMIT_NUMBER, pa.int64()),
         ("kind", pa.dictionary(pa.int8(), pa.string())),
         ("lsn", pa.uint64()),
         ("name", pa.string()),
@@ -84,6 +86,7 @@ class LogicalMessageWriter:
 
 def _batch(placed: Sequence[StreamMessage], first: int) -> pa.RecordBatch:
     transactions = [p.transaction for p in placed]
+    times = [None if t is None else t.commit_time_us for t in transactions]
     items = [p.message for p in placed]
     messages = [item if isinstance(item, LogicalMessage) else None for item in items]
     kinds = pa.array([0 if message is not None else 1 for message in messages], pa.int8())
@@ -92,7 +95,8 @@ def _batch(placed: Sequence[StreamMessage], first: int) -> pa.RecordBatch:
         pa.array([p.seq for p in placed], pa.int64()),
         pa.array(range(first, first + len(placed)), pa.int64()),
         pa.array([t and t.xid for t in transactions], pa.int64()),
-        pa.array([t and t.commit_time_us for t in transactions], pa.timestamp("us", "UTC")),
+        pa.array([us if us is not None and is_of_calendar(us) else None for us in times], pa.timestamp("us", "UTC")),
+        pa.array([None if us is None or is_of_calendar(us) else number_of(us) for us in times], pa.int64()),
         pa.DictionaryArray.from_arrays(kinds, pa.array(KINDS, pa.string())),
         pa.array([_lsn(item).value for item in items], pa.uint64()),
         pa.array([item.prefix if isinstance(item, LogicalMessage) else item.name for item in items], pa.string()),

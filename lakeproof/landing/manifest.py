@@ -7,13 +7,15 @@ unknown field, another spelling of the same JSON, a flipped digit) is refused, n
 from __future__ import annotations
 
 import hashlib
-from dataclasses import InitVar, astuple, dataclass, field
+import re
+from dataclasses import InitVar, dataclass, field
 from enum import Enum
 from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from lakeproof.change_counts import COUNT_NAMES, ChangeCounts
+from lakeproof.commit_times import is_of_calendar, number_of, of_number
 from lakeproof.errors import RECOVER, LakeError
 from lakeproof.field_types import (
     AsText,
@@ -37,6 +39,18 @@ from lakeproof.storage.times import time_text, time_us
 # Above this a document is not a manifest: 10 000 tables of 100 columns that all change schema at once need 150 MB.
 BYTES_MAX = 256 << 20
 _Time = Annotated[int, AsText(time_us, time_text, "is not a time")]
+
+
+def _commit_time_us(text: str) -> int:
+    return of_number(int(text)) if _NUMBER.fullmatch(text) else time_us(text)
+
+
+def _commit_time_text(us: int) -> str:
+    return time_text(us) if is_of_calendar(us) else str(number_of(us))
+
+
+_NUMBER = re.compile("-?[0-9]{1,19}")
+_CommitTime = Annotated[int, AsText(_commit_time_us, _commit_time_text, "is not a time")]
 _Writer = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
@@ -116,7 +130,7 @@ class SegmentFile(Part):
 
     @model_validator(mode="after")
     def _adds_up(self) -> SegmentFile:
-        if self.counts.rows != self.rows or min(astuple(self.counts)) < 0:
+        if self.counts.rows != self.rows or min(getattr(self.counts, name) for name in COUNT_NAMES) < 0:
             raise ValueError(f"has counts that do not add up to its {self.rows} rows")
         return self
 
@@ -133,11 +147,11 @@ class LogicalMessageFile(Part):
 
 @dataclass(frozen=True, slots=True, order=True)
 class LandedCommit(Part):
-    """A commit with rows, identified by its end, its xid and its time (µs since 1970 UTC)."""
+    """A commit with rows, identified by its end, its xid and its time (µs since 1970 UTC, without a limit)."""
 
     end_lsn: LsnField
     xid: XidField
-    time_us: Annotated[_Time, Field(alias="time")]
+    time_us: Annotated[_CommitTime, Field(alias="time")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +159,8 @@ class Manifest(Document):
     """One element of the chain: the range (`start_lsn`, `end_lsn`] and what happened in it.
 
     `last_commit` is the last commit with rows: the server's history can be compared with it without reading a file. The
-    first and last commit times are microseconds since 1970 UTC, None if the range has no rows. `first_ordinal` is the
+    first and last commit times, as they count (`lakeproof.commit_times`), are microseconds since 1970 UTC, None if the range
+    has no rows. `first_ordinal` is the
     `_lp_ord` of its first row. Every commit that ends at or before `catalog_lsn` was in a reading of the catalog that agreed
     with the newest `catalog` record so far.
     """

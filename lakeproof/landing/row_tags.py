@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from lakeproof.hidden_columns import COMMIT_TIME, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
 
 # A column's tag: a number, a text, or none.
 Tag: TypeAlias = int | str | None
 # The hidden columns of history. The first two come before all others, untagged: they are never NULL, and whoever copies a
 # snapshot has one value of each. The others have tags beside the attribute numbers, which end at 1,600.
 _FIRST = (OP, LSN)
-_HIDDEN_TAGS = {name: 10_000 + i for i, name in enumerate((ORD, SEQ, XID, COMMIT_TIME, TEXT, KEY, FROM))}
+_TAGGED = (ORD, SEQ, XID, COMMIT_TIME, TEXT, KEY, FROM, COMMIT_NUMBER)
+_HIDDEN_TAGS = {name: 10_000 + i for i, name in enumerate(_TAGGED)}
 
 
 def tagged(numbers: Mapping[str, int]) -> list[tuple[Tag, str]]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -27,9 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.change_counts import ChangeCounts
+from lakeproof.commit_times import counts_as, of_number
 from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
-from lakeproof.hidden_columns import COMMIT_TIME, LSN, ORD, XID
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, ORD, XID
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.file_ends import FileEnds
 from lakeproof.landing.logical_messages import LogicalMessageWriter
@@ -42,7 +43,7 @@ from lakeproof.names import Xid
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.store import NewFile
-from lakeproof.storage.times import now_text
+from lakeproof.storage.times import now_text, time_us
 
 # A reader holds one row group in memory; below 100 k rows zstd and the footer cost more per row.
 ROW_GROUP_ROWS = 131_072
@@ -52,6 +53,14 @@ ROW_GROUP_BYTES = 16 << 20
 # `drain.segment_bytes`.
 HAND_OVER_BYTES = 3 * ROW_GROUP_BYTES
 _WRITER = re.compile(r"[0-9a-f]{32}")
+
+
+def _either(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
+    return (other if one is None else one) if one is None or other is None else choose(one, other)
+
+
+def _counted(commit_us: int | None, created_at: str) -> int | None:
+    return None if commit_us is None else counts_as(commit_us, time_us(created_at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +148,8 @@ class SegmentWriter:
         self.transactions += batch.transactions
         self.announce(batch.schemas)
         self._messages.add(batch.logical_messages)
-        if batch.first_commit_time_us is not None:
-            self._first_us = min(batch.first_commit_time_us, self._first_us or batch.first_commit_time_us)
-        if batch.last_commit_time_us is not None:
-            self._last_us = max(batch.last_commit_time_us, self._last_us or batch.last_commit_time_us)
+        self._first_us = _either(min, self._first_us, batch.first_commit_time_us)
+        self._last_us = _either(max, self._last_us, batch.last_commit_time_us)
         if self._held_bytes > self._limits.buffered_bytes:
             self._make_room()
 
@@ -194,6 +201,7 @@ class SegmentWriter:
         written = [file for file, _ in done] + ([message_file[0]] if message_file else [])
         self._chain.lake.store.sync_names([file.key for file in written])
         failpoint("drain.after_data_files")
+        created_at = now_text()
         manifest = Manifest(
             kind=Kind.SEGMENT if written else Kind.PROGRESS,
             number=self._start.number,
@@ -203,11 +211,11 @@ class SegmentWriter:
             end_lsn=self._end,
             previous_sha256="",
             writer=self._writer,
-            created_at=now_text(),
+            created_at=created_at,
             transactions=self.transactions if files else 0,
             last_commit=self._last,
-            first_commit_us=self._first_us if files else None,
-            last_commit_us=self._last_us if files else None,
+            first_commit_us=_counted(self._first_us, created_at) if files else None,
+            last_commit_us=_counted(self._last_us, created_at) if files else None,
             schemas=tuple(self._schemas),
             files=tuple(files),
             logical_messages=(message_file[1],) if message_file else (),
@@ -257,8 +265,9 @@ class SegmentWriter:
     def _note_commit(self, rows: pa.RecordBatch) -> None:
         end = Lsn(rows.column(LSN)[-1].as_py())
         if self._last is None or end > self._last.end_lsn:
-            xid, time = rows.column(XID)[-1].as_py(), rows.column(COMMIT_TIME)[-1].value
-            self._last = LandedCommit(end, Xid(xid), time)
+            xid, time, number = (rows.column(name)[-1] for name in (XID, COMMIT_TIME, COMMIT_NUMBER))
+            time_us = time.value if time.is_valid else of_number(number.as_py())
+            self._last = LandedCommit(end, Xid(xid.as_py()), time_us)
 
     @property
     def _held_bytes(self) -> int:

@@ -6,6 +6,10 @@ The rule, safe beside any number of living writers: **a file may be removed only
 that number's manifest does not name it.** A number is given once, so such a file can never become visible.
 A file with the next number or a later one may be about to be named by a writer that is still alive: it stays until the chain
 has passed it. There is no clock in this.
+
+Manifests are read for few numbers. A writer begins a segment only when all its segments but the one before are in the chain
+(`drain/segment_ends.py`), with all its files: only the last two numbers of a writer can have left-overs. And they are near
+the end that the chain had when their writer died, so the newest of these numbers are enough.
 """
 
 from __future__ import annotations
@@ -14,34 +18,37 @@ import re
 
 from lakeproof.landing.chain import Chain
 
-# A left-over is near the end that the chain had when its writer died. A drain's start looks this far back; `sweep` with
-# depth None looks at everything.
-DEPTH = 1_000
+# The numbers whose manifests are read. Each start of a drain looks, and what it must leave, since the chain has not passed
+# it, the next one removes.
+NUMBERS_MAX = 8
 # The age at which a put's temporary file counts as interrupted; a put takes milliseconds.
 TEMPORARY_AGE_S = 3_600.0
 _NAME = re.compile(r"(?P<number>[0-9]{20})-(?P<writer>[0-9a-f]{32})-[0-9]{4,}\.parquet")
 
 
-def sweep(chain: Chain, depth: int | None = DEPTH) -> list[str]:
-    """Remove left-overs among the last `depth` numbers; returns the removed keys.
+def sweep(chain: Chain) -> list[str]:
+    """Remove left-overs of the newest `NUMBERS_MAX` numbers that may have some; returns the removed keys.
 
-    Costs one listing of the data folder, and one manifest for each number that has files.
+    Costs one listing of the data folder, and one manifest for each of these numbers that the chain has not read yet. Below
+    the chain's start there is no manifest that could name a file: nothing is left there.
     """
-    folder = chain.lake.paths.data(chain.incarnation)
-    lowest = 0 if depth is None else max(0, chain.next_number - depth)
-    by_number: dict[int, list[str]] = {}
-    for key in chain.lake.store.list(folder):
+    files: dict[int, list[tuple[str, str]]] = {}
+    newest: dict[str, int] = {}
+    for key in chain.lake.store.list(chain.lake.paths.data(chain.incarnation)):
         match = _NAME.fullmatch(key.rpartition("/")[2])
-        if match is not None and lowest <= int(match["number"]) < chain.next_number:
-            by_number.setdefault(int(match["number"]), []).append(key)
-    removed: list[str] = []
+        if match is not None:
+            number, writer = int(match["number"]), match["writer"]
+            files.setdefault(number, []).append((writer, key))
+            newest[writer] = max(number, newest.get(writer, 0))
+    gone = [n for n in files if n < chain.first_number]
+    doubtful = [n for n in files if n >= chain.first_number and any(newest[writer] <= n + 1 for writer, _ in files[n])]
+    in_chain = sorted(n for n in doubtful if n < chain.next_number)[-NUMBERS_MAX:]
     landing = chain.lake.paths.landing(chain.incarnation)
-    for number, keys in sorted(by_number.items()):
-        # Below the chain's start there is no manifest that could name a file.
-        files = chain.manifest(number).named if number >= chain.first_number else ()
-        named = {f"{landing}/{file.path}" for file in files}
-        removed += [key for key in keys if key not in named]
-    for key in removed:
+    removed = [key for number in gone for _, key in files[number]]
+    for number in in_chain:
+        named = {f"{landing}/{file.path}" for file in chain.manifest(number).named}
+        removed += [key for _, key in files[number] if key not in named]
+    for key in sorted(removed):
         chain.lake.store.delete(key)
     chain.lake.store.sweep(chain.lake.paths.manifests(chain.incarnation), TEMPORARY_AGE_S)
-    return removed
+    return sorted(removed)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lakeproof.commit_times import of_number
 from lakeproof.hidden_columns import ORD
 from lakeproof.names import Oid
 from lakeproof.pgoutput.controls import Controls, TruncatedTable, read_controls
@@ -74,14 +75,14 @@ class BatchDecoder:
         changes = [table_changes(buffer, positions, numbers, run) for run in runs]
         changes.sort(key=lambda table: int(table.rows.column(ORD)[0].as_py()))
         used = positions.number[row_counts > 0]
-        times = positions.time_us[positions.begins]
+        times = positions.time[positions.begins]
         return Batch(
             changes=changes,
             transactions=len(np.unique(used)),
             rows=int(row_counts.sum()),
             end_lsn=positions.lsn_of(int(positions.begins[-1])) if positions.begins.size else None,
-            first_commit_time_us=int(times.min()) if times.size else None,
-            last_commit_time_us=int(times.max()) if times.size else None,
+            first_commit_time_us=of_number(int(times.min())) if times.size else None,
+            last_commit_time_us=of_number(int(times.max())) if times.size else None,
             schemas=controls.schemas(positions, seq),
             logical_messages=controls.logical_messages(positions, seq),
             next_seq=next_seq,

@@ -67,8 +67,12 @@ def read_controls(buffer: MessageBuffer, positions: TransactionPositions, relati
     """Read them in stream order and update `relations`; raises ProtocolError and what the resolver raises."""
     is_change = buffer.where(ROW_CHANGES)
     controls = Controls(is_change.astype(np.int64))
-    for index in np.flatnonzero(~is_change & ~buffer.where(TRANSACTION_ENDS)).tolist():
-        match decode(buffer.message(index)):
+    decoded = [
+        (i, decode(buffer.message(i))) for i in np.flatnonzero(~is_change & ~buffer.where(TRANSACTION_ENDS)).tolist()
+    ]
+    relations.expect([message for _, message in decoded if isinstance(message, Relation)])
+    for index, control in decoded:
+        match control:
             case Relation() as relation:
                 _learn(controls, index, relation, relations, positions.lsn_of(index))
             case Truncate() as truncate:

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from lakeproof.commit_times import of_number
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, Xid
 from lakeproof.pgoutput.messages import (
@@ -44,9 +45,6 @@ from lakeproof.pgoutput.messages import (
 from lakeproof.pgoutput.tags import tag_of
 from lakeproof.schema import Identity
 
-# From 1970-01-01 to 2000-01-01, PostgreSQL's epoch.
-POSTGRES_EPOCH_US = 946_684_800_000_000
-TIME_US_MAX = (1 << 63) - 1
 # An XLogData frame has `w`, start, end and send time before the message.
 HEADER_BYTES = 25
 # PostgreSQL's own limit for a table (MaxHeapAttributeNumber).
@@ -150,10 +148,7 @@ class Reader:
 
     def time_us(self) -> int:
         """Read eight bytes since PostgreSQL's epoch; returns microseconds since the Unix epoch."""
-        time_us = int(_I64.unpack(self.octets(8))[0]) + POSTGRES_EPOCH_US
-        if time_us > TIME_US_MAX:
-            raise self.error("the time lies beyond all calendars")
-        return time_us
+        return of_number(int(_I64.unpack(self.octets(8))[0]))
 
     def string(self) -> str:
         """Read bytes up to a zero byte, and consume that."""

@@ -13,7 +13,7 @@ transaction that was streamed before a change and commits after it would bring t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -25,6 +25,8 @@ from lakeproof.schema import SchemaVersion
 
 # Given the message, the end of its transaction, and the version that was in force before it on this connection.
 Resolver: TypeAlias = Callable[[Relation, Lsn, SchemaVersion | None], SchemaVersion | None]
+# Hears of the messages of a batch before it is asked for their versions, in their order.
+Expect: TypeAlias = Callable[[Sequence[Relation]], None]
 # When a message arrived. In an ordinary transaction: (its position, 0), since it arrives whole. In a streamed one: (the
 # position of the newest commit received before, the ordinal of the chunk from 1). Arrivals compare in the order of time.
 Arrival: TypeAlias = tuple[int, int]
@@ -46,11 +48,15 @@ class RelationCache:
     which column it is, the version before can't tell either. The resolver returns None to leave the table's changes out.
     Its errors pass through.
 
-    `arrival` is set while a streamed transaction is decoded; without it a message arrived with its transaction's commit.
+    `expect` hears of a batch's messages before they are learned. `arrival` is set while a streamed transaction is decoded;
+    without it a message arrived with its transaction's commit.
     """
 
-    def __init__(self, resolve: Resolver, outer: RelationCache | None = None) -> None:
+    def __init__(
+        self, resolve: Resolver, outer: RelationCache | None = None, expect: Expect = lambda _relations: None
+    ) -> None:
         self._resolve = resolve
+        self.expect = expect
         self._outer = outer
         self._schemas: dict[Oid, RelationSchema] = {}
         self._arrivals: dict[Oid, Arrival] = {}
@@ -80,7 +86,7 @@ class RelationCache:
 
     def streamed(self) -> RelationCache:
         """Return a cache for one streamed transaction, which has announced nothing yet."""
-        return RelationCache(self._resolve, self)
+        return RelationCache(self._resolve, self, self.expect)
 
     def absorb(self, streamed: RelationCache) -> list[SchemaVersion]:
         """Take over from a committed streamed transaction the schemas that arrived after those known here.

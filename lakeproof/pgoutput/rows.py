@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
 from lakeproof.pgoutput.messages import LogicalMessage, Origin
@@ -31,6 +31,7 @@ _HIDDEN = (
     (OP, pa.dictionary(pa.int8(), pa.string())),
     (XID, pa.int64()),
     (COMMIT_TIME, pa.timestamp("us", "UTC")),
+    (COMMIT_NUMBER, pa.int64()),
     (UNCHANGED, pa.list_(pa.int16())),
     (TEXT, pa.string()),
 )
@@ -38,7 +39,7 @@ _HIDDEN = (
 
 @dataclass(frozen=True, slots=True)
 class TransactionInfo:
-    """A committed transaction: its position (the commit's end LSN), xid and commit time (µs since the Unix epoch)."""
+    """A committed transaction: its position (the commit's end LSN), xid and commit time (µs since 1970, without a limit)."""
 
     end_lsn: Lsn
     xid: Xid
@@ -87,8 +88,8 @@ class Batch:
 
     `changes` has one entry per table and run of one schema version, ordered by its first row. `transactions` counts those
     with at least one row. `end_lsn` is the last transaction's, None if the batch has none; the commit times are the least
-    and the greatest (µs since the Unix epoch). `schemas` are the versions that Relation messages brought, in stream order,
-    `logical_messages` the messages and origins, likewise. `next_seq` is the seq after the last change of the last
+    and the greatest (µs since 1970, without a limit). `schemas` are the versions that Relation messages brought, in stream
+    order, `logical_messages` the messages and origins, likewise. `next_seq` is the seq after the last change of the last
     transaction: the next part's `first_seq`.
     """
 
@@ -113,6 +114,7 @@ class HiddenColumns:
     operation: pa.Array
     xid: pa.Array
     commit_time: pa.Array
+    commit_number: pa.Array
     unchanged: pa.Array
 
 
@@ -143,6 +145,7 @@ def record_batch(version: SchemaVersion, hidden: HiddenColumns, columns: Iterabl
         hidden.operation,
         hidden.xid,
         hidden.commit_time,
+        hidden.commit_number,
         hidden.unchanged,
         text_overflow(overflowing, len(hidden.row)),
         *values,

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeproof.change_counts import ChangeCounts
+from lakeproof.commit_times import EARLIEST_US, LATEST_US, POSTGRES_EPOCH_US, number_of
 from lakeproof.pgoutput.controls import TruncatedTable
 from lakeproof.pgoutput.message_buffer import Ints, MessageBuffer
 from lakeproof.pgoutput.rows import (
@@ -62,13 +63,15 @@ def table_changes(
         seq[here] += [table.ordinal for table in run.truncated]
         row[here] += [table.row for table in run.truncated]
     unchanged = _unchanged(rows)
+    time, number = _commit_times(positions.time[rows.message])
     hidden = HiddenColumns(
         lsn=pa.array(positions.lsn[rows.message]),
         seq=pa.array(seq),
         row=pa.array(row),
         operation=operations(pa.array(rows.operation.view(np.int8))),
         xid=pa.array(positions.xid[rows.message]),
-        commit_time=pa.array(positions.time_us[rows.message]).cast(pa.timestamp("us", "UTC")),
+        commit_time=time,
+        commit_number=number,
         unchanged=unchanged,
     )
     inserts, befores, updates, deletes, truncates = np.bincount(rows.operation, minlength=5).tolist()
@@ -83,6 +86,17 @@ def _values(buffer: MessageBuffer, rows: Rows, version: SchemaVersion) -> Iterat
         spans = Spans(buffer.octets, rows.start[ordinal], rows.size[ordinal], int(rows.missing[ordinal]))
         typed = cast_spans(spans, column)
         yield Cast(typed, None) if typed is not None else spans.texts()
+
+
+def _commit_times(numbers: Ints) -> tuple[pa.Array, pa.Array]:
+    """Return `_lp_commit_time` and `_lp_commit_number`: each row has one of them."""
+    beyond = (numbers < number_of(EARLIEST_US)) | (numbers > number_of(LATEST_US))
+    moments = pa.timestamp("us", "UTC")
+    if not beyond.any():
+        return pa.array(numbers + POSTGRES_EPOCH_US).cast(moments), pa.nulls(len(numbers), pa.int64())
+    # Of a time beyond the calendars the moment is anything: it is masked.
+    times = np.where(beyond, 0, numbers) + POSTGRES_EPOCH_US
+    return pa.array(times, mask=beyond).cast(moments), pa.array(numbers, mask=~beyond)
 
 
 def _unchanged(rows: Rows) -> pa.Array:

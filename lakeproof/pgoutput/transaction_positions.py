@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lakeproof.commit_times import number_of, of_number
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
-from lakeproof.pgoutput.decoder import POSTGRES_EPOCH_US, TIME_US_MAX
 from lakeproof.pgoutput.message_buffer import Flags, Ints, MessageBuffer
 from lakeproof.pgoutput.messages import Begin, Commit, LogicalMessage
 from lakeproof.pgoutput.rows import TransactionInfo
@@ -26,12 +26,13 @@ class TransactionPositions:
     """One entry per message.
 
     A message between transactions has `inside` False, and its other entries mean nothing. `begins` are the indices of the
-    messages with which transactions begin, `number` is the ordinal of a message's transaction.
+    messages with which transactions begin, `number` is the ordinal of a message's transaction. `time` is PostgreSQL's number
+    (`lakeproof.commit_times`): there are times for which 64 bits since 1970 are too few.
     """
 
     lsn: Ints
     xid: Ints
-    time_us: Ints
+    time: Ints
     inside: Flags
     number: Ints
     begins: Ints
@@ -50,7 +51,7 @@ class TransactionPositions:
 
     def transaction_of(self, index: int) -> TransactionInfo:
         """Return the transaction of one message."""
-        return TransactionInfo(self.lsn_of(index), Xid(int(self.xid[index])), int(self.time_us[index]))
+        return TransactionInfo(self.lsn_of(index), Xid(int(self.xid[index])), of_number(int(self.time[index])))
 
     def lsn_of(self, index: int) -> Lsn:
         """Return the position of one message."""
@@ -93,21 +94,18 @@ def part_of(buffer: MessageBuffer, transaction: TransactionInfo) -> TransactionP
         buffer.refuse(int(index), "a transaction ends inside a part of it")
     _fixed_size(buffer, begins, _BEGIN_BYTES)
     _fixed_size(buffer, commits, _COMMIT_BYTES)
-    times = _times(
-        buffer,
-        np.concatenate((begins, commits)),
-        np.concatenate((buffer.start[begins] + 9, buffer.start[commits] + 18)),
-    )
+    times = buffer.int64(np.concatenate((buffer.start[begins] + 9, buffer.start[commits] + 18)))
+    time = number_of(transaction.commit_time_us)
     if (
         (buffer.uint32(buffer.start[begins] + 17) != transaction.xid).any()
         or (buffer.int64(buffer.start[commits] + 10) != transaction.end_lsn.value).any()
-        or (times != transaction.commit_time_us).any()
+        or (times != time).any()
     ):
         buffer.refuse(int(np.concatenate((begins, commits))[0]), "it belongs to another transaction")
     return TransactionPositions(
         np.full(size, transaction.end_lsn.value, np.int64),
         np.full(size, transaction.xid, np.int64),
-        np.full(size, transaction.commit_time_us, np.int64),
+        np.full(size, time, np.int64),
         np.ones(size, np.bool_),
         np.zeros(size, np.int64),
         np.zeros(min(size, 1), np.int64),
@@ -119,22 +117,13 @@ def _ends(buffer: MessageBuffer, begins: Ints, commits: Ints) -> tuple[Ints, Int
     _fixed_size(buffer, begins, _BEGIN_BYTES)
     _fixed_size(buffer, commits, _COMMIT_BYTES)
     begin, commit = buffer.start[begins], buffer.start[commits]
-    times = _times(buffer, commits, commit + 18)
-    disagree = (buffer.int64(begin + 1) != buffer.int64(commit + 2)) | (_times(buffer, begins, begin + 9) != times)
+    times = buffer.int64(commit + 18)
+    disagree = (buffer.int64(begin + 1) != buffer.int64(commit + 2)) | (buffer.int64(begin + 9) != times)
     position = buffer.int64(commit + 10)
     bad = np.flatnonzero(disagree | (buffer.octets[commit + 1] != 0) | (position <= 0))
     if bad.size:
         buffer.refuse(int(commits[bad[0]]), "it does not agree with its begin, or has no position")
     return position, buffer.uint32(begin + 17), times
-
-
-def _times(buffer: MessageBuffer, messages: Ints, offsets: Ints) -> Ints:
-    """Return the times at these offsets, since the Unix epoch."""
-    times = buffer.int64(offsets)
-    bad = np.flatnonzero(times > TIME_US_MAX - POSTGRES_EPOCH_US)
-    if bad.size:
-        buffer.refuse(int(messages[bad[0]]), "the time lies beyond all calendars")
-    return times + POSTGRES_EPOCH_US
 
 
 def _fixed_size(buffer: MessageBuffer, messages: Ints, size: int) -> None:

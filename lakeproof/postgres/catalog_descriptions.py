@@ -42,33 +42,46 @@ class TableDescription(Part):
 # A comment may have a gigabyte; nobody reads more than this.
 _TEXT_MAX = 4000
 
-# 14 has no `attnames`: all columns are published. A domain over a domain may be NOT NULL at any level; the column's own type
-# is as far as this looks.
-_DESCRIPTIONS = SQL("""
-SELECT DISTINCT ON (c.oid, a.attnum) n.nspname::text AS schema, c.relname::text AS name,
-       pg_catalog.left(pg_catalog.obj_description(c.oid, 'pg_class'), {length}) AS comment,
+# The view finds a table's columns anew for each row that asks for them, so it is asked once for each table. 14 has no
+# `attnames`: all columns are published. A domain over a domain may be NOT NULL at any level; the column's own type is as
+# far as this looks.
+_DESCRIPTIONS = """
+WITH published AS MATERIALIZED (
+  SELECT DISTINCT c.oid, n.nspname, c.relname, a.attname
+  FROM pg_catalog.pg_publication_tables p
+  JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname
+  JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
+  LEFT JOIN LATERAL ({columns}) AS a (attname) ON true
+  WHERE p.pubname = ANY ({{names}}::name[])
+)
+SELECT p.nspname::text AS schema, p.relname::text AS name,
+       pg_catalog.left(pg_catalog.obj_description(p.oid, 'pg_class'), {{length}}) AS comment,
        a.attname::text AS column,
        pg_catalog.format_type(a.atttypid, a.atttypmod) AS type,
        a.attnotnull OR t.typnotnull AS not_null,
-       (SELECT pg_catalog.left(pg_catalog.pg_get_expr(d.adbin, d.adrelid), {length})
+       (SELECT pg_catalog.left(pg_catalog.pg_get_expr(d.adbin, d.adrelid), {{length}})
         FROM pg_catalog.pg_attrdef d WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum) AS default_expression,
-       pg_catalog.left(pg_catalog.col_description(c.oid, a.attnum), {length}) AS column_comment
-FROM pg_catalog.pg_publication_tables p
-JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname
-JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
+       pg_catalog.left(pg_catalog.col_description(p.oid, a.attnum), {{length}}) AS column_comment
+FROM published p
 LEFT JOIN pg_catalog.pg_attribute a
-  ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
- AND COALESCE(pg_catalog.jsonb_exists(pg_catalog.to_jsonb(p) -> 'attnames', a.attname::text), true)
+  ON a.attrelid = p.oid AND a.attname = p.attname AND a.attnum > 0 AND NOT a.attisdropped
 LEFT JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
-WHERE p.pubname = ANY ({names}::name[])
-ORDER BY c.oid, a.attnum
-""")
+ORDER BY p.oid, a.attnum
+"""
+_DESCRIPTIONS_15 = SQL(_DESCRIPTIONS.format(columns="SELECT pg_catalog.unnest(p.attnames)"))
+_DESCRIPTIONS_14 = SQL(
+    _DESCRIPTIONS.format(
+        columns="""SELECT b.attname FROM pg_catalog.pg_attribute b
+                     WHERE b.attrelid = c.oid AND b.attnum > 0 AND NOT b.attisdropped"""
+    )
+)
 
 
 def read_descriptions(conn: Connection, source: SourceConfig) -> dict[TableName, TableDescription]:
     """Return the description of every published table, by name in order; raises as `source_errors`."""
     with source_errors(f"publication {source.publication}"):
-        lines = rows(conn, _DESCRIPTIONS, {"names": publications_of(conn, source), "length": _TEXT_MAX})
+        query = _DESCRIPTIONS_15 if conn.info.server_version >= 150000 else _DESCRIPTIONS_14
+        lines = rows(conn, query, {"names": publications_of(conn, source), "length": _TEXT_MAX})
     comments: dict[TableName, str | None] = {}
     columns: dict[TableName, list[ColumnDescription]] = {}
     for line in lines:

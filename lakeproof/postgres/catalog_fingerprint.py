@@ -197,8 +197,8 @@ WHERE t.oid >= 16384
 class Reading:
     """A fingerprint and its two positions, the rules of publication in force, and the tables created under them.
 
-    A rule is the catalog's line for it, with its publication's OID; no transaction had written with the xid `horizon` yet
-    (`lakeproof.postgres.catalog_origins`).
+    Of a created table None is known if its rows need not be in the stream. A rule is the catalog's line for it, with its
+    publication's OID; no transaction had written with the xid `horizon` yet (`lakeproof.postgres.catalog_origins`).
     """
 
     fingerprint: Fingerprint
@@ -206,7 +206,7 @@ class Reading:
     upper_lsn: Lsn
     rules: Mapping[str, int] = field(default_factory=dict)
     horizon: int = 0
-    created: Mapping[Oid, TableCreated] = field(default_factory=dict)
+    created: Mapping[Oid, TableCreated | None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -241,7 +241,9 @@ def read(
     conn: Connection,
     names: Iterable[str],
     visibility: CommitVisibility,
-    created: Callable[[Fingerprint, Mapping[str, int]], Mapping[Oid, TableCreated]] = lambda _fingerprint, _rules: {},
+    created: Callable[
+        [Fingerprint, Mapping[str, int]], Mapping[Oid, TableCreated | None]
+    ] = lambda _reading, _rules: {},
 ) -> Reading:
     """Read the catalog as it is now, for the publications of these names; `created` is called under the same snapshot.
 

@@ -21,7 +21,7 @@ from lakeproof.errors import ConfigError, DefiniteError, SourceError
 from lakeproof.names import Oid, TableName
 from lakeproof.postgres import catalog_queries as queries
 from lakeproof.postgres.catalog_locks import naming_lock_holders
-from lakeproof.postgres.catalog_tables import ACTIONS, Leaf, PublishedTable
+from lakeproof.postgres.catalog_tables import ACTIONS, Leaf, PublishedTable, Way
 from lakeproof.postgres.catalog_unpublished import SENDS_GENERATED, left_out
 from lakeproof.postgres.connection import Connection, one_snapshot, rows, source_errors
 from lakeproof.schema import Column, Identity, SchemaVersion
@@ -245,6 +245,10 @@ def _published_table(
     version = SchemaVersion(table, Oid(oid), identity, tuple(columns), key_of(identity, index, columns, config, table))
     filters = [e["rowfilter"] for e in entries]
     changing = [e for e in entries if e["pubupdate"] or e["pubdelete"]]
+    listed_columns = any(e["column_list"] for e in changing)
+    unsent = _uncovered(identity, index, facts.columns[oid], sent_names, facts)
+    # Before 18 the server asks for the identity's columns in a column list alone, and sends no generated ones.
+    unasked = bool(changing) and not (listed_columns or facts.sends_generated)
     return PublishedTable(
         version=version,
         # pgoutput sends a row if any of the publications includes it.
@@ -258,11 +262,22 @@ def _published_table(
         },
         partitioned=relation["relkind"] == "p",
         publications=tuple(e["pubname"] for e in entries),
-        uncovered=_uncovered(identity, index, facts.columns[oid], sent_names, facts),
+        uncovered=() if unasked else unsent,
         filtered_beyond=_filtered_beyond(identity, index, changing),
-        column_list=any(e["column_list"] for e in changing),
+        column_list=listed_columns,
         left_out=left_out(facts.columns[oid], sent_names),
+        unsent_identity=unsent if unasked else (),
+        ways={str(e["pubname"]): _way(e) for e in changing if "by_name" in e},
     )
+
+
+def _way(entry: Mapping[str, Any]) -> Way:
+    """Return how a publication comes to have the table; with its schema it has it whatever its own line says."""
+    if entry["puballtables"]:
+        return Way.ALL
+    if entry["by_schema"]:
+        return Way.SCHEMA
+    return Way.LINE if entry["by_name"] else Way.ROOT
 
 
 def _uncovered(

@@ -12,6 +12,7 @@ PUBLICATIONS = SQL("SELECT pubname::text FROM pg_catalog.pg_publication WHERE pu
 
 _PUBLISHED = """
 SELECT p.pubname::text, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot, p.puballtables,
+       EXISTS (SELECT FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid) AS by_name,
        c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name, {columns}
 FROM pg_catalog.pg_publication p
 JOIN pg_catalog.pg_publication_tables t ON t.pubname = p.pubname
@@ -25,6 +26,8 @@ ORDER BY p.pubname, c.oid
 _PUBLISHED_15 = SQL(
     _PUBLISHED.format(
         columns="""t.attnames::text[] AS attnames, t.rowfilter,
+       EXISTS (SELECT FROM pg_catalog.pg_publication_namespace s
+               WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid) AS by_schema,
        EXISTS (SELECT FROM pg_catalog.pg_publication_rel r
                WHERE r.prpubid = p.oid AND r.prrelid = c.oid AND r.prattrs IS NOT NULL) AS column_list,
        ARRAY(SELECT DISTINCT a.attname::text
@@ -36,7 +39,7 @@ _PUBLISHED_15 = SQL(
 )
 _PUBLISHED_14 = SQL(
     _PUBLISHED.format(
-        columns="""NULL::text[] AS attnames, NULL::text AS rowfilter, false AS column_list,
+        columns="""NULL::text[] AS attnames, NULL::text AS rowfilter, false AS by_schema, false AS column_list,
        ARRAY[]::text[] AS filtered_by"""
     )
 )
@@ -54,24 +57,24 @@ WHERE a.attrelid = ANY ({oids}::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum
 """)
 
-# Every line of one table, also those of dropped columns, which keep their number; in the order of the last write. A new
+# Every line of these tables, also those of dropped columns, which keep their number; in the order of the last write. A new
 # column is counted in pg_class; a rename leaves that line alone. ADD COLUMN writes both in one command, and the column's
 # line once more two commands later if it has a default: a rename later in the same transaction is a later command.
 LINES = SQL("""
-SELECT a.attnum, a.attname::text AS name, a.atttypid::bigint AS type_oid, a.atttypmod AS typmod,
+SELECT a.attrelid::bigint AS oid, a.attnum, a.attname::text AS name, a.atttypid::bigint AS type_oid, a.atttypmod AS typmod,
        a.attgenerated::text AS generated, a.attisdropped AS dropped,
        a.attnum = c.relnatts AND a.xmin = c.xmin
          AND a.cmin::text::bigint - c.cmin::text::bigint = CASE WHEN a.atthasdef THEN 2 ELSE 0 END AS as_added
 FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
-WHERE a.attrelid = {oid}::oid AND a.attnum > 0
-ORDER BY pg_catalog.age(a.xmin) DESC, a.cmin::text::bigint, a.attnum
+WHERE a.attrelid = ANY ({oids}::oid[]) AND a.attnum > 0
+ORDER BY a.attrelid, pg_catalog.age(a.xmin) DESC, a.cmin::text::bigint, a.attnum
 """)
 
 # The columns of the identity's indexes, by number.
 IDENTITY_NUMBERS = SQL("""
-SELECT i.indisprimary, i.indisreplident, (i.indkey::int2[])[0:i.indnkeyatts - 1] AS numbers
+SELECT i.indrelid::bigint AS oid, i.indisprimary, i.indisreplident, (i.indkey::int2[])[0:i.indnkeyatts - 1] AS numbers
 FROM pg_catalog.pg_index i
-WHERE i.indrelid = {oid}::oid AND (i.indisprimary OR i.indisreplident) AND i.indimmediate AND i.indisvalid
+WHERE i.indrelid = ANY ({oids}::oid[]) AND (i.indisprimary OR i.indisreplident) AND i.indimmediate AND i.indisvalid
 """)
 
 # A domain stands for the type below all domains, with the nearest modifier on the way. A type with elements is an array if
@@ -183,6 +186,8 @@ FROM ROWS FROM (pg_catalog.unnest({schemas}::text[]), pg_catalog.unnest({names}:
 JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 """)
+
+SCHEMAS = SQL("SELECT nspname::text AS name FROM pg_catalog.pg_namespace WHERE nspname = ANY ({names}::name[])")
 
 # All tables but the system's.
 TABLES = SQL("""

@@ -10,7 +10,8 @@ after it; the present catalog is always one from after it. A dropped type is tak
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -27,6 +28,8 @@ from lakeproof.postgres.connection import Connection, one_snapshot, rows, source
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.values.types import CatalogType, make_column, unknown_column
 
+_INDEXES = {Identity.DEFAULT: "indisprimary", Identity.INDEX: "indisreplident"}
+
 
 @dataclass(frozen=True, slots=True)
 class ReadingsAround:
@@ -42,7 +45,7 @@ class ReadingsAround:
 
 
 @dataclass(frozen=True, slots=True)
-class _Now:
+class TableNow:
     """The catalog's present lines of one table, its identity's index by numbers, and types."""
 
     lines: Sequence[Mapping[str, Any]]
@@ -50,24 +53,44 @@ class _Now:
     types: Mapping[int, CatalogType]
 
 
+def read_now(conn: Connection, relations: Collection[Relation]) -> dict[Oid, TableNow]:
+    """Read the catalog for messages about different tables, all in the same queries. Raises as `source_errors`."""
+    oids = sorted({int(relation.oid) for relation in relations})
+    type_oids = {int(column.type_oid) for relation in relations for column in relation.columns}
+    with source_errors("the source's catalog"), one_snapshot(conn):
+        indexes = rows(conn, queries.IDENTITY_NUMBERS, {"oids": oids})
+        types = read_types(conn, type_oids)
+        of_all = rows(conn, queries.LINES, {"oids": oids})
+    lines: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for line in of_all:
+        lines[int(line["oid"])].append(line)
+    index: dict[tuple[int, Identity], tuple[int, ...]] = {}
+    for row in indexes:
+        for identity, flag in _INDEXES.items():
+            if row[flag]:
+                index.setdefault((int(row["oid"]), identity), tuple(row["numbers"]))
+    return {
+        relation.oid: TableNow(lines[int(relation.oid)], index.get((int(relation.oid), relation.identity), ()), types)
+        for relation in relations
+    }
+
+
 def version_of(
-    conn: Connection,
     source: SourceConfig,
     relation: Relation,
+    now: TableNow,
     around: ReadingsAround | None = None,
     *,
     strict: bool = False,
 ) -> SchemaVersion:
-    """Return the schema version of a Relation message.
+    """Return the schema version of a Relation message; `now` was read after it had arrived.
 
     A column with an unknown number gets attnum 0 and kind exact_text; a column that came and went between two readings has
     its number below zero. Configuration that does not fit a column, or a key that does not exist, is ignored: one table must
-    not stop the whole stream, and `check` reports it. With `strict` it raises ConfigError. Raises as `source_errors`.
+    not stop the whole stream, and `check` reports it. With `strict` it raises ConfigError.
     """
     around = around or ReadingsAround()
     table = TableName(relation.namespace or "pg_catalog", relation.name)
-    with source_errors(f"table {table}"), one_snapshot(conn):
-        now = _read_now(conn, relation)
     sent = [NamedColumn(c.name, int(c.type_oid)) for c in relation.columns]
     before, after = _before(around, relation.oid), _after(around, relation, now)
     numbers = numbers_of(sent, before, after)
@@ -129,15 +152,6 @@ def _without_missing_key(config: TableConfig, columns: Sequence[Column]) -> Tabl
     return config if exists else config.model_copy(update={"key": ()})
 
 
-def _read_now(conn: Connection, relation: Relation) -> _Now:
-    oid = int(relation.oid)
-    flag = {Identity.DEFAULT: "indisprimary", Identity.INDEX: "indisreplident"}.get(relation.identity)
-    indexes = rows(conn, queries.IDENTITY_NUMBERS, {"oid": oid})
-    index = [tuple(row["numbers"]) for row in indexes if flag is not None and row[flag]]
-    types = read_types(conn, {int(column.type_oid) for column in relation.columns})
-    return _Now(rows(conn, queries.LINES, {"oid": oid}), index[0] if index else (), types)
-
-
 def _before(around: ReadingsAround, oid: Oid) -> Columns | None:
     """Return the columns at some point before: those of this connection's last message, or of a reading."""
     read = None if around.before is None else _columns(around.before, around.before.tables.get(oid))
@@ -153,7 +167,7 @@ def _before(around: ReadingsAround, oid: Oid) -> Columns | None:
     return Columns(numbered, max([0 if read is None else read.last, *(column.attnum for column in numbered)]))
 
 
-def _after(around: ReadingsAround, relation: Relation, now: _Now) -> Columns | None:
+def _after(around: ReadingsAround, relation: Relation, now: TableNow) -> Columns | None:
     """Return the columns at some point after: a reading's, or the present ones; None if the table is gone."""
     columns = None if around.after is None else _columns(around.after, around.after.tables.get(relation.oid))
     if columns is None and now.lines:
@@ -178,7 +192,7 @@ def _columns(reading: Fingerprint, table: TableFacts | None) -> Columns | None:
     return Columns(numbered, table.last, frozenset(c.attnum for c in table.columns).difference(c.attnum for c in sent))
 
 
-def _columns_now(around: ReadingsAround, relation: Relation, now: _Now) -> Columns:
+def _columns_now(around: ReadingsAround, relation: Relation, now: TableNow) -> Columns:
     """Return the present columns that the publications send, judged by the readings."""
     lines = [
         ColumnFacts(int(r["attnum"]), r["name"], int(r["type_oid"]), int(r["typmod"]), r["generated"], "", None)

@@ -68,7 +68,7 @@ def select(conn: Connection, source: SourceConfig) -> Selected:
     used = {pattern for pattern in selection.patterns if any(map(pattern.matches, selection.tables))}
     for relation in user_relations(conn, None if EVERY_SCHEMA in schemas else schemas):
         table, pattern = relation.table, selection.matching(relation.table)
-        if table in selection.tables or any(map(selection.selected, relation.ancestors)):
+        if selection.named(table) or any(map(selection.selected, relation.ancestors)):
             continue
         if pattern is not None:
             used.add(pattern)
@@ -79,7 +79,17 @@ def select(conn: Connection, source: SourceConfig) -> Selected:
         elif relation.unsupported_reason is None and not relation.ancestors and not selection.excluded(table):
             others.append(table)
     used |= {pattern for pattern in selection.patterns if any(map(pattern.matches, matched))}
-    return Selected(matched, unsupported, tuple(p for p in selection.patterns if p not in used), tuple(others))
+    unused = [pattern for pattern in selection.patterns if pattern not in used]
+    whole = _existing(conn, source.schemas) if unused else set[str]()
+    # A schema that is published whole may have no table yet.
+    unmatched = tuple(p for p in unused if not (p.name == "*" and p.schema in whole))
+    return Selected(matched, unsupported, unmatched, tuple(others))
+
+
+def _existing(conn: Connection, schemas: Iterable[str]) -> set[str]:
+    """Return those of the schemas that exist."""
+    with source_errors("schemas"):
+        return {str(row["name"]) for row in rows(conn, queries.SCHEMAS, {"names": sorted(schemas)})}
 
 
 def with_matches(conn: Connection, source: SourceConfig) -> SourceConfig:

@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Identity, LeftOutColumn, SchemaVersion, identity_fits
 
 ACTIONS = ("insert", "update", "delete", "truncate")
+
+
+class Way(Enum):
+    """How a publication comes to have a table: by a line of its own, or with all tables, its schema or its root."""
+
+    LINE = "line"
+    ALL = "all"
+    SCHEMA = "schema"
+    ROOT = "root"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +48,11 @@ class PublishedTable:
 
     `row_filter` is SQL over its columns, None if all rows are sent; `actions` are some of insert, update, delete, truncate;
     `leaves` hold its rows (of a partitioned root: the partitions); `outside` are partitions that send nothing, with their
-    kind; `left_out` are its columns that are not sent. Three fields are about publications of its updates or deletes:
-    `uncovered` are unpublished columns of its identity, `filtered_beyond` are columns that a filter reads beyond its
-    identity, `column_list` is true if there is one.
+    kind; `left_out` are its columns that are not sent. `unsent_identity` are columns of its identity that are not sent,
+    though the server takes its updates and deletes. The other fields are about publications of these: `uncovered` are
+    unpublished columns of its identity, `filtered_beyond` are columns that a filter reads beyond its identity,
+    `column_list` is true if there is one, `ways` are the publications with how each has the table (none: it is about to
+    be published by name).
     """
 
     version: SchemaVersion
@@ -54,6 +66,8 @@ class PublishedTable:
     column_list: bool = False
     outside: Mapping[TableName, str] = field(default_factory=dict)
     left_out: tuple[LeftOutColumn, ...] = ()
+    unsent_identity: tuple[str, ...] = ()
+    ways: Mapping[str, Way] = field(default_factory=dict)
 
     @property
     def table(self) -> TableName:
@@ -68,7 +82,9 @@ class PublishedTable:
     @property
     def kept(self) -> str:
         """Its state in the lake: `keyed` or `bag` (current equals the source), `history only`, or `refused`."""
-        if "insert" not in self.actions or not self.version.columns or self.changes_refused or self.unfit_leaves:
+        named = self.changes_refused and not self.only_inserted
+        unidentified = self.unsent_identity or self.keyed_leaves or self.unfit_leaves
+        if "insert" not in self.actions or not self.version.columns or named or unidentified:
             return "refused"
         if self.actions != frozenset(ACTIONS):
             return "history only"
@@ -77,16 +93,36 @@ class PublishedTable:
     @property
     def changes_refused(self) -> bool:
         """True if PostgreSQL refuses the application's updates and deletes in it because of its publication."""
-        if not self.actions & {"update", "delete"}:
+        if not self.actions & {"update", "delete"} or self.unsent_identity or self.keyed_leaves:
             return False
         # FULL is every column; PostgreSQL allows no list for it, not even of all columns.
         listed = self.column_list and self.version.identity is Identity.FULL
         return listed or bool(self.uncovered or self.filtered_beyond) or not self.has_identity
 
     @property
+    def only_inserted(self) -> bool:
+        """True if its updates and deletes are refused, and its publication has it with others and can't leave it out.
+
+        Then its rows are a bag of what was inserted since the last TRUNCATE, in the source as in the lake.
+        """
+        return self.changes_refused and bool(self.ways) and Way.LINE not in self.ways.values()
+
+    @property
+    def keyed_leaves(self) -> tuple[Leaf, ...]:
+        """The partitions with an identity below a root without one: their changes come, and nothing says of which row."""
+        return self.identified_leaves if not self.has_identity and self.actions & {"update", "delete"} else ()
+
+    @property
+    def identified_leaves(self) -> tuple[Leaf, ...]:
+        """Its partitions with an identity."""
+        leaves = self.leaves if self.partitioned else ()
+        return tuple(leaf for leaf in leaves if leaf.identity is Identity.FULL or leaf.identity_columns)
+
+    @property
     def unfit_leaves(self) -> tuple[Leaf, ...]:
         """The partitions whose updates and deletes, published under the table's name, would not identify their row."""
-        if not self.partitioned or self.changes_refused or not self.actions & {"update", "delete"}:
+        refused = self.changes_refused or self.unsent_identity or self.keyed_leaves
+        if not self.partitioned or refused or not self.actions & {"update", "delete"}:
             return ()
         own = [c.name for c in self.version.columns if c.identity]
         return tuple(

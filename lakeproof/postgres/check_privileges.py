@@ -15,6 +15,16 @@ from lakeproof.postgres.connection import Connection, rows, source_errors
 
 _NAMED_MAX = 5
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+# The words that PostgreSQL takes as a name in quotes alone.
+_RESERVED = """
+all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate collation
+column concurrently constraint create cross current_catalog current_date current_role current_schema current_time
+current_timestamp current_user default deferrable desc distinct do else end except false fetch for foreign freeze
+from full grant group having ilike in initially inner intersect into is isnull join lateral leading left like limit
+localtime localtimestamp natural not notnull null offset on only or order outer overlaps placing primary references
+returning right select session_user similar some symmetric system_user table tablesample then to trailing true
+union unique user using variadic verbose when where window with
+"""
 
 _ROLE = SQL("""
 SELECT current_user::text AS role, pg_catalog.current_setting('is_superuser')::bool AS is_superuser,
@@ -75,4 +85,10 @@ def not_owned(conn: Connection, publications: Sequence[str]) -> list[str]:
 
 def as_identifier(name: str) -> str:
     """Return the name as a person writes it in SQL: quoted if needed."""
-    return name if _PLAIN_NAME.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+    plain = _PLAIN_NAME.fullmatch(name) and name not in _RESERVED.split()
+    return name if plain else '"' + name.replace('"', '""') + '"'
+
+
+def qualified(table: TableName) -> str:
+    """Return a table's name as a person writes it in SQL: each part quoted if needed."""
+    return f"{as_identifier(table.schema)}.{as_identifier(table.name)}"

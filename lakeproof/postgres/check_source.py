@@ -17,10 +17,12 @@ from lakeproof.config.table_names import write_table
 from lakeproof.errors import DefiniteError, SourceError, manual
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import publications_of, read_tables
+from lakeproof.postgres.check_catalog_tables import catalog_table_findings
 from lakeproof.postgres.check_findings import Finding, error, from_error, note, refuse, warning
-from lakeproof.postgres.check_privileges import lacks_for_publishing, role_name
+from lakeproof.postgres.check_privileges import as_identifier, lacks_for_publishing, role_name
 from lakeproof.postgres.check_tables import table_findings
 from lakeproof.postgres.connection import Connection, rows, source_errors
+from lakeproof.postgres.connection_pooler import is_pooled, server_of
 from lakeproof.postgres.connection_security import is_exposed
 from lakeproof.postgres.replication_slot import SlotState, name_problem, read_slot, slot_problem
 from lakeproof.postgres.server import identify
@@ -63,17 +65,19 @@ def examine(
     only: Iterable[TableName] | None = None,
     *,
     paused: Collection[TableName] = (),
+    in_lake: Collection[TableName] = (),
 ) -> list[Finding]:
     """Return all findings about the source: server, role, slot, publication and published tables (of `only`, if given).
 
-    The tables `paused` are not published, as a person wants it.
+    The tables `paused` are not published, as a person wants it; those `in_lake` existed once.
     Raises TransientError if the connection is lost meanwhile.
     """
     chosen = None if only is None else frozenset(only)
     return [
         *examine_server(conn, source),
         *_gather(lambda: _publication(conn, source)),
-        *_gather(lambda: table_findings(conn, source, chosen, paused=paused)),
+        *_gather(lambda: catalog_table_findings(conn)),
+        *_gather(lambda: table_findings(conn, source, chosen, paused=paused, in_lake=in_lake)),
         *_gather(lambda: _may_publish(conn, source, chosen, paused)),
     ]
 
@@ -103,6 +107,7 @@ def _server(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
         yield error("server", f"wal_level is {settings['wal_level']}, not logical", remedy)
     if role["recovering"]:
         yield error("server", "it is a standby", "name the primary in the DSN")
+    yield from _pooler(conn)
     if is_exposed(conn):
         reason = "it is another machine, and the connection is not encrypted: rows travel in the clear"
         yield warning(
@@ -117,11 +122,24 @@ def _server(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
     yield from _limits(settings, source)
 
 
+def _pooler(conn: Connection) -> Iterator[Finding]:
+    """Yield the finding that a pooler, or a proxy, answers in the server's place."""
+    with source_errors("the source's server"):
+        pooled = is_pooled(conn)
+    if pooled:
+        reason = (
+            "the process that answers is not the one that was named when the connection began: a pooler of connections, "
+            "through which nobody can read the log, or a provider's proxy, which passes all on"
+        )
+        yield warning("server", reason, f"if it is a pooler, {server_of(conn.info.get_parameters())}")
+
+
 def _role(conn: Connection) -> Iterator[Finding]:
     with source_errors("the role"):
         role = rows(conn, _ROLE)[0]
     if not role["may_replicate"]:
-        remedy = f"ALTER ROLE {role['name']} REPLICATION (on RDS: GRANT rds_replication TO {role['name']})"
+        name = as_identifier(role["name"])
+        remedy = f"ALTER ROLE {name} REPLICATION (on RDS: GRANT rds_replication TO {name})"
         yield error(f"role {role['name']}", "it does not have the attribute REPLICATION", remedy)
 
 
@@ -226,6 +244,7 @@ def _publication(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
         publications = rows(conn, _PUBLICATION, {"names": names})
     for row in publications:
         thing = f"publication {row['pubname']}"
+        name = as_identifier(row["pubname"])
         if row["puballtables"] and (row["pubupdate"] or row["pubdelete"]):
             reason = (
                 "it is FOR ALL TABLES: a table created later without a primary key or identity is published at once, "
@@ -233,4 +252,4 @@ def _publication(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
             )
             yield warning(thing, reason, "publish named tables, as `lakeproof plan` does")
         if not row["pubinsert"]:
-            yield error(thing, "it does not publish inserts", f"ALTER PUBLICATION {row['pubname']} SET (publish = …)")
+            yield error(thing, "it does not publish inserts", f"ALTER PUBLICATION {name} SET (publish = …)")

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lakeproof.config.mistakes import nearest
+from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import SourceConfig, TableConfig
 from lakeproof.config.table_names import TablePattern, write_table
 from lakeproof.errors import DefiniteError
@@ -23,8 +23,11 @@ from lakeproof.postgres.catalog_selection import no_match, select
 from lakeproof.postgres.catalog_tables import Leaf, PublishedTable
 from lakeproof.postgres.catalog_unpublished import SENDS_GENERATED, generated_expressions
 from lakeproof.postgres.check_findings import Finding, error, from_error, note, warning
-from lakeproof.postgres.check_privileges import as_identifier
+from lakeproof.postgres.check_identity import identity_findings, only_inserted, sent_in_part
+from lakeproof.postgres.check_privileges import as_identifier, qualified
+from lakeproof.postgres.check_unselected import unselected
 from lakeproof.postgres.connection import Connection, rows, source_errors
+from lakeproof.postgres.publication_lines import read_publications
 from lakeproof.schema import REFUSED_IN_NAMES, Identity, LeftOutColumn, describe_left_out, lake_names
 from lakeproof.values.types import EXACT_TEXT, CatalogType, is_bare_numeric
 
@@ -50,10 +53,12 @@ def table_findings(
     *,
     readable: bool = True,
     paused: Collection[TableName] = (),
+    in_lake: Collection[TableName] = (),
 ) -> Iterator[Finding]:
     """Yield the findings about the published tables and those that the configuration names. Raises as `read_tables`.
 
-    With `readable`, also if the role may read them. The tables `paused` are not published, as a person wants it.
+    With `readable`, also if the role may read them. The tables `paused` are not published, as a person wants it. One that
+    is `in_lake` and does not exist had its right name.
     """
     refused: dict[TableName, DefiniteError] = {}
     published = read_tables(conn, source, refused=refused) if publications_of(conn, source) else {}
@@ -63,29 +68,51 @@ def table_findings(
     named = set(source.tables) | set(source.table) if only is None else set(only)
     named -= published.keys() | refused.keys() | set(paused)
     facts = named_facts(conn, named)
-    near = suggestions(conn, named - facts.keys())
+    near = suggestions(conn, named.difference(facts, in_lake))
     for name in sorted(named):
-        problem = candidate_problem(name, facts.get(name), near.get(name))
+        problem = candidate_problem(name, facts.get(name), near.get(name), in_lake=name in in_lake)
         if problem is not None:
             yield problem
         elif published or publications_of(conn, source):
             reason = f"it is not in publication {source.publication}"
             yield error(f"table {name}", reason, "run `lakeproof apply`, or take it out of the configuration", name)
+    if only is None:
+        yield from unselected(conn, source, published.keys() | refused.keys(), paused)
     if only is None and source.selection:
         yield from _selection(conn, source, published.keys() | refused.keys() | named | set(paused))
-    if publications_of(conn, source) and not published and not refused:
-        remedy = "name tables in the configuration and run `lakeproof apply`"
-        yield error(f"publication {source.publication}", "it has no table", remedy)
+    if not published and not refused:
+        yield from _empty(conn, source)
     chosen = [table for name, table in published.items() if only is None or name in only]
-    access = _access(conn, chosen) if readable else {}
-    types = _text_types(conn, chosen)
-    expressions = generated_expressions(conn, {t.version.oid for t in chosen if any(c.generated for c in t.left_out)})
-    for table in chosen:
+    yield from findings_of(conn, source, chosen, readable=readable)
+
+
+def findings_of(
+    conn: Connection, source: SourceConfig, tables: Collection[PublishedTable], *, readable: bool
+) -> Iterator[Finding]:
+    """Yield the findings about tables as they are published, or would be. Raises as `source_errors`."""
+    access = _access(conn, tables) if readable else {}
+    types = _text_types(conn, tables)
+    expressions = generated_expressions(conn, {t.version.oid for t in tables if any(c.generated for c in t.left_out)})
+    yield from only_inserted(tables, source.name)
+    for table in tables:
         yield from schema_findings(table, source)
+        yield from sent_in_part(table)
         yield from left_out_findings(table, expressions, source.name, conn.info.server_version)
-        yield from _actions(table)
         yield from _bare_numerics(table, source.table_config(table.table), types)
         yield from _readable(table, access)
+
+
+def _empty(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
+    """Yield the finding that the source's publications have no table: a beginning if later tables come in by themselves."""
+    publications = read_publications(conn, publications_of(conn, source)).values()
+    thing = f"publication {source.publication}"
+    if any(publication.is_whole for publication in publications):
+        reason = (
+            "it has no table yet: each one made after `lakeproof bootstrap` comes in from the stream, without a copy"
+        )
+        yield note(thing, reason, "begin before the first table is made")
+    elif publications:
+        yield error(thing, "it has no table", "name tables in the configuration and run `lakeproof apply`")
 
 
 def _selection(conn: Connection, source: SourceConfig, judged: Collection[TableName]) -> Iterator[Finding]:
@@ -112,7 +139,7 @@ def _selection(conn: Connection, source: SourceConfig, judged: Collection[TableN
 
 def schema_findings(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
     """Yield the findings about a table's columns, identity and partitions, without asking the server again."""
-    yield from _identity(table, source)
+    yield from identity_findings(table, source)
     yield from _columns(table)
     yield from _portable(table, source.table_config(table.table))
     yield from _leaves(table)
@@ -137,15 +164,23 @@ def suggestions(conn: Connection, tables: Collection[TableName]) -> dict[TableNa
     if not tables:
         return {}
     with source_errors("tables"):
-        existing = {t.key: t for row in rows(conn, queries.TABLES) for t in [TableName(row["schema"], row["name"])]}
-    near = {table: nearest(table.key, existing) for table in tables}
-    return {table: existing[key] for table, key in near.items() if key is not None}
+        existing = [TableName(row["schema"], row["name"]) for row in rows(conn, queries.TABLES)]
+    near = {table: nearest_table(table, existing) for table in tables}
+    return {table: meant for table, meant in near.items() if meant is not None}
 
 
-def candidate_problem(table: TableName, facts: dict[str, Any] | None, near: TableName | None = None) -> Finding | None:
-    """Return why a relation could never be published, None if it could; `near` is the table that was probably meant."""
+def candidate_problem(
+    table: TableName, facts: dict[str, Any] | None, near: TableName | None = None, *, in_lake: bool = False
+) -> Finding | None:
+    """Return why a relation could never be published, None if it could; `near` is the table that was probably meant.
+
+    One that is `in_lake` was dropped or renamed.
+    """
     thing = f"table {table}"
     out = "take it out of the configuration"
+    if facts is None and in_lake:
+        reason = "it does not exist any more; the lake keeps what it has of it"
+        return error(thing, reason, f"{out}, or create it again", table)
     if facts is None:
         hint = "correct its name" if near is None else f"did you mean {write_table(near)}? Correct its name"
         return error(thing, "it does not exist", f"{hint} (case counts), create it, or {out}", table)
@@ -160,58 +195,6 @@ def candidate_problem(table: TableName, facts: dict[str, Any] | None, near: Tabl
     if facts["schema"] in ("pg_catalog", "information_schema"):
         return error(thing, "it belongs to the system, which sends no changes", out, table)
     return None
-
-
-def _identity(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
-    thing = f"table {table.table}"
-    config = source.table_config(table.table)
-    if table.changes_refused:
-        risky = " and ".join(f"{action}s" for action in sorted(table.actions & {"update", "delete"}))
-        why, remedy = _why_refused(table)
-        yield error(thing, f"{risky} are published, but {why}: the application's own fail", remedy, table.table)
-    if table.version.identity is Identity.FULL and not config.key:
-        reason = "its identity is FULL: it is kept as a multiset of rows"
-        yield note(
-            thing, reason, "name a `key` for it in the configuration if some columns identify its rows", table.table
-        )
-    if config.key and table.version.identity is not Identity.FULL:
-        reason = "the configured key is not used: its identity is an index, whose columns are the key"
-        yield warning(thing, reason, "take `key` out of the configuration", table.table)
-
-
-def _why_refused(table: PublishedTable) -> tuple[str, str]:
-    """Return why PostgreSQL refuses the application's updates and deletes of the table, and the remedy."""
-    identity = table.version.identity
-    if table.column_list and identity is Identity.FULL:
-        return "its identity is FULL, with which there can be no column list", (
-            "publish all of its columns without a list, or give it an identity of columns in the list"
-        )
-    if table.uncovered:
-        return f"not its identity's columns {', '.join(table.uncovered)}", (
-            "publish these columns too, or give it an identity of the columns that are published"
-        )
-    if not table.has_identity:
-        named = {Identity.NOTHING: "its replica identity is NOTHING", Identity.INDEX: "its identity's index is gone"}
-        remedy = (
-            "add a primary key or ALTER TABLE … REPLICA IDENTITY FULL; or take it out with "
-            f"ALTER PUBLICATION {table.publications[0]} DROP TABLE {write_table(table.table)} and run `lakeproof apply`, "
-            "which publishes inserts only"
-        )
-        return named.get(identity, "it has no primary key that can serve as one (none, or a deferrable one)"), remedy
-    return f"its row filter reads {', '.join(table.filtered_beyond)}, which its identity does not have", (
-        "filter by columns of its identity alone, or ALTER TABLE … REPLICA IDENTITY FULL (or USING INDEX with these columns"
-        " in it), or publish its inserts only"
-    )
-
-
-def _actions(table: PublishedTable) -> Iterator[Finding]:
-    missing = [a for a in ("update", "delete", "truncate") if a not in table.actions]
-    if missing == ["update", "delete"] and not table.has_identity:
-        reason = "it has no identity and only its inserts are published: an UPDATE or DELETE on it would not be seen"
-        yield note(f"table {table.table}", reason, "give it a primary key if rows change", table.table)
-    elif missing:
-        reason = f"its publication leaves out {', '.join(missing)}: the lake will not follow these changes"
-        yield warning(f"table {table.table}", reason, "publish all of insert, update, delete, truncate", table.table)
 
 
 def _columns(table: PublishedTable) -> Iterator[Finding]:
@@ -324,18 +307,30 @@ def _leaves(table: PublishedTable) -> Iterator[Finding]:
         yield warning(f"table {table.table}", reason, remedy, table.table)
     for leaf in table.unfit_leaves:
         reason = (
-            f"the replica identity of its partition {leaf.table} is {_described(leaf)}, which is not the table's own"
+            f"the replica identity of its partition {leaf.table} is {_described(leaf)}, "
+            "which does not have the columns of the table's own"
         )
-        remedy = "give each partition the identity of the table: ALTER TABLE … REPLICA IDENTITY …"
+        own = ", ".join(c.name for c in table.version.columns if c.identity)
+        better = "FULL" if not own else f"USING INDEX …, of an index that has {own}; or FULL"
+        remedy = f"ALTER TABLE {write_table(leaf.table)} REPLICA IDENTITY {better}"
         yield error(f"table {table.table}", reason, remedy, table.table)
-    if table.column_list and table.actions & {"update", "delete"} and table.version.identity is not Identity.FULL:
-        for leaf in table.leaves:
-            if table.partitioned and leaf.identity is Identity.FULL:
-                reason = f"its partition {leaf.table} has identity FULL, with which there can be no column list"
-                remedy = "publish all of its columns without a list, or give the partition the table's identity"
-                yield error(
-                    f"table {table.table}", f"{reason}: the application's own changes fail", remedy, table.table
-                )
+    if table.partitioned and table.column_list and table.version.identity is not Identity.FULL:
+        yield from _leaves_under_a_list(table)
+
+
+def _leaves_under_a_list(table: PublishedTable) -> Iterator[Finding]:
+    """Yield the partitions whose own identity the column list of the table does not cover."""
+    listed = {column.name for column in table.version.columns}
+    for leaf in table.leaves:
+        missing = [name for name in leaf.identity_columns if name not in listed]
+        if leaf.identity is Identity.FULL:
+            reason = f"its partition {leaf.table} has identity FULL, with which there can be no column list"
+        elif missing:
+            reason = f"the column list does not have {', '.join(missing)} of the identity of its partition {leaf.table}"
+        else:
+            continue
+        remedy = "publish all of its columns without a list, or give the partition the table's identity"
+        yield error(f"table {table.table}", f"{reason}: the application's own changes fail", remedy, table.table)
 
 
 def _described(leaf: Leaf) -> str:
@@ -361,8 +356,9 @@ def _readable(table: PublishedTable, access: dict[int, dict[str, Any]]) -> Itera
         if row is None:
             continue
         thing = f"table {name}"
+        role = as_identifier(row["role"])
         if not row["may_use_schema"]:
-            remedy = f'GRANT USAGE ON SCHEMA "{name.schema}" TO {row["role"]}'
+            remedy = f"GRANT USAGE ON SCHEMA {as_identifier(name.schema)} TO {role}"
             yield error(thing, f"role {row['role']} may not use its schema", remedy, table.table)
         elif not row["may_select"]:
             reason = f"role {row['role']} may not read it"
@@ -371,7 +367,7 @@ def _readable(table: PublishedTable, access: dict[int, dict[str, Any]]) -> Itera
                     f"role {row['role']} may read some of its columns, and the copy locks it (LOCK TABLE), which takes "
                     "SELECT on the whole table; a column list of the publication leaves columns out"
                 )
-            yield error(thing, reason, f"GRANT SELECT ON {write_table(name)} TO {row['role']}", table.table)
+            yield error(thing, reason, f"GRANT SELECT ON {qualified(name)} TO {role}", table.table)
         if row["hides_rows"]:
             reason = f"row-level security hides rows of it from role {row['role']}, while the stream brings all"
-            yield error(thing, reason, f"ALTER ROLE {row['role']} BYPASSRLS", table.table)
+            yield error(thing, reason, f"ALTER ROLE {role} BYPASSRLS", table.table)

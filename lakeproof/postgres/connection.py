@@ -19,6 +19,8 @@ from psycopg.sql import SQL, Composed, Identifier, Literal
 from pydantic import SecretStr
 
 from lakeproof.errors import LakeproofError, SourceError, TransientError, manual
+from lakeproof.postgres.connection_pooler import a_pooler, pooler_at, pooler_in
+from lakeproof.postgres.connection_refusals import refusal
 from lakeproof.postgres.connection_security import CLEAR_PASSWORD, UNVERIFIED_REMEDY, authentication
 from lakeproof.postgres.connection_timeouts import ASKED_TO_STOP, TimedConnection
 from lakeproof.values.pinned_settings import PINNED_SETTINGS
@@ -82,7 +84,6 @@ _NAMES_SOMETHING = re.compile(
 # libpq's words if it does not even ask the server → the remedy.
 _REFUSALS: Mapping[str, str] = {
     CLEAR_PASSWORD: UNVERIFIED_REMEDY,
-    "could not translate host name": "check the host's name in the DSN, or the resolver of this machine",
     "root certificate file": "name the CA's certificate with sslrootcert= (sslrootcert=system: those of this machine)",
     "certificate verify failed": "name the CA that signed the server's certificate with sslrootcert=",
     "does not match host name": "name the server as its certificate does, or give it another certificate",
@@ -229,21 +230,24 @@ def _open(dsn: SecretStr, application_name: str, extra: Mapping[str, str], defau
         "client_encoding": "UTF8",
     }
     thing = f"source {describe(dsn)}"
+    pooler = pooler_at(parts)
+    if pooler is not None:
+        raise a_pooler(thing, parts, pooler)
     try:
         conn = TimedConnection.open(make_conninfo("", **own))
     except psycopg.Error as error:
-        raise _refused(error, thing, str(parts.get("password") or "")) from None
+        raise _refused(error, thing, parts) from None
     except UnicodeError:
         raise SourceError(thing, "the host is not a valid name", "correct the DSN") from None
     try:
-        _pin(conn, thing)
+        _pin(conn, thing, parts)
     except BaseException:
         close_quietly(conn)
         raise
     return conn
 
 
-def _pin(conn: Connection, thing: str) -> None:
+def _pin(conn: Connection, thing: str, parts: Mapping[str, Any]) -> None:
     """Check the settings in force, and set the wrong ones: libpq sends PGTZ after ours, and a pooler may send none of them.
 
     Costs one query if all settings are right.
@@ -257,9 +261,8 @@ def _pin(conn: Connection, thing: str) -> None:
             set_for_session(conn, wrong)
             wrong = _not_in_force(conn)
     if wrong:
-        raise SourceError(
-            thing, f"{', '.join(sorted(wrong))} could not be set on its connection", "connect to the server directly"
-        )
+        reason = f"{', '.join(sorted(wrong))} could not be set on its connection"
+        raise a_pooler(thing, parts, "something between", reason)
 
 
 def _not_in_force(conn: Connection) -> dict[str, str]:
@@ -297,14 +300,15 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
-def _refused(error: psycopg.Error, thing: str, password: str) -> LakeproofError:
-    reason = _first_line(str(error))
+def _refused(error: psycopg.Error, thing: str, parts: Mapping[str, Any]) -> LakeproofError:
+    reason, password = _first_line(str(error)), str(parts.get("password") or "")
     if password:
         reason = reason.replace(password, "***")
-    return _lost(thing, reason)
+    pooler = pooler_in(reason)
+    return _lost(thing, reason, parts) if pooler is None else a_pooler(thing, parts, pooler, reason)
 
 
-def _lost(thing: str, reason: str) -> LakeproofError:
+def _lost(thing: str, reason: str, parts: Mapping[str, Any] | None = None) -> LakeproofError:
     lower = reason.lower()
     if any(words in lower for words in _UNREACHABLE):
         return TransientError(thing, reason, "check host and port in the DSN and that the server runs, then try again")
@@ -316,7 +320,7 @@ def _lost(thing: str, reason: str) -> LakeproofError:
         return SourceError(thing, reason, remedy)
     if "wal sender" in lower or "wal-sender" in lower or "walsender" in lower:
         return SourceError(thing, reason, "ALTER ROLE <role> REPLICATION (on RDS: GRANT rds_replication TO <role>)")
-    return SourceError(thing, reason, "correct the DSN, the password or pg_hba.conf")
+    return refusal(thing, reason, parts or {})
 
 
 def _first_line(text: str) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from typing import final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import psycopg
@@ -38,6 +39,7 @@ from lakeproof.postgres.connection_transport import Transport, open_transport
 # The usual limit of one fetch through libpq.
 _LIBPQ_FETCH_BYTES = 1 << 17
 _SLICE_S = 0.5
+_GSS_ENCRYPTED: WeakKeyDictionary[Connection, bool] = WeakKeyDictionary()
 
 
 def open_channel(
@@ -55,8 +57,12 @@ def open_channel(
 
 
 def _is_gss_encrypted(conn: Connection) -> bool:
-    query = SQL("SELECT encrypted FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_backend_pid()")
-    return any(row["encrypted"] is not False for row in rows(conn, query))
+    """Ask the server, once for each connection: a snapshot of 10,000 tables copies as often over the same ones."""
+    encrypted = _GSS_ENCRYPTED.get(conn)
+    if encrypted is None:
+        query = SQL("SELECT encrypted FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_backend_pid()")
+        encrypted = _GSS_ENCRYPTED[conn] = any(row["encrypted"] is not False for row in rows(conn, query))
+    return encrypted
 
 
 @final
@@ -84,6 +90,7 @@ class DirectChannel:
         self._begun = False
         self._asked = False
         self._error: psycopg.Error | None = None
+        self._failed: psycopg.Error | None = None
         self._waiting = b""
         self._count = self._scanned = self._filled = 0
         self._least_room_bytes = room_bytes
@@ -114,11 +121,19 @@ class DirectChannel:
             if give_up is not None and give_up():
                 raise InterruptedError("asked to stop")
             wait_readable(self._socket, _SLICE_S, unsent=self.unsent)
-            self.fetch()
+            try:
+                self.fetch()
+            except psycopg.Error as error:
+                if not self._begun:
+                    raise
+                # It began, and failed later: whoever reads gets what came before, and then the error.
+                self._failed = error
             if self.ended and not self._begun:
                 raise psycopg.OperationalError("the server gave an unexpected answer")
 
     def fetch(self) -> int:
+        if self._failed is not None:
+            raise self._failed
         if self._waiting:
             self._send(b"")
         if self.full:

@@ -17,6 +17,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from lakeproof.postgres.catalog_tables import ACTIONS, PublishedTable
 from lakeproof.postgres.connection import Connection, rows, source_errors
+from lakeproof.postgres.sent_rows import sent_rows
 from lakeproof.schema import Column, Identity
 from lakeproof.values.exact_kinds import key_columns
 
@@ -75,16 +76,13 @@ def why_not_by_keys(conn: Connection, table: PublishedTable) -> str | None:
 def keys_query(table: PublishedTable, keys: Sequence[Key]) -> Composed:
     """Return the SELECT of the rows under some keys: columns by name, with the publication's row filter.
 
-    A partitioned root is read with its partitions, any other table without those that inherit from it.
+    Only rows that are sent are read (`sent_rows`).
     """
     version = table.version
     names = SQL(", ").join(Identifier(column.name) for column in version.columns)
-    relation = SQL("{}{}").format(
-        SQL("" if table.partitioned else "ONLY "), Identifier(version.table.schema, version.table.name)
-    )
     # The catalog's own text of the filter, printed and parsed under the same empty search_path.
     condition = SQL("({}) AND {}").format(SQL(table.row_filter or "true"), _is_one_of(key_columns(version), keys))
-    return SQL("SELECT {} FROM {} WHERE {}").format(names, relation, condition)
+    return SQL("SELECT {} FROM {} WHERE {}").format(names, sent_rows(table), condition)
 
 
 def _is_one_of(columns: Sequence[Column], keys: Sequence[Key]) -> Composed:

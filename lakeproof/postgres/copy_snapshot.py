@@ -137,15 +137,13 @@ class SnapshotSession:
 
     def import_into(self, conn: Connection) -> None:
         """Begin a transaction on `conn` that sees exactly this snapshot. Raises as `source_errors`."""
-        thing = f"snapshot of slot {self.slot}"
-        with source_errors(thing):
-            conn.execute(SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
-            try:
-                conn.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(self.snapshot_name)))
-            except _SNAPSHOT_GONE:
-                with suppress(psycopg.Error):
-                    conn.execute(SQL("ROLLBACK"))
-                raise TransientError(thing, "the connection that held it was lost", "try again") from None
+        try:
+            with source_errors(f"snapshot of slot {self.slot}"):
+                self._begin_in(conn)
+        except BaseException:
+            with suppress(psycopg.Error):
+                conn.execute(SQL("ROLLBACK"))
+            raise
 
     def open(self, application_name: str = "lakeproof snapshot") -> Connection:
         """Open an ordinary connection for `guard`, with this session's lock timeout."""
@@ -168,9 +166,8 @@ class SnapshotSession:
         `conn` must be idle and in autocommit mode, and is so again afterwards. Raises TableChangedError if a file is a
         different one now, or the lock could not be taken, else as `source_errors`.
         """
-        self.import_into(conn)
         try:
-            self._lock(conn, table, leaves)
+            self._import_and_lock(conn, table, leaves)
             self._compare_files(conn, table, leaves)
             yield
         finally:
@@ -189,6 +186,19 @@ class SnapshotSession:
             if reason is not None:
                 raise table_changed(table.table, reason)
             yield
+
+    def _begin_in(self, conn: Connection, *statements: Composed | SQL) -> None:
+        """Begin a transaction that sees this snapshot, and run `statements` in it, all in one message to the server.
+
+        Raises psycopg.Error, and TransientError if the snapshot is gone.
+        """
+        begin = SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        snapshot = SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(self.snapshot_name))
+        try:
+            conn.execute(SQL("; ").join([begin, snapshot, *statements]), prepare=False)
+        except _SNAPSHOT_GONE:
+            thing = f"snapshot of slot {self.slot}"
+            raise TransientError(thing, "the connection that held it was lost", "try again") from None
 
     def _begin(self, holder: Connection) -> None:
         try:
@@ -209,14 +219,17 @@ class SnapshotSession:
             raise SourceError(f"slot {self.slot}", "the server exported no snapshot", "see the server's log")
         self.snapshot_name = str(row[0])
 
-    def _lock(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> None:
+    def _import_and_lock(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> None:
         names = dict.fromkeys([table.table, *(leaf.table for leaf in leaves)])
         relations = SQL(", ").join(SQL("ONLY {}").format(_identifier(name)) for name in names)
         try:
-            conn.execute(SQL("SET LOCAL lock_timeout = {}").format(Literal(f"{self._lock_timeout_ms}ms")))
-            conn.execute(SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(relations))
-            # From here on only an index that is being rebuilt can be waited for, and that does not wait for us.
-            conn.execute(SQL("SET LOCAL lock_timeout = 0"))
+            self._begin_in(
+                conn,
+                SQL("SET LOCAL lock_timeout = {}").format(Literal(f"{self._lock_timeout_ms}ms")),
+                SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(relations),
+                # From here on only an index that is being rebuilt can be waited for, and that does not wait for us.
+                SQL("SET LOCAL lock_timeout = 0"),
+            )
         except psycopg.errors.LockNotAvailable:
             # Most often by a running rewrite: at a later point the table may be free.
             raise TableChangedError(

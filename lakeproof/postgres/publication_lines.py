@@ -77,6 +77,11 @@ class Publication:
     schemas: tuple[str, ...]
     entries: Mapping[TableName, Entry] = field(default_factory=dict)
 
+    @property
+    def is_whole(self) -> bool:
+        """True if it has tables that nobody has named: a later one is in it from its creation on."""
+        return self.all_tables or bool(self.schemas)
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:

@@ -34,9 +34,9 @@ from psycopg.errors import Diagnostic
 from psycopg.sql import SQL, Identifier, Literal
 from pydantic import SecretStr
 
+from lakeproof.commit_times import number_of
 from lakeproof.errors import RECOVER, GapError, InvariantError, LakeproofError, SourceError, TransientError
 from lakeproof.lsn import Lsn
-from lakeproof.pgoutput.decoder import POSTGRES_EPOCH_US
 from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.postgres.connection import (
     Connection,
@@ -326,7 +326,7 @@ class ReplicationStream:
         received, applied = (position.value for position in self._noted)
         # Zero until somebody has acknowledged, all of them: "not known".
         received = max(received, durable) if durable else 0
-        clock = time.time_ns() // 1000 - POSTGRES_EPOCH_US
+        clock = number_of(time.time_ns() // 1000)
         self._channel.send(_STATUS_FORM.pack(b"r", received, durable, min(applied, durable), clock, int(ask)))
         self._status_at, self._sent = time.monotonic(), self._noted
         self._reply_requested = False
@@ -348,7 +348,10 @@ class ReplicationStream:
             return LostPublicationError(error.diag.message_primary)
         if error.sqlstate is None:
             return TransientError("replication stream", str(error).strip().splitlines()[0], "connect again")
-        return translate(error, "replication stream")
+        failure = translate(error, "replication stream")
+        if isinstance(failure, SourceError):
+            return StreamFailedError(failure.thing, failure.reason, failure.remedy)
+        return failure
 
     def _on_notice(self, diagnostic: Diagnostic) -> None:
         # The server may use any language; the SQLSTATE separates this warning from others.
@@ -356,7 +359,11 @@ class ReplicationStream:
             self._notice = diagnostic.message_primary or "a publication was skipped"
 
 
-class LostPublicationError(SourceError):
+class StreamFailedError(SourceError):
+    """The server ended the stream by an error of its own, which it meets while it decodes its log."""
+
+
+class LostPublicationError(StreamFailedError):
     """A publication that existed at the start does not exist at the slot's place in the WAL."""
 
     def __init__(self, notice: str) -> None:

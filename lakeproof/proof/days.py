@@ -28,7 +28,8 @@ from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.values.exact_kinds import needs_key_text
 
-DayStatus: TypeAlias = Literal["equal", "differs", "not compared"]
+# `first`: no earlier day is kept, so there is nothing to compare it with.
+DayStatus: TypeAlias = Literal["equal", "differs", "first", "not compared"]
 _GONE = ("before", "delete", "correct_delete")
 _DIGEST, _RANK = scratch("digest"), scratch("rank")
 
@@ -47,6 +48,8 @@ def audit_day(spark: SparkSession, lake: SourceLake, table: TableName, cut_table
     days, path = read_days(lake, table), lake.url(lake.paths.daily(table))
     earlier = day - timedelta(days=1)
     before, after = days.get(earlier.isoformat()), days.get(day.isoformat())
+    if before is None and min(days, default=None) == day.isoformat():
+        return DayAudit("first", reason="no earlier day is kept: nothing is to be compared yet")
     if before is None or after is None:
         return DayAudit("not compared", reason=f"day {earlier} is not there")
     if not before.is_over:

@@ -29,7 +29,7 @@ from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.history_sum import sum_of
-from lakeproof.lake.rows.memory import fit, keep
+from lakeproof.lake.rows.memory import fit_table, keep
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.names import TableName
 from lakeproof.proof.compare import Buckets, differing
@@ -94,7 +94,7 @@ class _ReadHistory:
         self._keeps = keeps
         self._kept = ExitStack()
         self._schema = in_lake(cut_table.version)
-        fit(self._session, cut_table.row_bytes)
+        fit_table(self._session, cut_table.row_bytes, cut_table.version)
 
     def __enter__(self) -> _ReadHistory:
         return self

@@ -47,7 +47,8 @@ class TableProof:
 
     `source_rows` and `lake_rows` are None if that side was not read; `differing_buckets` counts buckets, `differing_keys`
     names keys of some of them (at most `compare.KEYS_MAX`). `left_out` are columns that are not published, and so not
-    compared. `repair` says how the table was repaired before it was compared, None if it was not.
+    compared, `outside` are its partitions that send nothing, whose rows neither side of the comparison has. `repair` says
+    how the table was repaired before it was compared, None if it was not.
     """
 
     status: Status
@@ -57,6 +58,7 @@ class TableProof:
     differing_keys: tuple[DifferingKey, ...] = ()
     reason: str | None = None
     left_out: tuple[LeftOutColumn, ...] = ()
+    outside: tuple[TableName, ...] = ()
     repair: TableRepair | None = None
 
 
@@ -112,5 +114,6 @@ def compared(table: TableName, proof: TableProof, position: Lsn, number: str) ->
             "differing_buckets": proof.differing_buckets,
             "position": str(position),
             "left_out": [column.name for column in proof.left_out],
+            "outside": [table.key for table in proof.outside],
         },
     )

@@ -46,12 +46,12 @@ _PLAIN_TEXTS = frozenset({"text", "varchar"})
 class ComparedRelation:
     """The rows of one published table that are read.
 
-    `only` leaves inheritance children out (a partitioned root is read with its leaves instead); `row_filter` is the
-    publication's, in PostgreSQL's SQL; `encoding` is the database's `server_encoding`.
+    `rows` is the item of FROM that has them; `row_filter` is the publication's, in PostgreSQL's SQL; `encoding` is the
+    database's `server_encoding`.
     """
 
     version: SchemaVersion
-    only: bool = True
+    rows: sql.Composable
     row_filter: str | None = None
     encoding: str = "UTF8"
 
@@ -230,9 +230,6 @@ def _bucket(relation: ComparedRelation, buckets: int) -> sql.Composed:
 
 def _from(relation: ComparedRelation) -> sql.Composed:
     """FROM and WHERE; the filter is the catalog's own text of it, so it is SQL and not a value."""
-    table = relation.version.table
-    return sql.SQL("FROM {only}{table} WHERE ({filter})").format(
-        only=sql.SQL("ONLY " if relation.only else ""),
-        table=sql.Identifier(table.schema, table.name),
-        filter=sql.SQL(relation.row_filter or "true"),
+    return sql.SQL("FROM {rows} WHERE ({filter})").format(
+        rows=relation.rows, filter=sql.SQL(relation.row_filter or "true")
     )

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.connection import Connection, source_errors
+from lakeproof.postgres.sent_rows import sent_rows
 from lakeproof.proof.compare import Bucket, Buckets, ProofRow
 from lakeproof.proof.source_form import ComparedRelation, buckets_query, rows_query
 
@@ -19,7 +20,7 @@ def relation_of(conn: Connection, table: PublishedTable) -> ComparedRelation:
     """Return the rows of a published table that a snapshot of it has."""
     return ComparedRelation(
         version=table.version,
-        only=not table.partitioned,
+        rows=sent_rows(table),
         row_filter=table.row_filter,
         encoding=conn.info.parameter_status("server_encoding") or "UTF8",
     )

@@ -52,6 +52,8 @@ _POLL_S = 0.5
 # How often the catalog is asked for alterations of the tables that are being copied.
 CATALOG_CHECK_INTERVAL_S = 2.0
 BLOCK_BYTES_MIN = 1 << 16
+# A chunk with less, which is its only block, is written by the thread that copied it: handing it over would cost more.
+FEW_BYTES = BLOCK_BYTES_MIN // 2
 
 
 @dataclass(slots=True)
@@ -269,17 +271,17 @@ class TableCopier:
         )
 
     def _document(self, running: _Running) -> SnapshotTable:
-        """Return the table's entry, with its files' names durable; chunks without rows are left out."""
+        """Return the table's entry; chunks without rows are left out."""
         written = (future.result() for future in running.futures)
         kept = [each[0] for each in written if each is not None]
-        self._store.sync_names(f"{self._folder}/{chunk.path}" for chunk in kept)
         return SnapshotTable(running.table.version, sum(chunk.rows for chunk in kept), tuple(kept))
 
     def _copy_chunk(self, number: int, chunk: Chunk) -> tuple[SnapshotFile, NewFile] | None:
         """Copy a chunk and return its entry and its file, or None if it has no rows."""
         if self._given_up():
             raise InterruptedError("asked to stop")
-        path = f"{chunk.table.table.key}/{number:06d}-{self._writer}.parquet"
+        # All in one folder: a folder for each of 10,000 tables would have to be made, and synced, as well as its file.
+        path = f"{number:06d}-{chunk.table.version.oid}-{self._writer}.parquet"
         point = self._session.consistent_point
         draft = _Draft(self._store, f"{self._folder}/{path}", chunk, number, point)
         try:
@@ -310,12 +312,19 @@ class TableCopier:
     def _write(self, draft: _Draft, chunk: Chunk) -> None:
         conn = self._connection()
         written: Future[None] | None = None
+        few: Block | None = None
         with self._session.hold(conn, chunk.table, [chunk.leaf]):
             try:
                 with closing(copy_chunk(conn, chunk, block_bytes=self._block_bytes, give_up=self._given_up)) as blocks:
                     for block in blocks:
                         self._progress.received(chunk, block.rows, block.buffer.size)
                         self._limiter.acquire(block.buffer.size, self._given_up)
+                        if few is not None:
+                            # It was not the only one after all.
+                            written, few = self._writers.submit(draft.write, few), None
+                        if written is None and block.buffer.size < FEW_BYTES:
+                            few = block
+                            continue
                         if written is not None:
                             written.result()
                         written = self._writers.submit(draft.write, block)
@@ -325,6 +334,8 @@ class TableCopier:
                     wait([written])
         if written is not None:
             written.result()
+        if few is not None:
+            draft.write(few)
         draft.finish()
 
     def _connection(self) -> Connection:

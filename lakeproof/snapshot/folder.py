@@ -173,14 +173,16 @@ def missing_tables(
 def may_be_applied(lake: SourceLake, incarnation: Incarnation) -> bool:
     """True if complete tables may be applied to the lake before the other tables are complete.
 
-    A successor incarnation applies all its tables in one cycle, so one run must first have copied all of them.
+    A successor incarnation applies all its tables in one cycle, so one run must first have copied all of them. A snapshot
+    that had no table to copy is whole without a part.
     """
     record = read_incarnation_record(lake, incarnation)
     folders = snapshot_folders(lake, incarnation)
-    if record is None or record.follows is None:
-        return any(lake.store.exists(part_key(folder, 0)) for folder in folders)
+    first = record is None or record.follows is None
+    if first and any(lake.store.exists(part_key(folder, 0)) for folder in folders):
+        return True
     ends = (read_end(lake, folder) for folder in folders)
-    return any(end is not None and not end.left for end in ends)
+    return any(end is not None and not end.left and not (first and end.failed) for end in ends)
 
 
 def snapshot_fingerprints(lake: SourceLake, incarnation: Incarnation) -> Callable[[TableName, Lsn], str | None]:

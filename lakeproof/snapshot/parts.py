@@ -4,7 +4,8 @@ The form of the documents does not belong here (`folder.py`), nor do the chunks 
 
 A part is put every `INTERVAL_S` if a table has become complete, and at the end: 10,000 tables give a few dozen documents,
 and a kill costs the copies of the last two seconds. Right before a part is put, the catalog is compared with what the
-snapshot saw of the tables in it, once for all of them: only a table that has not been altered counts.
+snapshot saw of the tables in it, once for all of them: only a table that has not been altered counts. Then the names of
+their files are made durable, in one go, too.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class SnapshotParts:
         failpoint("snapshot.after_request")
 
     def add(self, table: TableName, document: SnapshotTable) -> None:
-        """Add a complete table, whose chunks are all durable, to the next part."""
+        """Add a complete table to the next part; its chunks are durable except for their names."""
         oid, then = document.version.oid, self.catalog.then
         self._complete[table] = replace(document, fingerprint=then.digest(oid), files=then.files(oid))
 
@@ -115,6 +116,9 @@ class SnapshotParts:
             finished_at=now_text(),
             slot=self._request.slot,
             tables=dict(self._complete),
+        )
+        self._store.sync_names(
+            f"{self.folder}/{chunk.path}" for table in part.tables.values() for chunk in table.chunks
         )
         failpoint("snapshot.before_part")
         self._place_part(part.to_bytes())

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from lakeproof.config.mistakes import nearest
+from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import write_table
 from lakeproof.continuity.gap import check_no_gap
@@ -20,6 +20,7 @@ from lakeproof.events import Report, Stop, counted
 from lakeproof.landing.catalog_history import newest_catalog
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.landing.incarnation_record import Follows, read_incarnation_record, unfinished
+from lakeproof.landing.stuck import read_stuck
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.postgres.catalog_fingerprint import CommitVisibility, Reading, read, read_at_snapshot
@@ -30,6 +31,7 @@ from lakeproof.postgres.check_findings import refusals
 from lakeproof.postgres.check_source import examine, refuse
 from lakeproof.postgres.connection import Connection, close_quietly, connect, source_errors
 from lakeproof.postgres.copy_snapshot import SnapshotSession
+from lakeproof.postgres.publication_lines import read_publications
 from lakeproof.postgres.replication_slot import SlotState, read_slot, slot_problem
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.schema import LeftOutColumn, describe_left_out
@@ -87,6 +89,13 @@ class SnapshotIncompleteError(TableError):
         self.report = report
 
 
+def _check_not_stuck(chain: Chain) -> None:
+    """Raise StuckError if no drain can bring the landing up to the place of a copy."""
+    stuck = read_stuck(chain)
+    if stuck is not None:
+        raise stuck.error(chain.lake.source)
+
+
 class SnapshotRun:
     """One run over the tables of a source.
 
@@ -118,7 +127,9 @@ class SnapshotRun:
                 server = identify(conn)
                 begun, _ = self._incarnation_and_slot(conn, server)
                 if begun is not None:
-                    self._check_drain_reads(conn, Chain.open(self._lake, begun), names)
+                    chain = Chain.open(self._lake, begun)
+                    _check_not_stuck(chain)
+                    self._check_drain_reads(conn, chain, names)
                 self.take_lock(stack)
                 # Again under the lock: another run may have ended just now.
                 incarnation, slot = self._incarnation_and_slot(conn, server)
@@ -134,22 +145,31 @@ class SnapshotRun:
         """Take the source's snapshot lock until `stack` closes, and end the snapshots that killed runs have left open."""
         self._abandoned = stack.enter_context(snapshot_lock(self._lake))
 
-    def choose_tables(self, published: Collection[TableName], requested: Sequence[TableName] | None) -> list[TableName]:
-        """Return the requested tables, or all published ones; raise SourceError if one is not published or none is left."""
-        missing = sorted(str(table) for table in requested or () if table not in published)
+    def choose_tables(
+        self, conn: Connection, published: Collection[TableName], requested: Sequence[TableName] | None
+    ) -> list[TableName]:
+        """Return the requested tables, or all published ones; raise SourceError if one is not published or none is left.
+
+        A publication of everything may have none yet: the snapshot is empty, and every table comes in from the stream.
+        """
+        missing = sorted(table for table in requested or () if table not in published)
         if missing:
-            reason = f"not published: {', '.join(missing)}"
-            near = {name: nearest(name, map(str, published)) for name in missing}
-            hints = [f"did you mean {name}?" for name in near.values() if name is not None]
+            reason = f"not published: {', '.join(str(table) for table in missing)}"
+            near = [nearest_table(table, published) for table in missing]
+            hints = [f"did you mean {name}?" for name in near if name is not None]
             remedy = " ".join(
                 [*hints, "Run `lakeproof apply`, or name others" if hints else "run `lakeproof apply`, or name others"]
             )
             raise SourceError(f"publication {self._source.publication}", reason, remedy)
         chosen = list(published) if requested is None else list(dict.fromkeys(requested))
-        if not chosen:
+        if not chosen and not self._awaits_tables(conn):
             thing = f"publication {self._source.publication}"
             raise SourceError(thing, "it has no table", "name tables in the configuration and run `lakeproof apply`")
         return chosen
+
+    def _awaits_tables(self, conn: Connection) -> bool:
+        publications = read_publications(conn, publications_of(conn, self._source))
+        return any(publication.is_whole for publication in publications.values())
 
     def report_left_out(self, tables: Iterable[PublishedTable]) -> None:
         """Report which columns are not copied because they are not published; the final report has them too."""
@@ -186,6 +206,8 @@ class SnapshotRun:
         left = names if again else self._still_to_copy(names, incarnation)
         if left:
             return self._copy(left, incarnation, None)
+        if not names:
+            return self._copy(names, incarnation, None)
         newest = max(self._kept.values(), key=lambda table: table.consistent_point)
         return self._finish(incarnation, newest.consistent_point, self._slot_of(incarnation, newest.consistent_point))
 
@@ -198,7 +220,7 @@ class SnapshotRun:
         refused = refusals(findings)
         unread: dict[TableName, DefiniteError] = {}
         published = read_tables(conn, self._source, refused=unread)
-        chosen = self.choose_tables([t for t in (*published, *unread) if t not in out], requested)
+        chosen = self.choose_tables(conn, [t for t in (*published, *unread) if t not in out], requested)
         self._refused = {name: refused[name] for name in sorted(refused)}
         names = [name for name in chosen if name not in refused]
         if not names:

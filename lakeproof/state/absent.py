@@ -20,6 +20,7 @@ from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
 from lakeproof.snapshot.folder import finished_tables
 from lakeproof.state.source_state import SourceState
+from lakeproof.state.stuck import remedy_if_stuck
 
 
 class AbsentCause(Enum):
@@ -81,7 +82,10 @@ def absence(state: SourceState) -> Absence:
             entering.append(table)
         else:
             tables[table] = _waits(state, f"until the landing has passed {max(created[table].enters_at, chain.end)}")
-    tables |= {table: _never(state, table) for table in _uncopied(state, chain, unknown - created.keys())}
+    # Each question for the selection builds it anew.
+    selection = state.source.selection
+    for table in _uncopied(state, chain, unknown - created.keys()):
+        tables[table] = _never(state, table, is_excluded=selection.excluded(table))
     return Absence(dict(sorted(tables.items())), tuple(sorted(entering)))
 
 
@@ -104,12 +108,13 @@ def _uncopied(state: SourceState, chain: Chain, tables: set[TableName]) -> set[T
     return tables.difference(finished_tables(state.lake, chain.incarnation), underway)
 
 
-def _never(state: SourceState, table: TableName) -> AbsentTable:
+def _never(state: SourceState, table: TableName, *, is_excluded: bool) -> AbsentTable:
     source = state.source.name
     command = f"lakeproof bootstrap {source} --tables {shlex.quote(write_table(table))}"
-    remedy = f"run `{command}`, which says what is in its way, or take it out of the publication"
+    stuck = remedy_if_stuck(state.chain)
+    remedy = stuck or f"run `{command}`, which says what is in its way, or take it out of the publication"
     reason = "it is published and not in the lake, since no copy of it was made"
-    return AbsentTable(AbsentCause.NEVER_COPIED, reason, remedy, state.source.selection.excluded(table))
+    return AbsentTable(AbsentCause.NEVER_COPIED, reason, remedy, is_excluded)
 
 
 def _waits(state: SourceState, what: str) -> AbsentTable:

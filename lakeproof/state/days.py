@@ -9,7 +9,8 @@ lake has a commit of a later day, as it may lack some of its changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from lakeproof.lake.records.days import read_days
@@ -21,6 +22,34 @@ from lakeproof.storage.times import time_of
 
 GRACE = timedelta(hours=6)
 _DAY = timedelta(days=1)
+# What a schedule makes by itself; days further back may be before what is kept, and are for a person to ask for.
+_RECENT = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class DueDays:
+    """Days in a row, from `first` to `last`, that all of these tables lack."""
+
+    first: date
+    last: date
+    tables: tuple[TableName, ...]
+
+
+def due_days(state: SourceState, listed: Collection[TableName], now: datetime) -> DueDays | None:
+    """Return what to make next of the days that have ended within the last week, for tables that are `listed`.
+
+    A day is due as soon as it has ended, and again when the lake has a commit of a later day. Raises as a damaged lake.
+    """
+    missing = {t: set(days) for t, days in missing_days(state, now + GRACE).items() if t in listed}
+    earliest = (now.date() - _RECENT).isoformat()
+    first = min((day for days in missing.values() for day in days if day >= earliest), default=None)
+    if first is None:
+        return None
+    tables = tuple(table for table, days in missing.items() if first in days)
+    last = date.fromisoformat(first)
+    while all((last + _DAY).isoformat() in missing[table] for table in tables):
+        last += _DAY
+    return DueDays(date.fromisoformat(first), last, tables)
 
 
 def missing_days(state: SourceState, now: datetime) -> dict[TableName, tuple[str, ...]]:

@@ -45,7 +45,9 @@ class SlotStatus:
             yield self.gap
         if self.health is None or self.health.level is not Level.ERROR or not self.has_landing:
             return
-        reasons = [str(reason) for reason in self.health.reasons if reason.cause is not HealthCause.INVALIDATED]
+        # A lost slot is a gap, and a stuck stream a problem of its own.
+        shown = (HealthCause.INVALIDATED, HealthCause.STUCK)
+        reasons = [str(reason) for reason in self.health.reasons if reason.cause not in shown]
         remedy = f"see that its drain runs and keeps up, or tear it down ({manual('Running it', 'Disk')})"
         if reasons:
             yield Problem(f"slot {source.slot}", "; ".join(reasons), remedy, transient=False)

@@ -28,6 +28,7 @@ from lakeproof.state.readers import TableReaders, table_readers
 from lakeproof.state.shortfall import Shortfall, shortfall
 from lakeproof.state.slot import ServerSeen, slot_status
 from lakeproof.state.source_state import SourceState
+from lakeproof.state.stuck import refuse_stuck, remedy_if_stuck
 from lakeproof.state.unproved import proved_tables
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ def source_status(
     seen = problems.read(lambda: _of(look), None)
     slot = None if seen is None else problems.read(lambda: slot_status(state.source, seen.seen, chain), None)
     problems.add(*([] if slot is None else slot.problems(state.source)), *_switch(state))
+    problems.read(lambda: refuse_stuck(chain, None if seen is None else seen.seen.slot), None)
     room = None if sizes is None else problems.read(lambda: sizes(name), None)
     if room is not None:
         problems.add(*(Problem(thing, why.reason, why.remedy, transient=False) for thing, why in room.damaged.items()))
@@ -187,7 +189,8 @@ def _tables(state: SourceState, problems: Problems) -> _HeldTables:
     held = {} if cut is None else dict(sorted(cut.held.items()))
     left = problems.read(lambda: left_behind(state.source, held, chain), set[TableName]())
     aside = problems.read(lambda: paused_among(held, chain), set[TableName]())
-    return _HeldTables(describe_all(held, state.source.name), frozenset(left), frozenset(aside))
+    way_out = problems.read(lambda: remedy_if_stuck(chain), None)
+    return _HeldTables(describe_all(held, state.source.name, way_out), frozenset(left), frozenset(aside))
 
 
 def _of(look: ServerLook | Exception | None) -> ServerLook | None:
@@ -200,7 +203,7 @@ def _coming(state: SourceState) -> dict[TableName, HeldReport]:
     """Return the tables that a newer reading of the catalog will hold; another incarnation's positions can't be followed."""
     if state.chain is None or state.cut is None or state.has_switched:
         return {}
-    return describe_all(will_be_held(state.chain, state.cut), state.source.name)
+    return describe_all(will_be_held(state.chain, state.cut), state.source.name, remedy_if_stuck(state.chain))
 
 
 def _switch(state: SourceState) -> list[Problem]:

@@ -14,8 +14,9 @@ def proved_tables(state: SourceState) -> dict[TableName, Proved]:
     """Return the last proofs without those of tables that nobody asks for any more, or that are not in the lake."""
     source, cut, proved = state.source, state.cut, state.proofs.tables
     tables = set(proved) if cut is None else {*cut.tables, *cut.held}
-    if source.selection:
-        tables = {table for table in proved if source.selection.selected(table)}
+    selection = source.selection
+    if selection:
+        tables = {table for table in proved if selection.selected(table)}
     return {table: proof for table, proof in sorted(proved.items()) if table in tables}
 
 

@@ -61,6 +61,10 @@ class LakePaths:
         """The folder of the timelines that the landing has followed."""
         return f"{self.landing(incarnation)}/timelines"
 
+    def stuck(self, incarnation: Incarnation, position: Lsn) -> str:
+        """The record that the stream is stuck at a position."""
+        return f"{self.landing(incarnation)}/stuck/{position.value:016X}.json"
+
     def manifests(self, incarnation: Incarnation) -> str:
         """The folder of the manifests."""
         return f"{self.landing(incarnation)}/manifests"

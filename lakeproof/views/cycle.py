@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
-
 from lakeproof.lake.cycle.steps import publish
 from lakeproof.lake.delta.cleaned_log import clean_log
 from lakeproof.lake.delta.commit import number_of
@@ -49,17 +47,15 @@ def app_id(view: str) -> str:
     return f"lakeproof/views/{view}"
 
 
-def begin_view_cycle(
-    session: SparkSession, store: Store, view: str, newest: ViewCut | None, lock: ViewsLock
-) -> ViewCycle:
+def begin_view_cycle(store: Store, view: str, newest: ViewCut | None, lock: ViewsLock) -> ViewCycle:
     """Remove what a killed cycle left, and take a number; `newest` is the view's newest cut. Writes nothing else.
 
-    Commits that no cut names are removed from the log, unless somebody has built on them. A log that ends before `newest`'s
+    Commits that no cut names are taken back, unless somebody has built on them. A log that ends before `newest`'s
     version belongs to another table: the one that the cut names was moved away.
     """
     path = view_path(store, view)
     durable = NO_VERSION if newest is None or newest_version(path) < newest.delta_version else newest.delta_version
-    clean_log(session, path, durable, lambda commit: number_of(commit, app_id(view), "number") is not None)
+    clean_log(path, durable, lambda commit: number_of(commit, app_id(view), "number") is not None)
     before = newest_version(path)
     number = lock.next_number(_newest_in_log(path, view, newest, before))
     return ViewCycle(store, lock, path, number, before, durable)

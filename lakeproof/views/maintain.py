@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 
-from pyspark.sql import SparkSession
-
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.config.view_graph import sources_of
@@ -26,6 +24,7 @@ from lakeproof.lake.delta.files import Unread, remove_file
 from lakeproof.lake.records.view_cuts import ViewsLock, one_refresh
 from lakeproof.lake.records.view_previews import old_previews
 from lakeproof.lake.rows.memory import fit
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.retention import SpaceReclaimed, summed
 from lakeproof.storage.open import open_store
 from lakeproof.storage.store import Store
@@ -55,7 +54,7 @@ def views_of(config: Config, source: str) -> list[ViewConfig]:
 
 
 def maintain_views(
-    config: Config, source: str, spark: SparkSession, report: Report, *, stop: Stop, now: datetime
+    config: Config, source: str, spark: SparkOnDemand, report: Report, *, stop: Stop, now: datetime
 ) -> ViewsMaintained:
     """Compact small files, remove old cuts and the files that only they needed; views in use by others are left.
 
@@ -69,7 +68,7 @@ def maintain_views(
         with _in_turn(store, stop) as lock:
             for name, cut in sorted(_kept(config, views, now).newest.items()):
                 stop_here(source, stop)
-                session = spark.newSession()
+                session = spark.get().newSession()
                 fit(session, cut.row_bytes)
                 try:
                     cut_made = optimize_view(session, store, cut, _small_files(config, name), lock)

@@ -72,7 +72,7 @@ def optimize_view(
 
     `session` is the caller's own, `lock` that of `one_refresh`.
     """
-    cycle = begin_view_cycle(session, store, cut.view, cut, lock)
+    cycle = begin_view_cycle(store, cut.view, cut, lock)
     if not is_settled(store, cut):
         return None
     path, number = cycle.path, cycle.number

@@ -138,7 +138,7 @@ def refresh_view(
     """
     definition, newest = ViewDefinition.of(view), newest_view_cut(store, view.name)
     sha256 = definition.sha256
-    cycle = begin_view_cycle(session, store, view.name, newest, lock)
+    cycle = begin_view_cycle(store, view.name, newest, lock)
     target = _Target(session, view, cycle.path, cycle.before, cycle.number, cycle.durable, inputs.replaces)
     staged = inputs.staged if inputs.staged is not None and inputs.staged.version == cycle.before else None
     with counting() as scanned:

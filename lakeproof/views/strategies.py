@@ -23,7 +23,8 @@ from functools import cached_property
 
 from pyspark.sql import DataFrame
 
-from lakeproof.lake.delta.vectors import FoundRows, Unsupported
+from lakeproof.lake.delta.commit import Unsupported
+from lakeproof.lake.delta.vectors import FoundRows
 from lakeproof.views import added_sums, linear_terms, touched_keys
 from lakeproof.views.added_sums import TouchedGroups
 from lakeproof.views.carried_keys import Analysis

@@ -11,8 +11,7 @@ from datetime import datetime, timezone
 
 from lakeproof.commands.due_copies import Recopy, not_before
 from lakeproof.names import TableName
-from orchestration.policies.drain import Phase, Run
-from orchestration.policies.run import JobRuns, other_runs
+from orchestration.policies.run import JobRuns, Phase, Run, other_runs
 
 
 @dataclass(frozen=True, slots=True)

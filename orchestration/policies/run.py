@@ -1,4 +1,4 @@
-"""Decides if another run of a job is in the way of a new one, and which runs are dead.
+"""Runs as the policies see them: which are dead, and which are in the way of a new one.
 
 Pure: no instance, lake or clock is touched here. `lakeproof.commands.pending_work` decides if there is anything to do,
 and the lease makes sure that two writers never meet in the lake. Only pointless runs are prevented here: each would
@@ -9,13 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from orchestration.policies.drain import Phase, Run
+from enum import Enum
 
 # A process that was killed leaves its run STARTED for ever. If no lock answers, a new run is started after this long.
 IN_PROGRESS_S_MAX = 6 * 3600.0
 # A run takes its lock as soon as it has loaded the location: seconds, or a minute on a loaded machine.
 UNLOCKED_S_MAX = 180.0
+
+
+class Phase(Enum):
+    """The status of a Dagster run, as far as the policies need it."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    STARTED = "started"
+    FAILED = "failed"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a job. Times are seconds since 1970; `started` and `ended` are None before the run has got that far."""
+
+    id: str
+    phase: Phase
+    created: float
+    started: float | None = None
+    ended: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +60,23 @@ class OtherRuns:
 
 def other_runs(job: JobRuns) -> OtherRuns:
     """Return the run to wait for, and the runs that say STARTED although nobody holds their lock."""
-    dead = tuple(run.id for run in job.runs if _is_dead(run, job))
+    dead = tuple(run.id for run in job.runs if is_dead(run, job))
     live = [run for run in job.runs if run.id not in dead and _is_live(run, job)]
     return OtherRuns(f"run {live[0].id[:8]} is {live[0].phase.value}" if live else None, dead)
+
+
+def pause_after_failure(job: JobRuns, pause_s: float) -> str | None:
+    """Return why a new run has to wait, if the last one failed less than `pause_s` seconds ago; else None."""
+    last = job.runs[0] if job.runs else None
+    if last is None or last.phase is not Phase.FAILED:
+        return None
+    wait_s = (last.ended or last.created) + pause_s - job.now
+    return f"the last run failed; the next try is in {wait_s / 60:.0f} min" if wait_s > 0 else None
+
+
+def is_dead(run: Run, job: JobRuns) -> bool:
+    """Return True if a run says STARTED, has had the time to take its job's lock, and nobody holds that."""
+    return run.phase is Phase.STARTED and job.locked is False and _age_s(run, job.now) > UNLOCKED_S_MAX
 
 
 def _age_s(run: Run, now: float) -> float:
@@ -53,7 +87,3 @@ def _is_live(run: Run, job: JobRuns) -> bool:
     if run.phase is Phase.STARTED and job.locked:
         return True
     return run.phase in (Phase.QUEUED, Phase.STARTING, Phase.STARTED) and _age_s(run, job.now) < IN_PROGRESS_S_MAX
-
-
-def _is_dead(run: Run, job: JobRuns) -> bool:
-    return run.phase is Phase.STARTED and job.locked is False and _age_s(run, job.now) > UNLOCKED_S_MAX

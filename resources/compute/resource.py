@@ -28,7 +28,7 @@ from resources.compute.session import run_elsewhere
 from resources.lake_spark import LakeSpark
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from lakeproof.lake.spark_on_demand import SparkOnDemand
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class _HereContext(Context):
     lake_spark: LakeSpark
 
     @contextmanager
-    def spark(self) -> Iterator[SparkSession]:
-        yield self.lake_spark.session
+    def spark_on_demand(self) -> Iterator[SparkOnDemand]:
+        yield self.lake_spark.on_demand
 
 
 class Compute(LakeSpark):

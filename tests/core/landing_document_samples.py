@@ -14,6 +14,7 @@ from lakeproof.landing.chain_start import ChainStart
 from lakeproof.landing.decoded import Decoded
 from lakeproof.landing.incarnation_record import Follows, IncarnationRecord
 from lakeproof.landing.manifest import Kind, LandedCommit, LogicalMessageFile, Manifest, SchemaEntry, SegmentFile
+from lakeproof.landing.stuck import Stuck
 from lakeproof.landing.timelines import Switch, TimelineDoc
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, TableName, Xid
@@ -97,6 +98,9 @@ CATALOG = Manifest(
                 "1" * 16,
                 created=TableCreated(MADE, named=True, anchored=(1,), numbered=False),
             ),
+            TableChange(
+                Oid(16387), TableName("public", "empty"), (Difference.REWRITTEN,), "0" * 16, "1" * 16, empty=MADE
+            ),
         ),
         rules={"s17": 1 << 40, "a16": 7},
     ),
@@ -110,6 +114,7 @@ BEGIN = IncarnationRecord(
     Incarnation(2), "sys", "db", 5, "slot", "pub", True, Follows(Incarnation(1), None, "Grüße", 1 << 40), "t"
 )
 TIMELINE = TimelineDoc(2, (Switch(1, Lsn(9)),), Lsn(500), "NOW")
+STUCK = Stuck("lakeproof_shop", Lsn(500), "could not find pg_class entry for 16521 (SQLSTATE XX000)", "NOW")
 LANDING_DOCUMENTS = {
     "manifest_head": HEAD_MANIFEST.to_bytes(),
     "manifest_segment": MESSAGES.to_bytes(),
@@ -117,4 +122,5 @@ LANDING_DOCUMENTS = {
     "chain_start": START.to_bytes(),
     "incarnation_record": BEGIN.to_bytes(),
     "timeline": TIMELINE.to_bytes(),
+    "stuck": STUCK.to_bytes(),
 }

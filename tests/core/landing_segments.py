@@ -41,6 +41,7 @@ def inserts(schema: SchemaVersion, lsn: int, count: int, *, announced: bool = Fa
             pa.array(["insert"] * count).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())),
             pa.array([7] * count, pa.int64()),
             pa.array([lsn] * count, pa.timestamp("us", "UTC")),
+            pa.nulls(count, pa.int64()),
             pa.nulls(count, pa.list_(pa.int16())),
             pa.nulls(count, pa.string()),
             pa.array(range(count), pa.int32()),

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from lakeproof.commit_times import of_number
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName, Xid
 from lakeproof.pgoutput.messages import (
@@ -154,6 +155,9 @@ class Workload:
         self.lsn += rng.randrange(100, 10_000)
         commit, end = Lsn(self.lsn), Lsn(self.lsn + 48)
         time_us = START_TIME_US + rng.randrange(10**9)
+        if rng.random() < 0.1:
+            # The time that an upstream gave, whatever it is.
+            time_us = of_number(rng.choice([rng.randrange(-(1 << 63), 1 << 63), (1 << 63) - 1, -(1 << 63)]))
         messages: list[Message] = [Begin(commit, time_us, Xid(rng.randrange(3, 2**32)))]
         if rng.random() < 0.1:
             messages.append(Origin(Lsn(rng.randrange(2**40)), "elsewhere"))

@@ -10,11 +10,10 @@ import pytest
 
 from lakeproof.config import ConfigFileError, load
 from lakeproof.config.secret import EnvSecret
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.spark import SparkConfig, is_local
 from lakeproof.errors import ConfigError
 from lakeproof.lake.spark.cluster import (
     address_towards,
-    is_local,
     placed_settings,
     scratch_given,
     secret_given,

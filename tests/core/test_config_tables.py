@@ -143,3 +143,25 @@ def test_what_is_selected() -> None:
     assert [selection.matching(table) for table in (a, b, log)] == [None, some, None]
     assert [selection.selected(table) for table in (a, b, log, TableName("x", "y"))] == [False, True, False, True]
     assert (bool(selection), bool(Selection(exclude=(a,)))) == (True, False)
+
+
+class _Compared(TableName):
+    """A name that counts how often it is compared with another."""
+
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        type(self).times += 1
+        return super().__eq__(other)
+
+    __hash__ = TableName.__hash__
+
+
+def test_a_selection_of_many_names_is_not_searched_name_by_name() -> None:
+    """A schema for each tenant: to ask about each of its tables costs a comparison or two each."""
+    names = tuple(_Compared("tenant", f"t{number}") for number in range(500))
+    selection = Selection(names, (), ())
+    _Compared.times = 0
+    assert all(selection.selected(_Compared("tenant", name.name)) for name in names)
+    assert not selection.selected(TableName("tenant", "other"))
+    assert _Compared.times < 5 * len(names)

@@ -14,7 +14,8 @@ import pytest
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import ORD
 from lakeproof.lake.fold import key_fold
-from lakeproof.lake.fold.key_fold import KeyFold, NotFolded, fold_keys
+from lakeproof.lake.fold.holders import NotFolded
+from lakeproof.lake.fold.key_fold import KeyFold, fold_keys
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.landing.chain import Chain
@@ -26,6 +27,8 @@ from tests.core.landing_segments import START, WRITER, inserts, new_chain, versi
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 TABLE = version()
+# Changes of every kind.
+_MIXED = ChangeCounts(inserts=1, updates=1, deletes=1, befores=1)
 # The limits of the type, and few others, so that keys come back.
 KEYS = (-(1 << 31), (1 << 31) - 1, 0, 1, 2, 3, 4, 5)
 
@@ -130,7 +133,7 @@ def test_random_ranges_are_added_up_as_their_changes_one_by_one(
     middle = rng.choice(ends)
     for start, end in ((START.value, middle), (middle, ends[-1])):
         if start < end:
-            fold = fold_keys(_range(chain, start, end, moved=rng.choice([0, 1000])), inserts_only=False)
+            fold = fold_keys(_range(chain, start, end, moved=rng.choice([0, 1000])), _MIXED, None)
             _check(fold, model, start, end)
 
 
@@ -141,7 +144,7 @@ def test_inserts_alone_are_all_alive_and_touch_no_key(tmp_path: Path) -> None:
     for lsn in (1010, 1020, 1030):
         writer.add(inserts(TABLE, lsn, 1))
     writer.finish(Lsn(1030))
-    fold = fold_keys(_range(chain, 1010, 1020), inserts_only=True)
+    fold = fold_keys(_range(chain, 1010, 1020), ChangeCounts(inserts=1), None)
     assert (fold.keys, fold.preconditions) == (None, None)
     assert [file.alive.tolist() for file in fold.files] == [[False, True, False]]
 
@@ -153,9 +156,9 @@ def test_keys_above_the_limit_are_not_read_to_the_end(tmp_path: Path, monkeypatc
     writer.add(inserts(TABLE, 1010, 1000))
     writer.finish(Lsn(1010))
     range_ = _range(chain, 1000, 1010)
-    parts = key_fold._keys(range_.slices[0], range_)
+    parts = key_fold._keys(range_.slices[0], range_, ("id",), unchanged=False)
 
-    def counted(*_: object) -> Iterator[tuple[pa.Table, key_fold.Mask]]:
+    def counted(*_: object, **__: object) -> Iterator[tuple[pa.Table, key_fold.Mask]]:
         for part in parts:
             read.append(part[0].num_rows)
             yield part
@@ -164,5 +167,5 @@ def test_keys_above_the_limit_are_not_read_to_the_end(tmp_path: Path, monkeypatc
     monkeypatch.setattr(key_fold, "_ROWS_AT_ONCE", 100)  # inside: the same
     monkeypatch.setattr(key_fold, "_keys", counted)  # inside: what was read leaves no other trace
     with pytest.raises(NotFolded, match="keys take more than"):
-        fold_keys(range_, inserts_only=False)
+        fold_keys(range_, _MIXED, None)
     assert 0 < sum(read) < 1000

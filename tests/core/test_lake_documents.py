@@ -21,6 +21,7 @@ from lakeproof.landing.chain_start import ChainStart
 from lakeproof.landing.incarnation_record import IncarnationRecord
 from lakeproof.landing.manifest import Manifest, parse
 from lakeproof.landing.ownership import SourceDoc
+from lakeproof.landing.stuck import Stuck
 from lakeproof.landing.timelines import TimelineDoc
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
@@ -76,6 +77,7 @@ LANDING: dict[str, Read] = {
     "chain_start": ChainStart.from_bytes,
     "incarnation_record": IncarnationRecord.from_bytes,
     "timeline": TimelineDoc.from_bytes,
+    "stuck": Stuck.from_bytes,
 }
 SCHEMA_CHANGE = replace(
     INTENT,

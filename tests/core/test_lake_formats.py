@@ -64,7 +64,7 @@ def test_hidden_columns_are_those_of_the_format() -> None:
     assert current_columns(bag) == ["id", "note", "_lp_text", "_lp_key", "_lp_dup", "_lp_from"]
     history = [
         "_lp_ord", "_lp_lsn", "_lp_seq", "_lp_op", "_lp_xid", "_lp_commit_time", "_lp_text", "_lp_key",
-        "_lp_from",
+        "_lp_from", "_lp_commit_number",
     ]  # fmt: skip
     assert history_columns(numbers) == ["id", *history]
     page = PAGE.read_text(encoding="utf-8")

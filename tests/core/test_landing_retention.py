@@ -153,7 +153,7 @@ def test_a_writer_that_was_left_behind_is_fenced_though_its_number_is_free(chain
     opened = reopen(chain)
     assert verify_chain(opened) == LINKS + 1 - 12
     assert [k.rpartition("/")[2][:20] for k in keys_before(opened, 12) if "manifests" in k] == [f"{6:020d}"]
-    sweep(opened, depth=None)
+    sweep(opened)
     remove_below(opened, 12)
     assert keys_before(opened, 12) == []
 

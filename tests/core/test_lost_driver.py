@@ -21,7 +21,9 @@ from lakeproof.lake.spark.session import DriverLostError, driver_lives, stop_ses
 
 def session(process: subprocess.Popen[bytes] | None, stop: Any = None) -> Any:
     """Return a session with only the parts that are called."""
-    context = SimpleNamespace(_gateway=SimpleNamespace(proc=process), getConf=lambda: {"spark.driver.memory": "2g"})
+    context = SimpleNamespace(
+        master="local[1]", _gateway=SimpleNamespace(proc=process), getConf=lambda: {"spark.driver.memory": "2g"}
+    )
     return SimpleNamespace(sparkContext=context, stop=stop)
 
 

@@ -32,6 +32,7 @@ from lakeproof.landing.chain_start import ChainStart
 from lakeproof.landing.incarnation_record import IncarnationRecord
 from lakeproof.landing.manifest import parse as parse_manifest
 from lakeproof.landing.ownership import SourceDoc
+from lakeproof.landing.stuck import Stuck
 from lakeproof.landing.timelines import TimelineDoc
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
@@ -60,6 +61,7 @@ READERS: dict[str, Callable[[bytes, str], object]] = {
     "chain_start": ChainStart.from_bytes,
     "incarnation_record": IncarnationRecord.from_bytes,
     "timeline": TimelineDoc.from_bytes,
+    "stuck": Stuck.from_bytes,
     "cutbase": BaseDoc.from_bytes,
     "schema": TableSchemaDoc.from_bytes,
     "proved": ProofRecord.from_bytes,

@@ -66,6 +66,7 @@ def test_rows_have_exactly_the_columns_of_the_landing_format() -> None:
         ("_lp_op", pa.dictionary(pa.int8(), pa.string())),
         ("_lp_xid", pa.int64()),
         ("_lp_commit_time", pa.timestamp("us", "UTC")),
+        ("_lp_commit_number", pa.int64()),
         ("_lp_unchanged", pa.list_(pa.int16())),
         ("_lp_text", pa.string()),
         ("c0", pa.int32()),
@@ -153,7 +154,7 @@ def test_a_new_schema_in_mid_transaction_begins_a_new_version_there() -> None:
     """A column is added between two inserts of one transaction."""
     wider = relation(T1, ("int4", "text", "bool"))
     batch = both(*transaction(3, relation(), Insert(T1, ("1", "a")), wider, Insert(T1, ("2", "b", "t"))))
-    assert [table.rows.num_columns for table in batch.changes] == [10, 11]
+    assert [table.rows.num_columns for table in batch.changes] == [11, 12]
     assert batch.schemas == [
         SchemaInForce(resolve(relation()), Lsn(3008), 0),
         SchemaInForce(resolve(wider), Lsn(3008), 1),

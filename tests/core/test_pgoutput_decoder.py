@@ -182,7 +182,6 @@ RELATION = b"R" + struct.pack(">I", TABLE) + b"public\0t\0"
         (RELATION + b"d\0\1\1a", "no end"),
         (RELATION[:-3] + b"\xff\0d\0\0", "UTF-8"),
         (b"C\1" + bytes(24), "flags byte is 1"),
-        (b"B" + bytes(8) + b"\x7f" + b"\xff" * 7 + bytes(4), "calendars"),
         (b"M\2" + bytes(8) + b"\0" + bytes(4), "unknown bits"),
         (b"M\1" + bytes(8) + b"\0" + struct.pack(">i", -1), "announced"),
         (b"S" + bytes(4) + b"\2", "unknown bits"),

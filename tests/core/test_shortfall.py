@@ -28,6 +28,7 @@ from lakeproof.proof.record import record
 from lakeproof.proof.result import LakeProof, ProofReport, Status, TableProof
 from lakeproof.schema import Identity
 from lakeproof.state.absent import AbsentCause
+from lakeproof.state.days import DueDays, due_days
 from lakeproof.state.problem import Problems
 from lakeproof.state.shortfall import Shortfall, shortfall
 from lakeproof.state.source_state import SourceState
@@ -142,6 +143,28 @@ def test_days_are_missing_from_the_first_one_to_yesterday(source: SimulatedSourc
     config = config_of(source, daily=(A,))
     early = shortfall(config, SourceState.of(config, "shop"), NOW.replace(hour=5))
     assert early.days == {A: ("2026-01-02", "2026-01-03")}
+
+
+def test_days_are_due_in_a_row_as_soon_as_they_have_ended(source: SimulatedSource) -> None:
+    """The oldest of the last week comes first, for all tables that lack it; what is further back is for a person."""
+
+    def made(table: TableName, day: int) -> None:
+        note_day(source.lake, table, date(2026, 1, day), DayEntry(Lsn(1), 0, "", True, ""))
+
+    def due(now: datetime, listed: tuple[TableName, ...] = (A, B)) -> DueDays | None:
+        return due_days(SourceState.of(config_of(source, daily=(A, B)), "shop"), listed, now)
+
+    made(A, 1)
+    made(B, 1)
+    made(B, 3)
+    midnight = datetime(2026, 1, 5, 0, 10, tzinfo=timezone.utc)
+    assert due(midnight) == DueDays(date(2026, 1, 2), date(2026, 1, 2), (A, B))
+    made(B, 2)
+    assert due(midnight) == DueDays(date(2026, 1, 2), date(2026, 1, 4), (A,))
+    assert due(midnight, (B,)) == DueDays(date(2026, 1, 4), date(2026, 1, 4), (B,))
+    assert due(midnight.replace(day=20)) == DueDays(date(2026, 1, 13), date(2026, 1, 19), (A, B))
+    made(A, 2)
+    assert due(midnight.replace(day=3)) is None
 
 
 def test_a_view_that_somebody_else_wrote_is_lacking_and_a_refresh_at_work_is_not(source: SimulatedSource) -> None:

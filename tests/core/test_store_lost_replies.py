@@ -93,7 +93,7 @@ def test_a_lease_belongs_to_one_writer_after_any_reply(tmp_path: Path, monkeypat
     lake = SourceLake(LocalStore(tmp_path), LakePaths("shop"))
     # inside: two that look at the same moment
     monkeypatch.setattr("lakeproof.lake.records.lease.newest_epoch", lambda *_: 0)
-    lease = _take(lake, None)
+    lease = _take(lake)
     with pytest.raises(TransientError):
-        _take(lake, None)
+        _take(lake)
     assert lease.writer.encode() in lake.store.get(lake.paths.lease(1))

@@ -1,9 +1,10 @@
-"""Commits that no cut names are taken out of a table's log; those of others stay, as far as anybody can read them."""
+"""Commits that no cut names are taken back by a commit above them; those of others stay, if anybody can read them."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from lakeproof.failpoints import watched
 from lakeproof.lake.delta.cleaned_log import clean_log
 from lakeproof.lake.delta.files import table_files, unneeded
 from lakeproof.lake.delta.fsync import sync_commits
-from lakeproof.lake.delta.log import DeltaCommit, LogGapError, commit_name, newest_version
+from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, LogGapError, commit_name, newest_version, read_commit
+from lakeproof.lake.delta.protocol import metadata_of, protocol_for
+from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.delta.unnamed_commits import named_through
 from lakeproof.storage.open import open_store
 
@@ -26,12 +29,14 @@ def is_ours(commit: DeltaCommit) -> bool:
 
 
 def table(folder: Path, commits: list[str]) -> str:
-    """A table with these commits, one data file and one checksum each."""
+    """A table with these commits, one data file and one checksum each; the first one has its columns."""
     log = folder / "_delta_log"
     log.mkdir(parents=True)
+    metadata = metadata_of([{"name": "v", "type": "string", "nullable": True, "metadata": {}}], {})
     for version, kind in enumerate(commits):
         add = {"path": f"{version}.parquet", "size": 1, "dataChange": kind != OPTIMIZE}
         actions: list[object] = [{"commitInfo": {}}, {"add": add}]
+        actions += [] if version else [{"protocol": protocol_for(metadata, None)}, {"metaData": metadata}]
         actions += [{"txn": {"appId": OURS, "version": version}}] if kind == OURS else []
         text = "" if kind == EMPTY else "\n".join(map(json.dumps, actions))
         for beside in (f".{version:020d}.json.crc", f"{version:020d}.crc"):
@@ -43,89 +48,163 @@ def table(folder: Path, commits: list[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("above", "kept", "foreign"),
+    ("above", "newest", "target", "foreign"),
     [
-        ([], 0, []),
-        ([OURS], 0, []),
-        ([OURS, OURS], 0, []),
-        ([EMPTY], 0, []),
-        ([GONE, OURS], 0, []),
-        ([EMPTY, THEIRS], 0, []),
-        ([OPTIMIZE], 1, []),
-        ([OPTIMIZE, OURS], 1, []),
-        ([OPTIMIZE, EMPTY], 1, []),
-        ([THEIRS], 1, [1]),
-        ([THEIRS, OURS], 1, [1]),
-        ([OPTIMIZE, THEIRS, OURS, OURS], 2, [2]),
-        ([OURS, THEIRS], 2, [1, 2]),
-        ([OURS, OPTIMIZE], 2, [1, 2]),
-        ([OURS, THEIRS, OURS, GONE, THEIRS], 2, [1, 2]),
+        ([], 0, None, []),
+        ([OURS], 2, 0, []),
+        ([OURS, OURS], 3, 0, []),
+        ([EMPTY], 0, None, []),
+        ([GONE, OURS], 0, None, []),
+        ([EMPTY, THEIRS], 0, None, []),
+        ([OURS, EMPTY], 2, 0, []),
+        ([OPTIMIZE], 1, None, []),
+        ([OPTIMIZE, OURS], 3, 1, []),
+        ([OPTIMIZE, EMPTY], 1, None, []),
+        ([THEIRS], 1, None, [1]),
+        ([THEIRS, OURS], 3, 1, [1]),
+        ([OPTIMIZE, THEIRS, OURS, OURS], 5, 2, [2]),
+        ([OURS, THEIRS], 2, None, [1, 2]),
+        ([OURS, OPTIMIZE], 2, None, [1, 2]),
+        ([OURS, THEIRS, OURS, GONE, THEIRS], 4, 2, [1, 2]),
     ],
 )
-def test_our_unnamed_commits_go_and_foreign_ones_stay(
-    tmp_path: Path, above: list[str], kept: int, foreign: list[int]
+def test_our_unnamed_commits_are_taken_back_and_foreign_ones_stay(
+    tmp_path: Path, above: list[str], newest: int, target: int | None, foreign: list[int]
 ) -> None:
-    """`kept` is the newest version afterwards, `foreign` the commits that must not be built on."""
+    """`newest` is the last version afterwards; it has what `target` had. `foreign` must not be built on."""
     path = table(tmp_path / "t", [OURS, *above])
-    cleaned = clean_log(None, path, 0, is_ours)
-    assert newest_version(path) == kept
+    cleaned = clean_log(path, 0, is_ours)
+    assert newest_version(path) == cleaned.newest == newest
     assert [commit.version for commit in cleaned.foreign] == foreign
-    assert cleaned.base == (kept if not foreign else foreign[0] - 1)
-    left = {int(file.name.lstrip(".")[:20]) for file in (tmp_path / "t" / "_delta_log").iterdir()}
-    assert left == set(range(kept + 1))
-    assert clean_log(None, path, 0, is_ours) == cleaned
+    assert cleaned.base == (newest if not foreign else foreign[0] - 1)
+    log = tmp_path / "t" / "_delta_log"
+    assert {int(file.name[:20]) for file in log.glob("*.json")} == set(range(newest + 1)), "the log has no gap"
+    if target is not None:
+        assert_same_table(path, target, newest)
+    assert clean_log(path, 0, is_ours) == cleaned
+
+
+def assert_same_table(path: str, version: int, later: int) -> None:
+    """The later version is what the other one was, the numbers of application ids included."""
+    one, other = read_state(path, version), read_state(path, later)
+    assert (one.metadata, one.protocol) == (other.metadata, other.protocol)
+    assert one.files.keys() == other.files.keys()
+    assert {app: txn["version"] for app, txn in one.txns.items()} == {
+        app: txn["version"] for app, txn in other.txns.items()
+    }
+    commit = read_commit(path, later)
+    assert commit is not None
+    assert commit.operation == "RESTORE"
+
+
+def test_an_application_gets_its_number_back(tmp_path: Path) -> None:
+    """Delta skips a write of Spark's in silence if the table has its number: the second attempt would write nothing.
+
+    Also one that had none before, and one whose commit changed no data.
+    """
+    path = table(tmp_path / "t", [THEIRS, OURS])
+    clean_log(path, 0, is_ours)
+    assert read_state(path, 2).txns[OURS]["version"] < 1
+    path = table(tmp_path / "other", [OURS])
+    txn = {"txn": {"appId": OURS, "version": 7}}
+    (Path(path) / commit_name(1)).write_text(json.dumps({"commitInfo": {}}) + "\n" + json.dumps(txn), encoding="utf-8")
+    assert clean_log(path, 0, is_ours).base == 2
+    assert read_state(path, 2).txns[OURS]["version"] == 0
+
+
+def test_what_is_restored_must_be_there(tmp_path: Path) -> None:
+    """A file that a commit of ours has removed, and that somebody has deleted since."""
+    path = table(tmp_path / "t", [OURS, OURS])
+    removed = {"remove": {"path": "0.parquet", "dataChange": True}}
+    with (Path(path) / commit_name(1)).open("a", encoding="utf-8") as file:
+        file.write("\n" + json.dumps(removed))
+    (Path(path) / "0.parquet").unlink()
+    with pytest.raises(LakeError, match=r"version 0 needs the file 0\.parquet, which is gone"):
+        clean_log(path, 0, is_ours)
+    assert newest_version(path) == 1
 
 
 def test_a_table_that_no_cut_has_begins_at_nothing(tmp_path: Path) -> None:
     """The data files that are left are named by nobody, and are swept once the table is there."""
     path = table(tmp_path / "t", [OURS, OURS])
-    assert clean_log(None, path, -1, is_ours).base == -1
+    assert clean_log(path, -1, is_ours).base == -1
     assert list((tmp_path / "t" / "_delta_log").iterdir()) == []
     add = {"add": {"path": "new.parquet", "size": 1, "dataChange": True}}
     (Path(path) / commit_name(0)).write_text(json.dumps(add), encoding="utf-8")
     swept = {Path(place).name for place, _ in unneeded(path, table_files(path, 0))}
     assert {"0.parquet", "1.parquet"} <= swept
-    assert clean_log(None, str(tmp_path / "none"), -1, is_ours).base == -1
+    assert clean_log(str(tmp_path / "none"), -1, is_ours).base == -1
 
 
 def test_checkpoints_go_and_what_points_at_them(tmp_path: Path) -> None:
-    """A checkpoint goes with all its parts; an unreadable `_last_checkpoint` goes, too."""
+    """Nobody has synced them. A checkpoint goes with all its parts, and a `_last_checkpoint` that is above or unreadable."""
     path = table(tmp_path / "t", [OURS] * 4)
     log = tmp_path / "t" / "_delta_log"
     names = [f"{2:020d}.checkpoint.{1:010d}.{2:010d}.parquet", f"{1:020d}.{3:020d}.compacted.json"]
-    for name in names:
-        (log / name).touch()
+    names += [f"{3:020d}.checkpoint.parquet"]
     for message, goes in ((b'{"version": 2}', True), (b"", True), (b"{}", True), (b'{"version": 1}', False)):
+        for name in names:
+            (log / name).touch()
         (log / "_last_checkpoint").write_bytes(message)
-        clean_log(None, path, 1, is_ours)
+        assert clean_log(path, 1, is_ours).base == 4
         assert not any((log / name).exists() for name in names)
         assert (log / "_last_checkpoint").exists() is not goes
+    kept = {int(file.name.lstrip(".")[:20]) for file in log.glob("*.crc")} | {
+        int(file.name[1:21]) for file in log.glob(".*.crc")
+    }
+    assert kept == {0, 1}, "checksums above may be cut short, and those of Hadoop make a commit unreadable then"
+
+
+class Cut(BaseException):
+    """The end of the process."""
+
+
+def cut_at(place: str) -> Callable[[str], None]:
+    """The process ends there."""
+
+    def passing(name: str) -> None:
+        if name == place:
+            raise Cut
+
+    return passing
+
+
+def test_taking_back_that_is_cut_short_is_gone_on_with(tmp_path: Path) -> None:
+    """After each removed note in turn, before and after the commit; the log is always whole, and one commit is enough."""
+    path = table(tmp_path / "t", [OURS] * 4)
+    for place in (*["cycle.after_unnamed"] * 6, "cycle.before_taken_back", "cycle.after_taken_back"):
+        with watched(cut_at(place)), pytest.raises(Cut):
+            clean_log(path, 0, is_ours)
+        assert table_files(path, 0, 0).newest
+    assert clean_log(path, 0, is_ours).base == 4
+    assert_same_table(path, 0, 4)
 
 
 def test_a_removal_that_is_cut_short_is_gone_on_with(tmp_path: Path) -> None:
-    """The removal stops after each file in turn; the log below the version is always whole."""
-    path = table(tmp_path / "t", [OURS] * 4)
-
-    class Cut(BaseException):
-        pass
-
-    def cut(name: str) -> None:
-        assert name == "cycle.after_unnamed"
-        raise Cut
-
+    """Unreadable commits go, and the process ends after each file in turn."""
+    path = table(tmp_path / "t", [OURS, EMPTY, EMPTY, EMPTY])
     for _ in range(9):
-        with watched(cut), pytest.raises(Cut):
-            clean_log(None, path, 0, is_ours)
+        with watched(cut_at("cycle.after_unnamed")), pytest.raises(Cut):
+            clean_log(path, 0, is_ours)
         assert table_files(path, 0, 0).newest
-    clean_log(None, path, 0, is_ours)
+    clean_log(path, 0, is_ours)
     assert newest_version(path) == 0
+
+
+def test_a_first_commit_is_removed_and_not_taken_back(tmp_path: Path) -> None:
+    """Below it there is nothing that could be restored."""
+    path = table(tmp_path / "t", [OURS])
+    for _ in range(3):
+        with watched(cut_at("cycle.after_unnamed")), pytest.raises(Cut):
+            clean_log(path, NO_VERSION, is_ours)
+    assert newest_version(path) == NO_VERSION
 
 
 def test_a_log_that_ends_before_the_cuts_version_is_refused(tmp_path: Path) -> None:
     """The missing versions can't be recovered."""
     path = table(tmp_path / "t", [OURS, OURS])
     with pytest.raises(LogGapError, match="ends at version 1, before version 4"):
-        clean_log(None, path, 4, is_ours)
+        clean_log(path, 4, is_ours)
 
 
 def test_named_commits_are_recognized_by_their_content(tmp_path: Path) -> None:

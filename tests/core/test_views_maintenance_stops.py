@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from pyspark.sql import SparkSession
 
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.errors import TransientError
 from lakeproof.events import Stop, silent
 from lakeproof.lake.records.view_cuts import one_refresh
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.retention import SpaceReclaimed
 from lakeproof.storage.open import open_store
 from lakeproof.storage.times import time_of
@@ -21,7 +21,7 @@ from lakeproof.views import maintain as step
 from lakeproof.views.maintain import maintain_views
 
 NOW = time_of("2026-11-22T00:00:00Z")
-NO_SPARK = cast("SparkSession", None)
+NO_SPARK = cast("SparkOnDemand", None)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +23,7 @@ from lakeproof.postgres.catalog_published import read_types
 from lakeproof.postgres.connection import Connection, connect
 from lakeproof.proof import source_form
 from lakeproof.proof.compare import Bucket
+from lakeproof.proof.source_form import ComparedRelation
 from lakeproof.schema import Identity, SchemaVersion
 from lakeproof.values.cast import cast_column, text_overflow
 from lakeproof.values.types import make_column
@@ -58,6 +60,12 @@ def version_of(
     return SchemaVersion(TableName("exact", name), Oid(1), Identity.DEFAULT, tuple(result), key)
 
 
+def relation_of(version: SchemaVersion, **settings: Any) -> ComparedRelation:
+    """Return all rows of the version's own table, for the source's queries."""
+    table = sql.Identifier(version.table.schema, version.table.name)
+    return ComparedRelation(version, sql.SQL("ONLY {}").format(table), **settings)
+
+
 def fill(conn: Connection, name: str, values: Sequence[Sequence[Text]]) -> None:
     """Copy columns of texts into a table."""
     with conn.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(sql.Identifier(name))) as copy:
@@ -83,6 +91,6 @@ def to_lake(conn: Connection, version: SchemaVersion, spark: SparkSession, folde
     return spark.read.format("delta").load(str(folder / "current"))
 
 
-def source_buckets(conn: Connection, relation: source_form.ComparedRelation, buckets: int) -> dict[int, Bucket]:
+def source_buckets(conn: Connection, relation: ComparedRelation, buckets: int) -> dict[int, Bucket]:
     """PostgreSQL's sums of each bucket."""
     return {b: Bucket(rows=n, total=int(s)) for b, n, s in conn.execute(source_form.buckets_query(relation, buckets))}

@@ -37,6 +37,9 @@ TYPES: Sequence[LiteralString] = (
     FOR_T,
 )
 PLAIN: Sequence[LiteralString] = (TABLE, ROWS, FOR_T)
+SEQUENCE: Sequence[LiteralString] = (
+    TABLE, "CREATE SEQUENCE counter", "ALTER TABLE t ALTER o SET DEFAULT nextval('counter')", ROWS, FOR_T,
+)  # fmt: skip
 FULL: Sequence[LiteralString] = (TABLE, ROWS, FOR_T, "ALTER TABLE t REPLICA IDENTITY FULL")
 GENERATED: Sequence[LiteralString] = (
     "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id * 2) STORED)",
@@ -58,6 +61,13 @@ CODED: Sequence[LiteralString] = (
     "ALTER TABLE t REPLICA IDENTITY USING INDEX t_code",
     VIA_ROOT,
 )
+OTHER_NUMBERS: Sequence[LiteralString] = (
+    "CREATE TABLE p3 (v text, gone int, id int NOT NULL)",
+    "ALTER TABLE p3 DROP gone",
+)
+ATTACH: LiteralString = "ALTER TABLE t ATTACH PARTITION p3 FOR VALUES FROM (20) TO (30)"
+IN_ONE_GO: LiteralString = """BEGIN; CREATE TABLE p3 (id int PRIMARY KEY, v text);
+ALTER TABLE t ATTACH PARTITION p3 FOR VALUES FROM (20) TO (30); COMMIT"""
 TREE: Sequence[LiteralString] = (ROOT, LEAF, LEAF2, "INSERT INTO t SELECT i FROM generate_series(1, 15) i", VIA_ROOT)
 
 
@@ -83,6 +93,13 @@ CASES = [
     Case("vacuum_full", PLAIN, ["VACUUM FULL t"], "file"),
     Case("cluster", PLAIN, ["CLUSTER t USING t_pkey"], "file"),
     Case("truncate", PLAIN, ["TRUNCATE t"], "file"),
+    Case("truncated_beside_an_alter", SEQUENCE,
+         ["TRUNCATE t", ROWS, "DROP SEQUENCE counter CASCADE", "UPDATE t SET o = 1"], "column altered, file"),
+    Case("truncated_after_an_alter", PLAIN, [*REWRITE, "UPDATE t SET o = 1", "TRUNCATE t", ROWS], "column altered, file"),
+    Case("rewritten_after_a_truncate", PLAIN, ["TRUNCATE t", ROWS, *REWRITE], "column altered, rewritten"),
+    Case("rewritten_in_the_transaction_of_a_truncate", PLAIN,
+         ["BEGIN; TRUNCATE t; INSERT INTO t VALUES (1, 'x', 1, 1); ALTER TABLE t ALTER o TYPE int USING o + 1; COMMIT",
+          "ALTER TABLE t ALTER o SET NOT NULL"], "column altered, rewritten"),
     Case("vacuum", PLAIN, ["VACUUM ANALYZE t"], ""),
     Case("an_index_and_a_grant", PLAIN, ["CREATE INDEX ON t (o)", "GRANT SELECT ON t TO public"], ""),
     Case("statistics", PLAIN, ["ALTER TABLE t ALTER o SET STATISTICS 10"], "column altered"),
@@ -92,6 +109,13 @@ CASES = [
     Case("added_with_a_rewrite", PLAIN, ["ALTER TABLE t ADD w float DEFAULT random()"], "column added, file"),
     Case("dropped", PLAIN, ["ALTER TABLE t DROP o"], "column dropped"),
     Case("renamed_column", PLAIN, ["ALTER TABLE t RENAME o TO oo"], "column altered, column renamed"),
+    Case("of_a_domain", (*PLAIN[:2], "CREATE DOMAIN positive AS int CHECK (VALUE > 0)", "CREATE DOMAIN words AS text",
+         "ALTER TABLE t ALTER o TYPE positive", FOR_T), ["ALTER TABLE t ALTER o TYPE int, ALTER v TYPE words"],
+         "column altered, column width"),
+    Case("of_a_domain_and_rewritten", (*PLAIN, "CREATE DOMAIN whole AS int"),
+         ["ALTER TABLE t ALTER o TYPE whole USING o + 1"], "column altered, column width, rewritten"),
+    Case("of_a_wider_domain", (*PLAIN, "CREATE DOMAIN more AS numeric(10,2)"), ["ALTER TABLE t ALTER n TYPE more"],
+         "column altered, column type"),
     Case("widened", PLAIN, ["ALTER TABLE t ALTER n TYPE numeric(10,2)"], "column altered, column width"),
     Case("made_again", PLAIN, ["ALTER TABLE t DROP o, ADD o int"], "column recreated"),
     Case("renamed_table", PLAIN, ["ALTER TABLE t RENAME TO t2"], "renamed"),
@@ -114,6 +138,7 @@ CASES = [
     Case("operations_and_back", PLAIN, ["ALTER PUBLICATION shop SET (publish = 'insert')",
          "ALTER PUBLICATION shop SET (publish = 'insert, update, delete, truncate')"], "publication altered"),
     Case("another_owner", PLAIN, ["ALTER PUBLICATION shop OWNER TO pg_database_owner"], ""),
+    Case("another_form_of_roots", PLAIN, ["ALTER PUBLICATION shop SET (publish_via_partition_root = true)"], ""),
     Case("another_table", PLAIN, ["CREATE TABLE u (id int PRIMARY KEY)", "ALTER PUBLICATION shop ADD TABLE u"], ""),
     Case("identity", PLAIN, ["ALTER TABLE t REPLICA IDENTITY FULL"], "identity"),
     Case("key_dropped", PLAIN, ["ALTER TABLE t DROP CONSTRAINT t_pkey"], "identity"),
@@ -134,6 +159,19 @@ CASES = [
           "CREATE TABLE p4 PARTITION OF p3 DEFAULT"], "partition created"),
     Case("partition_attached", TREE, ["CREATE TABLE p3 (id int PRIMARY KEY, v text)", "INSERT INTO p3 VALUES (21)",
          "ALTER TABLE t ATTACH PARTITION p3 FOR VALUES FROM (20) TO (30)"], "partition attached"),
+    Case("empty_partition_attached", TREE, [*OTHER_NUMBERS, ATTACH], "partition created"),
+    Case("empty_partition_attached_in_the_transaction_that_made_it", TREE,
+         [IN_ONE_GO], "partition attached"),
+    Case("partition_emptied_and_attached", TREE,
+         [*OTHER_NUMBERS, "INSERT INTO p3 VALUES ('x', 21)", "DELETE FROM p3", ATTACH], "partition attached"),
+    Case("partition_truncated_and_attached", TREE,
+         [*OTHER_NUMBERS, "INSERT INTO p3 VALUES ('x', 21)", "TRUNCATE p3", ATTACH], "partition attached"),
+    Case("empty_partition_attached_beside_one_with_rows", TREE,
+         [*OTHER_NUMBERS, ATTACH, "CREATE TABLE p4 (id int PRIMARY KEY, v text)", "INSERT INTO p4 VALUES (31)",
+          "ALTER TABLE t ATTACH PARTITION p4 FOR VALUES FROM (30) TO (40)"], "partition attached"),
+    Case("columns_made_again_beside_an_empty_partition", TREE,
+         ["ALTER TABLE t DROP v", "ALTER TABLE t ADD v text", *OTHER_NUMBERS, ATTACH],
+         "column recreated, partition created"),
     Case("became_a_partition", ("CREATE TABLE t (id int PRIMARY KEY)",
          "CREATE TABLE r (id int PRIMARY KEY) PARTITION BY RANGE (id)",
          "CREATE PUBLICATION shop FOR TABLE t, r WITH (publish_via_partition_root)"),
@@ -155,7 +193,12 @@ CASES = [
          "partition identity fits"),
     Case("partition_identity_of_other_columns_under_the_same_letter", CODED,
          ["ALTER TABLE p1 REPLICA IDENTITY USING INDEX p1_pkey"], "partition identity"),
-    Case("root_identity_of_other_columns", CODED, ["ALTER TABLE ONLY t REPLICA IDENTITY DEFAULT"],
+    Case("partition_identity_of_more_columns", (*TREE, "UPDATE t SET v = id", "ALTER TABLE t ALTER v SET NOT NULL",
+         "CREATE UNIQUE INDEX more ON p1 (v, id)"), ["ALTER TABLE p1 REPLICA IDENTITY USING INDEX more"],
+         "partition identity fits"),
+    Case("root_identity_of_fewer_columns", CODED, ["ALTER TABLE ONLY t REPLICA IDENTITY DEFAULT"], "identity"),
+    Case("root_identity_of_other_columns", (*CODED, "ALTER TABLE ONLY t REPLICA IDENTITY DEFAULT",
+         "ALTER TABLE p1 REPLICA IDENTITY DEFAULT"), ["ALTER TABLE ONLY t REPLICA IDENTITY USING INDEX t_code"],
          "identity, partition identity"),
     Case("root_identity_full", TREE, ["ALTER TABLE ONLY t REPLICA IDENTITY FULL"], "identity, partition identity"),
     Case("partition_made_under_a_root_that_is_full",

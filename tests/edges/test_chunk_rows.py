@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeproof.hidden_columns import COMMIT_TIME, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
 from lakeproof.lake.columns import current_columns, history_columns, history_statistics, in_lake, landing_schema
 from lakeproof.lake.delta.commit import CommitInfo, TableSpec
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, prepare_links
@@ -42,7 +42,7 @@ KINDS = {
 POINT = Lsn(1 << 33)
 NAMES = ("000005-ab.parquet", "old.parquet")
 HIDDEN = {ORD: "bigint", LSN: "bigint", SEQ: "bigint", OP: "string", XID: "bigint", COMMIT_TIME: "timestamp"}
-HIDDEN |= {TEXT: "string", KEY: "string", FROM: "string"}
+HIDDEN |= {TEXT: "string", KEY: "string", FROM: "string", COMMIT_NUMBER: "bigint"}
 
 
 def _column(name: str, attnum: int) -> Column:
@@ -106,14 +106,14 @@ def test_a_linked_chunk_is_what_a_first_entry_writes(spark: SparkSession, tmp_pa
     schema, types = in_lake(VERSION), {c.name: spark_type(c) for c in VERSION.columns} | HIDDEN
     names = {"history": history_columns(schema), "current": current_columns(schema)}
     statistics = {"history": history_statistics(schema), "current": ()}
-    required = (*KINDS, TEXT, ORD)
+    required = {name: name for name in (*KINDS, TEXT, ORD)}
     tables = dict(zip(names, _by_spark(spark, old, landed.rows), strict=True))
     for layer, columns in names.items():
         path = str(tmp_path / layer)
         new = NewTable({n: types[n] for n in columns}, TableSpec(statistics=statistics[layer]))
         info = CommitInfo(f"lakeproof/shop/1/{layer}/app.t", 4, "{}")
         request = LinkRequest(path, info, [Link(landed)], required, NO_VERSION, statistics[layer], create=new)
-        assert prepare_links(spark, request).commit().inserted == landed.rows
+        assert prepare_links(request).commit().inserted == landed.rows
         linked = spark.read.format("delta").load(path)
         assert linked.schema == tables[layer].schema or linked.columns == tables[layer].columns
         assert as_numbers(linked.toArrow()) == as_numbers(tables[layer].toArrow())

@@ -21,15 +21,16 @@ from lakeproof.failpoints import watched
 from lakeproof.lake.delta import self_test
 from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.cleaned_log import clean_log
-from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
+from lakeproof.lake.delta.column_types import new_fields
+from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec, Unsupported, WriteStrategy
 from lakeproof.lake.delta.files import remove_file, table_files, unneeded
-from lakeproof.lake.delta.jvm import Jvm, forget
+from lakeproof.lake.delta.jvm import forget
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, linked_name, prepare_links
 from lakeproof.lake.delta.links import LandedFile
-from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, log_files, newest_version
-from lakeproof.lake.delta.log_restart import move_in, scratch_place
+from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, commit_name, log_files, newest_version
+from lakeproof.lake.delta.log_restart import begin_at
+from lakeproof.lake.delta.protocol import metadata_of
 from lakeproof.lake.delta.reader_features import reader_features
-from lakeproof.lake.delta.vectors import Unsupported
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import open_store
@@ -70,8 +71,8 @@ def link(spark: SparkSession, table: str, number: int, links: Sequence[Link], **
     """Commit files; return the version."""
     version = newest_version(table)
     create = NewTable(SPARK_TYPES, TableSpec()) if version == NO_VERSION else None
-    request = LinkRequest(table, info(number), links, tuple(SPARK_TYPES), version, create=create)
-    return prepare_links(spark, replace(request, **more)).commit().version
+    request = LinkRequest(table, info(number), links, {name: name for name in SPARK_TYPES}, version, create=create)
+    return prepare_links(replace(request, **more)).commit().version
 
 
 def crash_at(step: str) -> Callable[[str], None]:
@@ -144,36 +145,34 @@ def test_commits_that_no_cut_names_are_taken_back(spark: SparkSession, store: St
     def ours(commit: DeltaCommit) -> bool:
         return APP in commit.txns
 
-    with pytest.raises(Crash), watched(crash_at("cycle.after_reset")):
-        clean_log(spark, table, 0, ours)
-    assert newest_version(table) == 2
-    taken_back = clean_log(spark, table, 0, ours)
-    assert (taken_back.base, taken_back.foreign) == (4, ())
+    with pytest.raises(Crash), watched(crash_at("cycle.before_taken_back")):
+        clean_log(table, 0, ours)
+    assert newest_version(table) == 1
+    taken_back = clean_log(table, 0, ours)
+    assert (taken_back.base, taken_back.foreign) == (2, ())
     assert [row["id"] for row in rows_of(spark, table)] == [*range(10)]
-    assert clean_log(spark, table, 0, ours) == taken_back, "once is enough"
+    assert clean_log(table, 0, ours) == taken_back, "once is enough"
     assert {name: folder.get(f"_delta_log/{name}") for name in log if name[:1].isdigit()} == {
         name: data for name, data in log.items() if name[:1].isdigit()
     }
     # The cycle is made again, with the number that the log has already seen, by Spark, which would skip a repeat.
     images = spark.read.format("delta").load(table).withColumn("id", F.col("id") + 100)
-    request = CommitRequest(table, NetChange(images=images), info(2), expected_version=4, strategy=WriteStrategy.MERGE)
-    assert apply(spark.newSession(), request).version == 5
-    assert link(spark, table, 3, [Link(files[2])]) == 6
+    request = CommitRequest(table, NetChange(images=images), info(2), expected_version=2, strategy=WriteStrategy.MERGE)
+    assert apply(spark.newSession(), request).version == 3
+    assert link(spark, table, 3, [Link(files[2])]) == 4
     assert [row["id"] for row in rows_of(spark, table)] == [*range(10), *range(20, 30), *range(100, 110)]
 
 
 def test_a_log_begins_again(spark: SparkSession, store: Store) -> None:
-    """The state of a table that was written below it becomes its next version."""
+    """A version without rows follows, and needs nothing below it; rows come on top."""
     table = store.url("shop/current/public/t")
     link(spark, table, 1, [Link(land(store, "000001-ab.parquet", random_rows(random.Random(1), 10)))])
-    place = scratch_place(table)
-    spark.range(5).write.format("delta").save(place)
-    jvm = Jvm(spark)
-    jvm.delta.DeltaLog.forTable(jvm.jsession, place).checkpoint()
-    move_in(table, place, 1)
+    Folder.at(table).delete(commit_name(0))
+    begin_at(table, 1, metadata_of(new_fields(SPARK_TYPES), TableSpec().options(list(SPARK_TYPES))), "{}")
     forget(spark, table)
-    assert sorted(row.id for row in spark.read.format("delta").load(table).collect()) == [0, 1, 2, 3, 4]
-    assert not list(Folder.at(place).files())
+    assert spark.read.format("delta").load(table).count() == 0
+    link(spark, table, 2, [Link(land(store, "000002-ab.parquet", random_rows(random.Random(2), 5)))])
+    assert spark.read.format("delta").load(table).count() == 5
 
 
 class Writer(threading.Thread):
@@ -264,11 +263,8 @@ def test_the_second_of_two_commits_on_one_version_is_refused(spark: SparkSession
     table = store.url("shop/current/public/t")
     files = [land(store, f"{n:06d}-ab.parquet", random_rows(random.Random(n), 10, n * 10)) for n in range(3)]
     link(spark, table, 1, [Link(files[0])])
-    columns = tuple(SPARK_TYPES)
-    prepared = [
-        prepare_links(spark.newSession(), LinkRequest(table, info(2 + n), [Link(files[1 + n])], columns, 0))
-        for n in (0, 1)
-    ]
+    columns = {name: name for name in SPARK_TYPES}
+    prepared = [prepare_links(LinkRequest(table, info(2 + n), [Link(files[1 + n])], columns, 0)) for n in (0, 1)]
     assert prepared[0].commit().version == 1
     with pytest.raises(Exception, match=r"version|commit") as refused:
         prepared[1].commit()

@@ -27,7 +27,6 @@ from lakeproof.postgres.catalog_published import read_tables, with_sizes
 from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.connection import Connection, connect
 from lakeproof.postgres.copy_snapshot import SnapshotSession, chunks, copy_chunk, typed
-from lakeproof.proof import source_form
 from lakeproof.schema import SchemaVersion
 from tests.core.pgoutput_same import comparable
 from tests.edges.every_type import (
@@ -40,6 +39,7 @@ from tests.edges.every_type import (
     large_values,
 )
 from tests.edges.exact_forms import assert_same_forms, source_digests
+from tests.edges.exact_tables import relation_of
 from tests.fix_drain import SOURCE, Drained
 from tests.fix_postgres import Database
 
@@ -198,7 +198,7 @@ def _same_forms(
         landed = spark.read.parquet(str(path))
         named = [F.col(name).alias(c.name) for name, c in zip(file_names(version), version.columns, strict=True)]
         with connect(SecretStr(source.dsn)) as conn:
-            digests = source_digests(conn, source_form.ComparedRelation(version))
+            digests = source_digests(conn, relation_of(version))
         assert_same_forms(digests, landed.select(*named, F.col("_lp_text")), version)
 
 

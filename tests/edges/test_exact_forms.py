@@ -25,7 +25,7 @@ from lakeproof.proof import source_form
 from lakeproof.proof.compare import ProofRow
 from lakeproof.proof.lake_form import lake_buckets, lake_rows, proof_forms
 from tests.edges.exact_forms import assert_same_forms, source_digests
-from tests.edges.exact_tables import exact_schema, fill, source_buckets, to_lake, version_of
+from tests.edges.exact_tables import exact_schema, fill, relation_of, source_buckets, to_lake, version_of
 from tests.edges.exact_values import ARRAYS_OF, Text, columns
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -77,9 +77,9 @@ def test_every_type_has_one_form_on_both_sides(
     own.conf.set("spark.sql.session.timeZone", session[0])
     own.conf.set("spark.sql.ansi.enabled", session[1])
     lake = to_lake(conn, version, own, tmp_path)
-    assert_same_forms(source_digests(conn, source_form.ComparedRelation(version)), lake, version)
+    assert_same_forms(source_digests(conn, relation_of(version)), lake, version)
     keyed = replace(version, key=("id",))
-    assert_same_forms(source_digests(conn, source_form.ComparedRelation(keyed)), lake, keyed)
+    assert_same_forms(source_digests(conn, relation_of(keyed)), lake, keyed)
     overflowed = lake.where("_lp_text IS NOT NULL").count()
     assert overflowed > 10, "the values that no lake type holds are among them"
 
@@ -97,7 +97,7 @@ def test_a_database_in_another_encoding_is_summed_by_its_utf8_octets(
         fill(latin, "t", [["1", "2", "3"], ["é", "Ünï", "a"], ["é", None, ""]])
         version = version_of(latin, "t", ("v",))
         lake = to_lake(latin, version, spark, tmp_path)
-        relation = source_form.ComparedRelation(version, encoding="LATIN1")
+        relation = relation_of(version, encoding="LATIN1")
         texts = [exact.row_digest(proof_forms(version, None))]
         assert set(source_digests(latin, relation)) == {r[0] for r in lake.select(*texts).collect()}
         assert source_buckets(latin, relation, 7) == lake_buckets(lake, version, 7)
@@ -113,7 +113,7 @@ def test_a_table_of_more_columns_than_a_function_takes_arguments(
     fill(conn, "t", [[str(i), None if i % 3 else "7"] for i in range(width)])
     version = version_of(conn, "t")
     lake = to_lake(conn, version, spark, tmp_path)
-    assert_same_forms(source_digests(conn, source_form.ComparedRelation(version)), lake, version)
+    assert_same_forms(source_digests(conn, relation_of(version)), lake, version)
 
 
 @pytest.mark.parametrize("key", [("k",), ("d", "k"), ()])
@@ -131,7 +131,7 @@ def test_buckets_and_key_rows_are_the_same_on_both_sides(
     conn.execute("INSERT INTO t SELECT * FROM t WHERE k < 3")
     version = version_of(conn, "t", key)
     lake = to_lake(conn, version, spark, tmp_path)
-    relation = source_form.ComparedRelation(version)
+    relation = relation_of(version)
     assert source_buckets(conn, relation, 16) == lake_buckets(lake, version, 16)
     expected = [0, 3, 11]
     actual = [
@@ -152,13 +152,13 @@ def test_the_source_reads_what_the_publication_names(conn: Connection) -> None:
     conn.execute("INSERT INTO child SELECT i, 'y' FROM generate_series(11, 15) i")
     version = version_of(conn, "t", ("k",))
     counts = {
-        (only, row_filter): sum(
+        (rows, row_filter): sum(
             b.rows
             for b in source_buckets(
-                conn, source_form.ComparedRelation(version, only=only, row_filter=row_filter), 4
+                conn, source_form.ComparedRelation(version, sql.SQL(rows), row_filter=row_filter), 4
             ).values()
         )
-        for only in (True, False)
+        for rows in ("ONLY t", "t")
         for row_filter in (None, "(k % 2) = 0")
     }
-    assert counts == {(True, None): 10, (True, "(k % 2) = 0"): 5, (False, None): 15, (False, "(k % 2) = 0"): 7}
+    assert counts == {("ONLY t", None): 10, ("ONLY t", "(k % 2) = 0"): 5, ("t", None): 15, ("t", "(k % 2) = 0"): 7}

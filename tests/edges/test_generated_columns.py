@@ -127,7 +127,7 @@ def test_a_publication_without_them_is_named_and_gets_the_option_if_no_table_cha
     planned = plan(config, "shop")
     assert planned.statements == (
         'ALTER PUBLICATION "pub" SET (publish_generated_columns = stored)',
-        'ALTER PUBLICATION "pub" ADD TABLE "public"."line"',
+        'ALTER PUBLICATION "pub" ADD TABLE ONLY "public"."line"',
     )
     (warned,) = [text for text in _warnings(config) if "long" in text]
     assert "ALTER PUBLICATION pub_inserts SET (publish_generated_columns = stored)" in warned
@@ -137,7 +137,7 @@ def test_a_publication_without_them_is_named_and_gets_the_option_if_no_table_cha
     database.execute("ALTER PUBLICATION pub SET (publish_generated_columns = none)")
     more = TableName("public", "more")
     planned = plan(_config(database, tmp_path, PLAIN, LINE, BAG, more), "shop")
-    assert planned.statements == ('ALTER PUBLICATION "pub" ADD TABLE "public"."more"',)
+    assert planned.statements == ('ALTER PUBLICATION "pub" ADD TABLE ONLY "public"."more"',)
     assert "public.more: not published, so not in the lake: twice (generated)" in planned.notes
 
 

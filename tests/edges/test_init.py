@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.sql import SQL
 
 from lakeproof.cli.main import main
+from lakeproof.commands.init import _without_password
 from lakeproof.config.load import load
 from lakeproof.names import TableName
 from tests.fix_postgres import Database
@@ -75,6 +77,41 @@ def test_what_is_written_is_taken_by_every_other_command(
         "erp.days": erp.value("SELECT count(*) FROM erp.days"),
     }
     assert _run(capsys, "teardown", "--yes", "-c", str(file))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "written"),
+    [
+        ("user=me   dbname=shop host=h port=5", "user=me   dbname=shop host=h port=5"),
+        ("user=me password='a b' dbname=shop host=h", "user=me dbname=shop host=h"),
+        (r"host=h password=\'x dbname = 'my shop' user=me", "host=h dbname='my shop' user=me"),
+        ("postgresql://me@h:5/shop?sslmode=require", "postgresql://me@h:5/shop?sslmode=require"),
+    ],
+)
+def test_the_dsn_is_written_as_it_was_typed(typed: str, written: str) -> None:
+    """In its own order and form, without the password."""
+    assert _without_password(typed)[0] == written
+
+
+def test_a_password_in_a_uri_is_not_written() -> None:
+    """A URI that has one is written as words."""
+    public, password = _without_password("postgresql://me:secret@h:5/shop")
+    assert (conninfo_to_dict(public), password) == (
+        {"user": "me", "host": "h", "port": "5", "dbname": "shop"},
+        "secret",
+    )
+
+
+def test_a_column_that_is_not_sent_is_named_on_the_line_of_its_table(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str], server_version: int
+) -> None:
+    """Generated columns: before PostgreSQL 18 those that are stored, from it on those that are virtual."""
+    kind = "VIRTUAL" if server_version >= 18 else "STORED"
+    create = SQL("CREATE TABLE lines (id int PRIMARY KEY, a int, total int GENERATED ALWAYS AS (a * 2) {})")
+    database.execute(create.format(SQL(kind)))
+    file = tmp_path / "lakeproof.yaml"
+    assert _run(capsys, "init", "--dsn", database.dsn, "--name", "erp", "-c", str(file))[0] == 0
+    assert "public.lines  # 2 columns, without total (generated); key id" in file.read_text()
 
 
 def test_an_existing_file_is_not_overwritten(erp: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,9 +51,8 @@ def test_a_damaged_file_holds_its_table_and_another_copy_brings_it(
     lake, table = SourceLake.open(config.lake, "shop"), TableName("public", "items")
     chain = Chain.open(lake, Incarnation(1))
     landed = [piece.url for piece in slices(chain, Lsn.ZERO, chain.end, table)]
-    copied = [
-        str(file) for file in (tmp_path / "lake" / "shop" / "snapshots").rglob("*.parquet") if "items" in str(file)
-    ]
+    oid = database.value("SELECT 'items'::regclass::oid::bigint")
+    copied = [str(file) for file in (tmp_path / "lake" / "shop" / "snapshots").rglob(f"*-{oid}-*.parquet")]
     path = Path((landed if room == "landing" else copied)[-1])
     whole, position = path.read_bytes(), path.stat().st_size // 2
     flipped = whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :]

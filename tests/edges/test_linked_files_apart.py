@@ -46,9 +46,7 @@ def test_links_go_across_real_file_systems(
     """
     with other_file_system(tmp_path) as other:
         history, current = tmp_path / "history", other / "current"
-        prepared = [
-            prepare_links(spark, request(table, 1, [Link(f) for f in files[:2]])) for table in (history, current)
-        ]
+        prepared = [prepare_links(request(table, 1, [Link(f) for f in files[:2]])) for table in (history, current)]
         for one in prepared:
             one.commit()
         names = [linked_name(info(1), f) for f in files[:2]]
@@ -64,11 +62,11 @@ def test_links_go_across_real_file_systems(
             damage(Path(files[2].url))
             before = {path for path in current.iterdir() if "000000000002" not in path.name}
             with pytest.raises(LakeError, match="landed file"):
-                prepare_links(spark, request(current, 2, [Link(files[2])]))
+                prepare_links(request(current, 2, [Link(files[2])]))
             assert set(current.iterdir()) == before
             Path(files[2].url).write_bytes(kept)
         (current / linked_name(info(2), files[2])).write_bytes(Path(files[2].url).read_bytes()[:-7])
-        prepare_links(spark, request(current, 2, [Link(files[2])])).commit()
+        prepare_links(request(current, 2, [Link(files[2])])).commit()
         assert as_numbers(read(spark, current).toArrow()) == expected(*rows)
 
 
@@ -90,7 +88,7 @@ def test_the_landing_and_both_tables_give_a_file_up_in_any_order(
     """Whoever still has it has every byte; with the last name it is gone."""
     left_out = np.arange(50)
     for layer, link in (("history", Link(files[0])), ("current", Link(files[0], left_out))):
-        prepare_links(spark, request(tmp_path / layer, 1, [link])).commit()
+        prepare_links(request(tmp_path / layer, 1, [link])).commit()
     kept = {"landing": Path(files[0].url), "history": tmp_path / "history", "current": tmp_path / "current"}
     for gone in order:
         if gone == "landing":

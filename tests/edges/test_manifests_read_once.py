@@ -56,7 +56,7 @@ def compacted(source: SimulatedSource, lake: Path, cycle_rows: int = 1_000) -> i
     """Compact without Spark; return the number of cycles."""
     context = SimpleNamespace(_gateway=None, master="local[2]")
     spark: Any = SimpleNamespace(newSession=lambda: None, sparkContext=context)
-    done = run_compact(spark, make_config(lake, cycle_rows=cycle_rows, strategy="merge"))
+    done = run_compact(spark, make_config(lake, cycle_rows=cycle_rows, engine="spark"))
     assert done[-1].position == source.chain.end
     return len(done)
 

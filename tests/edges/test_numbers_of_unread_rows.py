@@ -19,7 +19,7 @@ from lakeproof.names import Oid
 from lakeproof.pgoutput.messages import Relation, RelationColumn
 from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.postgres.catalog_fingerprint import CommitVisibility, read
-from lakeproof.postgres.catalog_relations import ReadingsAround, version_of
+from lakeproof.postgres.catalog_relations import ReadingsAround, read_now, version_of
 from lakeproof.postgres.connection import connect
 from lakeproof.schema import Identity
 from tests.fix_drain import SOURCE, Drained, landed_rows, make_config
@@ -181,7 +181,9 @@ def test_a_table_that_is_announced_again_has_its_old_numbers_if_that_is_sure(dat
     with connect(database.secret) as conn:
         before = read(conn, [SOURCE], CommitVisibility(Lsn.ZERO)).fingerprint
         cache = RelationCache(
-            lambda message, _, existing: version_of(conn, source, message, ReadingsAround(before, previous=existing))
+            lambda message, _, existing: version_of(
+                source, message, read_now(conn, [message])[oid], ReadingsAround(before, previous=existing)
+            )
         )
         first = cache.learn(relation)
         _do(database, name, *statements)

@@ -26,10 +26,10 @@ from lakeproof.proof.compare import (
     to_narrow,
 )
 from lakeproof.proof.jvm_functions import jvm_functions
-from lakeproof.proof.source_form import ComparedRelation, rows_query
+from lakeproof.proof.source_form import rows_query
 from lakeproof.schema import SchemaVersion
 from lakeproof.values import exact_kinds
-from tests.edges.exact_tables import exact_schema, to_lake, version_of
+from tests.edges.exact_tables import exact_schema, relation_of, to_lake, version_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -133,7 +133,7 @@ def source_side(conn: Connection, version: SchemaVersion) -> Side:
     return [
         (bucket, ProofRow(int(row[1]), tuple(row[2:])))
         for bucket in range(_BUCKETS)
-        for row in conn.execute(rows_query(ComparedRelation(version), _BUCKETS, [bucket]))
+        for row in conn.execute(rows_query(relation_of(version), _BUCKETS, [bucket]))
     ]
 
 

@@ -94,7 +94,7 @@ def test_rows_and_columns_are_published_as_configured_and_a_second_plan_is_empty
     assert _applied(_config(shop, tmp_path, _PARTS)).added == _names("public.orders")
     other = _PARTS.replace(_LIST, "id > 5 -- later ones")
     changed = _applied(_config(shop, tmp_path, other))
-    assert changed.statements[0] == 'ALTER PUBLICATION "pub" DROP TABLE "public"."orders"'
+    assert changed.statements[0] == 'ALTER PUBLICATION "pub" DROP TABLE ONLY "public"."orders"'
     assert changed.added == changed.removed == _names("public.orders")
     assert _published(shop)["public.orders"] == (["id", "country", "later"], "(id > 5)")
     whole = _applied(_config(shop, tmp_path, "tables: [public.orders, public.lines]"))
@@ -131,7 +131,9 @@ def test_operations_are_those_of_the_configuration(shop: Database, tmp_path: Pat
     query = "SELECT pubname, pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication ORDER BY 1"
     tables = "tables: [public.orders, public.visits]"
     planned = _applied(_config(shop, tmp_path, f"{tables}\npublish: [insert]"))
-    assert planned.statements[0].startswith('CREATE PUBLICATION "pub" FOR TABLE "public"."orders", "public"."visits"')
+    assert planned.statements[0].startswith(
+        'CREATE PUBLICATION "pub" FOR TABLE ONLY "public"."orders", ONLY "public"."visits"'
+    )
     only_inserts = [("pub", True, False, False, False), ("pub_inserts", True, False, False, False)]
     assert shop.rows(query) == only_inserts
     config = _config(shop, tmp_path, f"{tables}\npublish: [delete, insert, update]")
@@ -172,7 +174,7 @@ def test_a_schema_is_published_whole_unless_one_of_its_tables_can_not_be(shop: D
     with pytest.raises(SourceError, match=r"erp\.bag.*has no primary key.*instead of `schemas`"):
         plan(config, "shop")
     shop.execute("DROP TABLE erp.bag")
-    assert 'FOR TABLES IN SCHEMA "erp", TABLE "public"."orders"' in _applied(config).statements[0]
+    assert 'FOR TABLES IN SCHEMA "erp", TABLE ONLY "public"."orders"' in _applied(config).statements[0]
     shop.execute("CREATE TABLE erp.later (id int PRIMARY KEY)")
     assert {"erp.later", "erp.parts", "public.orders"} < _published(shop).keys()
     assert plan(config, "shop").statements == ()

@@ -12,6 +12,7 @@ import pytest
 
 from lakeproof.catalog.differences import Difference
 from lakeproof.lake.records.documents import Cut, CycleKind
+from lakeproof.lake.records.held import HeldCause
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.schema import SchemaVersion
@@ -85,3 +86,27 @@ def test_not_where_more_than_its_schema_differs(source: SimulatedSource) -> None
     source.notice("a", Difference.FILTER, source.chain.end, cut.position, version=renamed(source))
     result = planned(source, cut)
     assert (result.kind, set(result.held)) == (CycleKind.APPLY, {A})
+
+
+def test_a_copy_that_waits_gets_the_schema_that_came_after_it(source: SimulatedSource) -> None:
+    """The table is in no cut yet: the first cycle ends where the catalog was read, the second one gives the schema."""
+    new, since = renamed(source), source.chain.end
+    noticed = landed(source, "b")
+    landed(source, "b")
+    source.notice("a", Difference.COLUMN_RENAMED, since, noticed, version=new)
+    result = planned(source, None)
+    assert (result.kind, result.end, set(result.tables)) == (CycleKind.APPLY, noticed, {A, B})
+    result = planned(source, cut_of(source, result))
+    assert (result.kind, result.start, set(result.tables)) == (CycleKind.SCHEMA, noticed, {A})
+
+
+def test_a_copy_whose_schema_changed_before_it_could_enter_is_made_again(source: SimulatedSource) -> None:
+    """The lake is past both the copy and the look at the catalog by then."""
+    cut, new = begun(source), renamed(source)
+    point = source.snapshot(["a"])
+    noticed = landed(source, "b")
+    source.notice("a", Difference.COLUMN_RENAMED, point, noticed, version=new)
+    landed(source, "b")
+    cut = replace(cut, position=source.chain.end, tables={**cut.tables, A: replace(cut.tables[A], version=new)})
+    result = planned(source, cut)
+    assert result.held[A].cause is HeldCause.SNAPSHOT_OUTDATED

@@ -60,7 +60,7 @@ def test_the_owner_runs_the_grants_and_the_role_then_reads_what_is_made_later(
         with connect(SecretStr(dsn)) as conn:
             assert conn.execute("SELECT count(*) FROM erp.later").fetchall() == [(0,)]
         later = plan(config, "shop")
-        assert (later.grants, later.statements) == ((), ('ALTER PUBLICATION "pub" ADD TABLE "erp"."later"',))
+        assert (later.grants, later.statements) == ((), ('ALTER PUBLICATION "pub" ADD TABLE ONLY "erp"."later"',))
     finally:
         database.execute(SQL("DROP OWNED BY {}").format(SQL(f'"{role}"')))
 

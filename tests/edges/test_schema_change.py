@@ -97,6 +97,15 @@ CASES: Mapping[str, Case] = {
             "INSERT INTO {t} SELECT i, i, 'w', i / 3.0 FROM generate_series(1, 20) i",
         ),
     ),
+    "of_a_domain": Case(
+        ("ALTER TABLE {t} ALTER v TYPE int, ALTER w TYPE {a}",),
+        make=(
+            "CREATE DOMAIN {a} AS varchar(40)",
+            "CREATE DOMAIN of_int AS int CHECK (VALUE > 0)",
+            "CREATE TABLE {t} (id int PRIMARY KEY, v of_int, w varchar(40))",
+            "INSERT INTO {t} SELECT i, i, 'w' || i FROM generate_series(1, 20) i",
+        ),
+    ),
     "not_null": Case(("ALTER TABLE {t} ALTER w SET NOT NULL",), changed=False),
     "identity_full": Case(("ALTER TABLE {t} REPLICA IDENTITY FULL",), files=False),
     "key_moved": Case(

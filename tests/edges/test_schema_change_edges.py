@@ -24,6 +24,7 @@ from lakeproof.lake.delta.schema import ColumnChanges, SchemaRequest, change_sch
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.rows import memory
 from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.schema import SchemaVersion
 from tests.lake_steps import make_config, run_compact
 from tests.simulated_source import SimulatedSource, two_tables
@@ -80,6 +81,6 @@ def test_a_race_lost_by_a_change_of_columns_is_reported_as_one(
     monkeypatch.setattr(delta_schema, "_change", meanwhile)
     change = ColumnChanges(renamed={"v": "w"}, order=("id", "w"))
     with pytest.raises(TransientError, match="someone else committed to the table meanwhile"):
-        change_schema(session, SchemaRequest(path, change, CommitInfo("try", 2, "{}"), 0))
+        change_schema(SparkOnDemand.of(session), SchemaRequest(path, change, CommitInfo("try", 2, "{}"), 0))
     assert newest_version(path) == 1
     assert session.read.format("delta").load(path).columns == ["id", "v"]

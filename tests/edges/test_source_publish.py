@@ -53,12 +53,12 @@ def test_a_plan_changes_nothing_and_apply_does_what_it_says(
     follows = "'lakeproof: what is in it follows the configuration of source shop'"
     assert planned.statements == (
         (
-            'CREATE PUBLICATION "pub" FOR TABLE "public"."keyed", "public"."o""dd {x}", "public"."root" '
+            'CREATE PUBLICATION "pub" FOR TABLE ONLY "public"."keyed", ONLY "public"."o""dd {x}", ONLY "public"."root" '
             f"WITH (publish_via_partition_root = true{stored})"
         ),
         f'COMMENT ON PUBLICATION "pub" IS {follows}',
         (
-            'CREATE PUBLICATION "pub_inserts" FOR TABLE "public"."history" '
+            'CREATE PUBLICATION "pub_inserts" FOR TABLE ONLY "public"."history" '
             f"WITH (publish = 'insert, truncate', publish_via_partition_root = true{stored})"
         ),
         f'COMMENT ON PUBLICATION "pub_inserts" IS {follows}',
@@ -86,7 +86,7 @@ def test_a_table_added_later_is_added_to_the_publication_that_fits(database: Dat
     _tables(database)
     database.execute("CREATE PUBLICATION pub FOR TABLE keyed")
     planned = plan(_config(database, tmp_path, ODD), "shop")
-    assert planned.statements == ('ALTER PUBLICATION "pub" ADD TABLE "public"."o""dd {x}"',)
+    assert planned.statements == ('ALTER PUBLICATION "pub" ADD TABLE ONLY "public"."o""dd {x}"',)
     assert any("public.keyed" in note for note in planned.notes)
 
 
@@ -111,7 +111,7 @@ def test_a_table_published_with_updates_but_without_identity_is_refused(database
     """The remedy names the statement that takes it out; FOR ALL TABLES is warned of."""
     _tables(database)
     database.execute("CREATE PUBLICATION pub FOR TABLE history")
-    with pytest.raises(SourceError, match=r"ALTER PUBLICATION pub DROP TABLE public\.history"):
+    with pytest.raises(SourceError, match=r"ALTER PUBLICATION pub DROP TABLE ONLY public\.history"):
         plan(_config(database, tmp_path, BAG), "shop")
     database.execute("DROP PUBLICATION pub", "DROP TABLE history", "CREATE PUBLICATION everything FOR ALL TABLES")
     planned = plan(_config(database, tmp_path, KEYED), "shop")

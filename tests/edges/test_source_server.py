@@ -66,7 +66,7 @@ def test_settings_that_a_connection_came_without_are_set_on_it(database: Databas
         dsn = psycopg.conninfo.make_conninfo(database.dsn, **({"replication": make} if make else {}))
         with psycopg.connect(dsn, autocommit=True) as conn:
             conn.execute("SET extra_float_digits = 0")
-            _pin(conn, "source")
+            _pin(conn, "source", {})
             assert_pinned(conn)
 
 

@@ -75,10 +75,10 @@ def test_a_pattern_is_published_as_the_tables_that_it_matches(
         parameters += ", publish_generated_columns = stored"
     follows = f"'lakeproof: what is in it follows the configuration of source {SOURCE}'"
     assert planned.statements == (
-        f'CREATE PUBLICATION "shop" FOR TABLE "erp"."days", "erp"."orders" WITH ({parameters})',
+        f'CREATE PUBLICATION "shop" FOR TABLE ONLY "erp"."days", ONLY "erp"."orders" WITH ({parameters})',
         f'COMMENT ON PUBLICATION "shop" IS {follows}',
         (
-            'CREATE PUBLICATION "shop_inserts" FOR TABLE "erp"."journal" '
+            'CREATE PUBLICATION "shop_inserts" FOR TABLE ONLY "erp"."journal" '
             f"WITH (publish = 'insert, truncate', {parameters})"
         ),
         f'COMMENT ON PUBLICATION "shop_inserts" IS {follows}',
@@ -143,7 +143,7 @@ def test_a_table_that_is_made_later_waits_for_apply_and_its_copy(
     assert status(config).sources[SOURCE].unpublished == (coupons,)
     assert "erp.coupons: matched by a pattern but not published; run `lakeproof apply shop`" in page(status(config))
     planned = plan(config, SOURCE)
-    assert planned.statements == ('ALTER PUBLICATION "shop" ADD TABLE "erp"."coupons"',)
+    assert planned.statements == ('ALTER PUBLICATION "shop" ADD TABLE ONLY "erp"."coupons"',)
     apply(config, SOURCE, planned)
     assert status(config).sources[SOURCE].unpublished == ()
     shop.drain()

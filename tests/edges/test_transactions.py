@@ -101,6 +101,7 @@ def test_each_transaction_is_whole_and_comes_once_in_commit_order(source: Draine
     balances, positions, actual = Balances(), [Lsn(0)], []
     for transaction in lakeproof.transactions(source.config(), SOURCE):
         assert transaction.position > positions[-1]
+        assert transaction.commit_time is not None
         assert datetime.now(timezone.utc) > transaction.commit_time
         balances.apply(transaction)
         positions.append(transaction.position)

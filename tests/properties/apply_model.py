@@ -17,8 +17,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakeproof.lake.delta.apply import apply
-from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
-from lakeproof.lake.delta.vectors import Unsupported
+from lakeproof.lake.delta.commit import (
+    Applied,
+    CommitInfo,
+    CommitRequest,
+    Hints,
+    TableSpec,
+    Unsupported,
+    WriteStrategy,
+)
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.keys_in_memory import FIRST
@@ -219,7 +226,7 @@ class Table:
             return apply(self.session, request)
         landed, columns, before = self._land(batch), dict(self.kind.columns), self._files()
         try:
-            applied = commit_by_links(self.session, request, landed, columns, self.kind.ddl)
+            applied = commit_by_links(request, landed, columns)
         except Unsupported as error:
             self.not_linked.append(str(error))
         else:

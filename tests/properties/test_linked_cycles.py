@@ -298,7 +298,7 @@ def test_a_range_whose_history_finds_no_room_leaves_no_file(
     before = _data_files(lake)
     with monkeypatch.context() as patched:
         # inside: a disk that is full for the second of two small files can't be had
-        patched.setattr(linked_range._Range, "prepare_history", _no_room)
+        patched.setattr(linked_range, "_prepare_history", _no_room)
         for _ in range(3):
             with pytest.raises(NoRoomError):
                 run_compact(spark, config)

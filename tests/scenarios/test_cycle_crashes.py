@@ -38,8 +38,9 @@ from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 TABLES = ("a", "b", "late")
 _STEPS = {"cycle.after_intent", "cycle.after_tables", "cycle.after_sync", "cycle.after_cut"}
-_TAKING_BACK = {"cycle.after_reset", "cycle.after_taken_back"}
-_WITH_COMMITS = {*_STEPS, "cycle.after_history", "cycle.after_current", *_TAKING_BACK}
+_TAKING_BACK = {"cycle.before_taken_back", "cycle.after_taken_back"}
+_COMMITS = {"apply.before_commit", "apply.after_commit"}
+_WITH_COMMITS = {*_STEPS, "cycle.after_history", "cycle.after_current", *_COMMITS, *_TAKING_BACK}
 
 
 def _transaction(rng: random.Random, source: SimulatedSource) -> None:
@@ -75,11 +76,11 @@ def _check(source: SimulatedSource, lake: StandIn, cut: Cut) -> None:
     """Each table at the cut is what the source was there; history has each change once, in order."""
     state = source.state_at(cut.position)
     for table, position in cut.tables.items():
-        actual = lake.current[table].commits[position.current_version][1]
+        actual = lake.current[table].versions[position.current_version][1]
         assert Counter(canonical(row) for row in actual.items()) == state[table], (
             f"{table} at cut {cut.number}, seed {SEED}"
         )
-        events = [e for _, events in lake.history[table].commits[: position.history_version + 1] for e in events]
+        events = lake.history[table].versions[position.history_version][1]
         places = [(lsn, row) for lsn, row, *_ in events]
         assert len(places) == len(set(places)), f"{table} has a change twice at cut {cut.number}, seed {SEED}"
         assert places == sorted(places)
@@ -104,7 +105,7 @@ def test_each_cut_is_one_state_of_the_source_after_any_crash(
     for name in ("refuse_too_large", "fit"):
         monkeypatch.setattr(apply_cycle, name, lambda *_: None)  # inside: the same
     # One or two copies in a cycle, or all that wait.
-    config = make_config(tmp_path, cycle_rows=20, strategy="merge", cycle_copies=rng.choice([1, 2, 32]))
+    config = make_config(tmp_path, cycle_rows=20, engine="spark", cycle_copies=rng.choice([1, 2, 32]))
     source.snapshot(TABLES[:2])
     checked = zombies = 0
     for number in range(rounds):
@@ -117,7 +118,7 @@ def test_each_cut_is_one_state_of_the_source_after_any_crash(
         while True:
             lake.dead.clear()
             try:
-                with watched(_at(lake, _STEPS)):
+                with watched(_at(lake, _STEPS | _TAKING_BACK)):
                     run_compact(spark, config)
             except Crash:
                 lost = list(lake.dead)

@@ -52,9 +52,9 @@ def test_a_full_disk_leaves_no_file_over(spark: SparkSession, tmp_path: Path, di
     ballast.write_bytes(b"\0" * (free if what == "link" else free - 4096))
     for _ in range(3):
         with pytest.raises(NoRoomError, match="No space left on device; make room"):
-            prepare_links(spark, request)
+            prepare_links(request)
         assert list((disk / "t").iterdir()) == []
     ballast.unlink()
-    prepare_links(spark, request).commit()
+    prepare_links(request).commit()
     committed = more if what == "rows" else rows
     assert as_numbers(spark.read.format("delta").load(str(disk / "t")).toArrow()) == as_numbers(committed)

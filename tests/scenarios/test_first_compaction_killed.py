@@ -60,9 +60,9 @@ def test_a_first_compaction_ends_although_each_process_lives_for_seven_tables_on
         newSession=lambda: None, sparkContext=SimpleNamespace(_gateway=None, master="local[2]")
     )
     monkeypatch.setattr("lakeproof.commands.compact.at_work", lambda *_: nullcontext())  # inside: the same
-    for name in ("refuse_too_large", "fit"):
+    for name in ("refuse_too_large", "fit_table"):
         monkeypatch.setattr(apply_cycle, name, lambda *_: None)  # inside: the same
-    config = make_config(tmp_path, strategy="merge", cycle_copies=_COPIES)
+    config = make_config(tmp_path, engine="spark", cycle_copies=_COPIES)
     for name in names:
         source.insert(source.table(name), (1, "a"))
     source.commit(random.Random(1))
@@ -90,5 +90,5 @@ def test_a_first_compaction_ends_although_each_process_lives_for_seven_tables_on
     assert max(written[name] for name in names) == 2
     state = source.state_at(cut.position)
     for table, position in cut.tables.items():
-        rows = Counter(canonical(row) for row in lake.current[table].commits[position.current_version][1].items())
+        rows = Counter(canonical(row) for row in lake.current[table].versions[position.current_version][1].items())
         assert rows == state[table], table

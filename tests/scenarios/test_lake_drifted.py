@@ -126,7 +126,7 @@ CASES: Mapping[str, tuple[Act, Act]] = {
     "configured good": (_nothing, _move_there),
 }
 GOOD = {"good", "truncated", "configured good"}
-ROADS = ["memory", "merge", *(pytest.param(road, marks=pytest.mark.full) for road in ("spark", "entering"))]
+ROADS = ["memory", "by spark", *(pytest.param(road, marks=pytest.mark.full) for road in ("spark", "entering"))]
 # Of each kind of table, and of each sort of drift.
 SOME = ("updated", "moved there", "null key", "configured", "bag", "good")
 # Where a key that is free is moved to.
@@ -162,14 +162,14 @@ def _changed(source: SimulatedSource) -> None:
 
 @pytest.mark.parametrize("names", [SOME, pytest.param(tuple(CASES), marks=pytest.mark.full)], ids=["some", "all"])
 @pytest.mark.parametrize(
-    "road", ["memory", "merge", *(pytest.param(r, marks=pytest.mark.full) for r in ("spark", "entering"))]
+    "road", ["memory", "by spark", *(pytest.param(r, marks=pytest.mark.full) for r in ("spark", "entering"))]
 )
 def test_a_drift_is_reported_before_any_commit_and_a_snapshot_heals_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, road: str, names: tuple[str, ...]
 ) -> None:
     """All strategies (in memory, by Spark, by MERGE, since a first snapshot) hold the same tables."""
-    strategy: Literal["auto", "merge"] = "merge" if road == "merge" else "auto"
-    source, config = _begun(tmp_path, names), make_config(tmp_path, strategy=strategy)
+    engine: Literal["auto", "spark"] = "spark" if road == "by spark" else "auto"
+    source, config = _begun(tmp_path, names), make_config(tmp_path, engine=engine)
     if road == "spark":
         monkeypatch.setattr(in_memory, "SMALL_ROWS_MAX", 0)  # inside: the other road takes over at 20,000 rows
     if road != "entering":

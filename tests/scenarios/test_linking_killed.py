@@ -42,7 +42,7 @@ def test_a_killed_link_is_made_once_by_the_next_process(spark: SparkSession, tmp
     request = link_request(table, file)
     name = linked_name(request.info, request.links[0].landed)
     assert (newest_version(str(table)), (table / name).samefile(file)) == (NO_VERSION, True)
-    assert prepare_links(spark, request).commit().version == 0
+    assert prepare_links(request).commit().version == 0
     assert as_numbers(spark.read.format("delta").load(str(table)).toArrow()) == as_numbers(rows)
     assert [path.name for path in table.glob("*.parquet")] == [name]
 
@@ -71,7 +71,7 @@ def test_a_name_that_is_half_given_is_given_again(
         _killed(place, "tests.place_process", str(file), str(table), name)
         temporary = [path.name for path in table.glob(".lp-*")]
         assert ((table / name).exists(), (table / f".{name}.crc").exists(), len(temporary)) == left
-        assert prepare_links(spark, request).commit().version == 0
+        assert prepare_links(request).commit().version == 0
         assert as_numbers(spark.read.format("delta").load(str(table)).toArrow()) == as_numbers(rows)
         assert (table / name).samefile(file) is not is_copied
         assert (table / f".{name}.crc").exists()

@@ -26,6 +26,7 @@ from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import WayOut
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.reader import slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
@@ -171,7 +172,7 @@ def test_what_no_table_is_to_blame_for_holds_none(
     once = cycle._write_table_once
     failures: list[BaseException] = []
 
-    def write_once(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
+    def write_once(session: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
         written = once(session, context, task)
         if task.table == BAD_TABLE and failures:
             raise failures.pop(0)
@@ -202,7 +203,7 @@ def test_a_table_in_which_the_jvm_ends_is_distinguished_from_its_neighbours(
     order: list[str] = []
     both_run = threading.Barrier(2)
 
-    def write_once(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
+    def write_once(session: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
         order.append(task.table.name)
         if task.table.name in ends:
             if len(ends) == 2:

@@ -31,11 +31,14 @@ from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 SEED = random.SystemRandom().randrange(1 << 32)
-CREATED = ("filled", "idle", "as_select", "with_defaults", "partition", "made_again", "of_enum", "named_before_rows")
-WAITING = ("unlogged", "rewritten", "truncated", "renamed", "dropped")
+CREATED = (
+    "filled", "idle", "as_select", "with_defaults", "partition", "made_again", "of_enum", "named_before_rows",
+    "restored", "restored_and_left", "restored_at_once", "as_select_keyed", "grown", "attached", "truncated",
+)  # fmt: skip
+WAITING = ("unlogged", "rewritten", "truncated_and_filled", "renamed", "dropped")
 # Those that are changed later on, and the ways to wait that are least alike.
 SOME_CREATED, SOME_WAITING = (
-    ("filled", "as_select", "partition", "named_before_rows"),
+    ("filled", "as_select", "partition", "named_before_rows", "restored_at_once", "restored_and_left", "grown"),
     ("renamed", "dropped"),
 )
 

@@ -98,7 +98,7 @@ def test_a_paused_table_stands_still_and_comes_back_equal(
     assert _published(database) == {"big", "small"}
     assert any("paused: public.big" in note for note in plan(config, "shop").notes)
     assert [str(s) for s in pause(config, "shop", [BIG], silent).statements] == [
-        'ALTER PUBLICATION "pub" DROP TABLE "public"."big"'
+        'ALTER PUBLICATION "pub" DROP TABLE ONLY "public"."big"'
     ]
     assert plan(config, "shop").empty
     before = Chain.open_newest(lake)
@@ -145,7 +145,7 @@ def test_a_table_taken_out_is_left_as_it_is(
     into_the_lake(config, spark)
     other = _config(database, tmp_path, "public.small")
     planned = plan(other, "shop")
-    assert planned.statements == ('ALTER PUBLICATION "pub" DROP TABLE "public"."big"',)
+    assert planned.statements == ('ALTER PUBLICATION "pub" DROP TABLE ONLY "public"."big"',)
     assert any("taken out" in note and "public.big" in note for note in planned.notes)
     apply(other, "shop", planned)
     database.execute("UPDATE big SET v = 0", "UPDATE small SET v = 0")

@@ -22,6 +22,8 @@ from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import WorkspaceFileTarget
 from dagster._daemon.backfill import execute_backfill_iteration
 from dagster._daemon.freshness import FreshnessDaemon
+from dagster._daemon.monitoring.run_monitoring import execute_run_monitoring_iteration
+from dagster._daemon.sensor import execute_sensor_iteration
 from dagster_graphql.test.utils import execute_dagster_graphql
 
 _ROOT = Path(__file__).parents[2]
@@ -60,6 +62,7 @@ query($key: AssetKeyInput!) {
   }
 }
 """
+_TERMINATE = "mutation($run: String!) { terminateRun(runId: $run) { __typename } }"
 _REPOSITORIES = "{ repositoriesOrError { ... on RepositoryConnection { nodes { name location { name } } } } }"
 
 
@@ -87,7 +90,11 @@ class Dagster:
         return self.ended(self.start(job, assets, ops), timeout_s)
 
     def start(
-        self, job: str, assets: Sequence[str] | None = None, ops: Mapping[str, Mapping[str, Any]] | None = None
+        self,
+        job: str,
+        assets: Sequence[str] | None = None,
+        ops: Mapping[str, Mapping[str, Any]] | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> str:
         """Launch a run of the job, or of some of its assets, and return its id; `ops` is the launchpad's configuration."""
         (repository,) = self.ask(_REPOSITORIES)["repositoriesOrError"]["nodes"]
@@ -100,6 +107,8 @@ class Dagster:
         params: dict[str, Any] = {"selector": selector, "mode": "default"}
         if ops is not None:
             params["runConfigData"] = {"ops": {op: {"config": dict(config)} for op, config in ops.items()}}
+        if tags is not None:
+            params["executionMetadata"] = {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
         launched = self.ask(_LAUNCH, {"params": params})["launchRun"]
         assert launched["__typename"] == "LaunchRunSuccess", launched
         return str(launched["run"]["runId"])
@@ -127,6 +136,26 @@ class Dagster:
                 return list(self.instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill_id})))
             time.sleep(1)
         raise AssertionError(f"backfill {backfill_id} has not ended")
+
+    def terminate(self, run_id: str) -> str:
+        """Terminate a run as the UI does, and return the answer's type."""
+        return str(self.ask(_TERMINATE, {"run": run_id})["terminateRun"]["__typename"])
+
+    def process_of(self, run_id: str) -> int:
+        """The process of a run, as Dagster has noted it."""
+        for entry in self.instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
+            data = entry.dagster_event.engine_event_data if entry.dagster_event is not None else None
+            if data is not None and "pid" in data.metadata:
+                return int(str(data.metadata["pid"].value))
+        raise AssertionError(f"run {run_id} has no process")
+
+    def monitor(self) -> None:
+        """Let Dagster's daemon look at the runs in progress, as it does if `run_monitoring` is on."""
+        list(execute_run_monitoring_iteration(self.workspace, logging.getLogger("monitoring")))
+
+    def look_at_sensors(self) -> None:
+        """Let Dagster's daemon evaluate every sensor that is due, and start the runs that they ask for."""
+        list(execute_sensor_iteration(self.workspace, logging.getLogger("sensors"), None, None))
 
     def look_at_ages(self, now_s: float) -> None:
         """Let Dagster's daemon compare the ages of assets with their policies, as if it were `now_s`."""

@@ -81,7 +81,7 @@ def served_ui(folder: Path, database: Database) -> Iterator[ServedUi]:
         apply(config, "shop", plan(config, "shop"))
         bootstrap(config, "shop")
         _copied_earlier(Path(config.lake), DAYS - 1)
-        port = _free_port()
+        port = free_port()
         environment = {
             **os.environ,
             "LAKEPROOF_CONFIG": str(config.path),
@@ -89,7 +89,7 @@ def served_ui(folder: Path, database: Database) -> Iterator[ServedUi]:
             "DAGSTER_DISABLE_TELEMETRY": "1",
             "GX_ANALYTICS_ENABLED": "false",
         }
-        command = [sys.executable, "-W", "ignore", str(ROOT / "scripts" / "ui.py"), "--port", str(port)]
+        command = [sys.executable, "-W", "ignore", "-m", "scripts.ui", "--port", str(port)]
         children = Children(folder)
         try:
             children.start("ui", command, environment)
@@ -109,7 +109,8 @@ def _copied_earlier(lake: Path, days: int) -> None:
             document.write_bytes(canonical(fields))
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens to."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return int(listening.getsockname()[1])

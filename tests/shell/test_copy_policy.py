@@ -14,8 +14,7 @@ from lakeproof.config.load import load
 from lakeproof.names import TableName
 from orchestration.build import build
 from orchestration.policies.copy import CopyDecision, decide
-from orchestration.policies.drain import Phase, Run
-from orchestration.policies.run import UNLOCKED_S_MAX, JobRuns
+from orchestration.policies.run import UNLOCKED_S_MAX, JobRuns, Phase, Run
 from tests.shell.sample import write_sample
 
 NOW = 1_700_000_000.0

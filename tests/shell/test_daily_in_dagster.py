@@ -23,6 +23,7 @@ from lakeproof.storage.document import canonical
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import text_of, time_of
 from orchestration.build import build
+from resources import Settings
 from tests.fix_postgres import Database
 from tests.shell.launched import Dagster, dagster
 from tests.shell.sample import password_of, write_source
@@ -51,9 +52,11 @@ def config(database: Database, tmp_path: Path) -> Iterator[Path]:
         yield write_source(tmp_path, database, _REST)
 
 
-def _run(config: Path, instance: dg.DagsterInstance, job: str, **more: Any) -> dg.ExecuteInProcessResult:
+def _run(
+    config: Path, instance: dg.DagsterInstance, job: str, compute: SharedSpark | None = None, **more: Any
+) -> dg.ExecuteInProcessResult:
     definition = build(load(config)).resolve_job_def(job)
-    needed = {"compute": SharedSpark(config_path=str(config))}
+    needed = {"compute": compute or SharedSpark(config_path=str(config))}
     resources = needed if "compute" in definition.required_resource_keys else None
     return definition.execute_in_process(instance=instance, resources=resources, raise_on_error=False, **more)
 
@@ -82,7 +85,9 @@ def test_today_is_filled_and_a_day_before_the_first_copy_is_refused(
         orders = events["daily/shop/shop/orders", today.isoformat()]
         assert orders["dagster/partition_row_count"].value == 40
         assert {"position", "position_int", "is_over"} <= orders.keys()
-        assert [check.severity for check in filled.get_asset_check_evaluations()] == [dg.AssetCheckSeverity.WARN] * 2
+        assert [check.passed for check in filled.get_asset_check_evaluations()] == [True] * 2, (
+            "the first day fails nobody"
+        )
         lake = SourceLake.open(load(config).location, "shop")
         for name, day, columns in (("orders", "day", '"the note"'), ("lines", "day_", "day")):
             rows = spark.read.format("delta").load(lake.url(f"shop/daily/shop/{name}")).where(f"{day} = '{today}'")
@@ -91,6 +96,46 @@ def test_today_is_filled_and_a_day_before_the_first_copy_is_refused(
         early = today - timedelta(days=3)
         with pytest.raises(LakeError, match=f"the oldest day is {today}"):
             daily(load(config), "shop", [early, today], spark, silent, Stop())
+
+
+def test_the_schedule_makes_the_days_that_have_ended_and_rests_until_the_next(config: Path, tmp_path: Path) -> None:
+    """All in one run; a run that failed is not tried again at once, since a day that can't be made fails each."""
+    today = datetime.now(timezone.utc).date()
+    days = [(today - timedelta(days=n)).isoformat() for n in (2, 1)]
+
+    def tick(instance: dg.DagsterInstance) -> dg.ScheduleExecutionData:
+        schedule = build(load(config)).resolve_schedule_def("shop_daily_schedule")
+        with dg.build_schedule_context(instance, resources={"settings": Settings(config_path=str(config))}) as context:
+            return schedule.evaluate_tick(context)
+
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        for job in ("shop_bootstrap", "shop_drain", "shop_compaction"):
+            assert _run(config, instance, job).success
+        assert "no day of the last week is due" in str(tick(instance).skip_message)
+        _copied_earlier(config, 2)
+        requests = tick(instance).run_requests
+        assert requests is not None
+        (request,) = requests
+        assert set(request.asset_selection or ()) == {
+            dg.AssetKey(["daily", "shop", "shop", t]) for t in ("orders", "lines")
+        }
+        tags = request.tags
+        assert not _run(config, instance, "shop_daily", compute=_Broken(config_path=str(config)), tags=tags).success
+        assert "the last run failed; the next try is in 360 min" in str(tick(instance).skip_message)
+        assert _run(config, instance, "shop_daily", tags=tags).success
+        for table in ("orders", "lines"):
+            key = dg.AssetKey(["daily", "shop", "shop", table])
+            assert instance.get_materialized_partitions(key) == set(days)
+        # Nothing has been committed since the first copy: both days are made anew once something is.
+        assert "no day of the last week is due" in str(tick(instance).skip_message)
+
+
+class _Broken(SharedSpark):
+    """A session that does not start."""
+
+    @property
+    def session(self) -> SparkSession:
+        raise LakeError("Spark", "its driver did not start", "give it room")
 
 
 def _copied_earlier(config: Path, days: int) -> None:

@@ -172,6 +172,8 @@ def test_a_view_says_at_which_position_of_its_source_it_stands(journey: Location
     assert row is not None
     expected = journey.database.rows("SELECT count(*), sum(amount) FROM shop.orders")[0]
     assert (row["orders"], row["amount"]) == expected
+    shown = {column.name: column.type for column in view["dagster/column_schema"].columns}
+    assert (shown["orders"], shown["amount"]) == ("bigint", "decimal(18,2)"), "no type is unknown after a refresh"
 
 
 @pytest.fixture(scope="module")
@@ -353,5 +355,9 @@ def test_after_a_cut_the_catalog_has_columns_their_origins_and_comments(journey:
         assert {n: c.type for n, c in columns(f"{layer}/shop/shop/orders").items()} == dict(frame.dtypes)
         assert origins(f"{layer}/shop/shop/orders")["note"] == {"snapshot.note", "changes.note"}
     assert origins("snapshot/shop/shop/orders")["note"] == {"postgres.note"}
-    assert list(columns("views/total")) == ["orders", "amount"]
+    view = journey.spark.session.read.format("delta").load(
+        str(graph.get(dg.AssetKey(["views", "total"])).metadata["dagster/uri"])
+    )
+    assert {n: c.type for n, c in columns("views/total").items()} == dict(view.dtypes)
+    assert "views_refresh_schedule" in str(graph.get(dg.AssetKey(["views", "total"])).description)
     assert origins("views/total") == {"amount": {"current.amount"}}

@@ -20,7 +20,7 @@ from lakeproof.storage.paths import LakePaths
 from orchestration import runs
 from orchestration.build import build
 from orchestration.policies import run as run_policy
-from orchestration.policies.drain import Phase
+from orchestration.policies.run import Phase
 from resources import Settings, run_lock
 from tests.fix_drain import wait_until
 from tests.shell.sample import write_sample
@@ -78,7 +78,7 @@ def test_a_killed_run_is_failed_and_a_living_one_is_waited_for(tmp_path: Path, m
     config, storage = write_sample(tmp_path), tmp_path / "instance"
     storage.mkdir()
     settings = Settings(config_path=str(config))
-    assert settings.has_live_process(JOB) is None
+    assert settings.has_live_process(JOB) is False
     retries = {"run_retries": {"enabled": True, "max_retries": 2, "retry_on_asset_or_op_failure": False}}
     with dg.DagsterInstance.local_temp(str(storage), overrides=retries) as instance:
         with _run(storage, config, tmp_path) as process:

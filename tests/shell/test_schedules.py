@@ -13,8 +13,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation
 from lakeproof.state.source import CutStatus, LandingStatus, SourceStatus
 from lakeproof.state.views import ViewStatus
-from orchestration.policies.drain import Phase, Run
-from orchestration.policies.run import IN_PROGRESS_S_MAX, UNLOCKED_S_MAX, JobRuns, OtherRuns, other_runs
+from orchestration.policies.run import IN_PROGRESS_S_MAX, UNLOCKED_S_MAX, JobRuns, OtherRuns, Phase, Run, other_runs
 from orchestration.schedules import cron_every
 
 NOW = 2_000_000.0

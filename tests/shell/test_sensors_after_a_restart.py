@@ -1,6 +1,6 @@
 """A sensor whose daemon was restarted, or whose cursor was lost, starts no run twice and forgets none.
 
-What a sensor decides, case by case, belongs to `test_drain_policy.py` and `test_follow_policy.py`.
+What a sensor decides, case by case, belongs to `test_lasting_policy.py`.
 """
 
 from __future__ import annotations

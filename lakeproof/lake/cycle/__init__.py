@@ -11,7 +11,8 @@ Deciding what a cycle does does not belong here but in `lakeproof.lake.planning`
     table.py                  writes one table: changes, first rows, or a correction
     table_parts.py            what every way of writing a table takes
     linked_entry.py           a table's first rows: the snapshot's files linked into both tables
-    linked_range.py           a range's files linked into both tables
+    linked_range.py           a range, by this process: files linked into both tables, other rows in new files
+    lake_base.py              rows before a range, found by their keys
     snapshot_entry.py         the correction that a snapshot's entry needs
     keyed_entry.py            the rows of single keys, which a repair has read
     correction_commits.py     the two commits of a correction
@@ -22,7 +23,7 @@ Deciding what a cycle does does not belong here but in `lakeproof.lake.planning`
     attempts.py               how often a table was tried, so that a cycle ends
     foreign_commits.py        commits of others to a table: held, or taken back
     broken_log.py             going on after a log that can't be read
-    portable.py               a table that is written anew, without features that readers must know
+    portable.py               names that a portable table can't have
     lost_history.py           a history of which a file can't be read
     table_files.py            small, unneeded and unreadable files
     day_files.py              unneeded files of tables of days

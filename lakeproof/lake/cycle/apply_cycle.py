@@ -10,18 +10,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
+from lakeproof.commit_times import EARLIEST_US
 from lakeproof.errors import LakeError
 from lakeproof.lake.cycle.attempts import Attempt, earlier_attempts, tried
 from lakeproof.lake.cycle.broken_log import on_sound_logs
 from lakeproof.lake.cycle.foreign_commits import hold_for_foreign_commits, without_foreign_commits
-from lakeproof.lake.cycle.portable import as_configured
+from lakeproof.lake.cycle.portable import check_names
 from lakeproof.lake.cycle.schema_change_commits import commit_schema_change
 from lakeproof.lake.cycle.schema_history import (
     HELD,
@@ -34,13 +33,14 @@ from lakeproof.lake.cycle.snapshot_entry import files_since
 from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, run_cycle, versions_before
 from lakeproof.lake.cycle.table import write_table
 from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
-from lakeproof.lake.delta.commit import WriteStrategy
+from lakeproof.lake.delta.commit import Engine
 from lakeproof.lake.planning.range_counts import last_commit
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.rows.memory import fit, largest_row, refuse_too_large
+from lakeproof.lake.rows.memory import fit_table, largest_row, refuse_too_large
 from lakeproof.lake.spark.failures import concerns_all
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import Slice, slices, verify, verify_file
 from lakeproof.lsn import Lsn
@@ -48,7 +48,10 @@ from lakeproof.names import TableName
 from lakeproof.snapshot.folder import read_snapshot
 from lakeproof.snapshot.keyed_copy import read_copy
 from lakeproof.snapshot.state import SnapshotTable
-from lakeproof.storage.times import text_of, time_of
+from lakeproof.storage.times import time_text, time_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +69,14 @@ class CycleResult:
 
 @dataclass(frozen=True, slots=True)
 class CycleSettings:
-    """The settings of a cycle with changes: tables at a time, the strategy of writing, and who hears of each table.
+    """The settings of a cycle with changes: tables at a time, who writes them, and who hears of each table.
 
     `on_table` is called for each table of the intent that is over, with its changes, from any thread. `portable` are the
     tables whose readers have to know no feature.
     """
 
     threads: int
-    strategy: WriteStrategy = WriteStrategy.AUTO
+    engine: Engine = Engine.AUTO
     on_table: Callable[[TableName, int], None] = lambda _table, _changes: None
     portable: frozenset[TableName] = frozenset()
 
@@ -82,20 +85,20 @@ _Written: TypeAlias = "tuple[Mapping[TableName, TableResult], tuple[RecordedChan
 
 
 def apply_cycle(
-    spark: SparkSession, chain: Chain, lease: Lease, cycle: OpenCycle, settings: CycleSettings
+    spark: SparkOnDemand, chain: Chain, lease: Lease, cycle: OpenCycle, settings: CycleSettings
 ) -> CycleResult:
     """Run steps 2 to 5 of a cycle of kind `apply` or `schema`, no matter who wrote its intent.
 
     A table whose data are refused, or which could not be written in several attempts, is held, and the others go on; an
     error that concerns all tables ends the cycle without a cut.
     """
-    context = CycleContext(chain, cycle.intent, lease, settings.strategy, settings.portable)
+    context = CycleContext(chain, cycle.intent, lease, settings.engine, settings.portable)
 
     def write_tables() -> tuple[WrittenTables, _Written]:
         intent, previous = cycle.intent, cycle.previous
         written, refused = _write_tables(spark, context, _tasks(context, previous), settings)
         changes = [c for c in recorded_changes(intent, previous) if c.done == HELD or c.table in written]
-        not_recorded = record_changes(spark.newSession(), lease, intent, changes)
+        not_recorded = record_changes(lease, intent, changes)
         tables, held = _tables_at_end(intent, previous, written, refused)
         touched = [table for table, result in written.items() if result.touched]
         versions = versions_before(lease.lake, previous, touched)
@@ -132,7 +135,8 @@ def _tasks(context: CycleContext, previous: Cut | None) -> list[TableTask]:
             copied, was_held = snapshot.tables[table], table_intent.was_held
             entry = SnapshotEntry(table_intent.snapshot, snapshot.consistent_point, copied, was_held)
         elif table_intent.created is not None:
-            entry = SnapshotEntry(None, table_intent.from_lsn, SnapshotTable(table_intent.created, 0, ()))
+            empty = SnapshotTable(table_intent.created, 0, ())
+            entry = SnapshotEntry(None, table_intent.from_lsn, empty, table_intent.was_held)
         before = None if previous is None else previous.held.get(table)
         lost = before is not None and before.history_lost
         task = TableTask(table, tables.get(table), entry, files[table], table_intent.schema_change, history_lost=lost)
@@ -145,7 +149,7 @@ def _tasks(context: CycleContext, previous: Cut | None) -> list[TableTask]:
 
 
 def _write_tables(
-    spark: SparkSession,
+    spark: SparkOnDemand,
     context: CycleContext,
     tasks: Sequence[TableTask],
     settings: CycleSettings,
@@ -197,7 +201,7 @@ class _Outcome:
 
 
 def _write_table(
-    spark: SparkSession, context: CycleContext, task: TableTask, earlier: Sequence[Attempt]
+    spark: SparkOnDemand, context: CycleContext, task: TableTask, earlier: Sequence[Attempt]
 ) -> TableResult:
     """Write one table, as often as it may be tried; raises TableHeldError if it is to be held.
 
@@ -214,30 +218,27 @@ def _write_table(
     def once(*, from_scratch: bool) -> TableResult:
         return _write_table_once(spark, context, replace(task, from_scratch=from_scratch))
 
-    return tried(spark, context.lease, context.intent, task.table, earlier, once)
+    return tried(spark.started, context.lease, context.intent, task.table, earlier, once)
 
 
-def _write_table_once(spark: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
+def _write_table_once(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
     """Write one table on nothing but what the previous cut names; a foreign commit is taken back if a snapshot enters."""
-    # A MERGE's transaction and the size of its rows are settings of a session, so a table needs its own; of thousands of
-    # tables most have nothing to be written.
-    session = spark if _is_carried(context, task) else spark.newSession()
-    carried = task.before
+    # The size of its rows is a setting of a session, so a table needs its own.
+    session, carried = spark.own(), task.before
     task = on_sound_logs(session, context, task)
     with hold_for_foreign_commits(task.table):
         before = without_foreign_commits(
-            session,
             context.lease,
             context.intent,
             task.table,
             task.before,
             take_back=task.entry is not None or task.table in context.intent.held,
         )
-        sound = before
+        task = replace(task, before=before)
         if not _is_carried(context, task):
-            before = as_configured(session, context, replace(task, before=before))
-        written = _write_verified(session, context, replace(task, before=before))
-    return written if before == carried else replace(written, touched=True, made_portable=before != sound)
+            check_names(context, task)
+        written = _write_verified(session, context, task)
+    return written if before == carried else replace(written, touched=True)
 
 
 def _is_carried(context: CycleContext, task: TableTask) -> bool:
@@ -245,13 +246,12 @@ def _is_carried(context: CycleContext, task: TableTask) -> bool:
     return not (task.files or task.entry or task.keyed or task.schema_change or task.table in context.intent.held)
 
 
-def _write_verified(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
+def _write_verified(session: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
     """Write one table from files that are verified first: a flipped bit may well be a readable, other value."""
     change = task.schema_change
     if change is not None:
         task = replace(task, row_bytes=largest_row(task.before, None, ()))
-        _make_room(session, task)
-        return commit_schema_change(session, context, task, change)
+        return commit_schema_change(_with_room(session, task), context, task, change)
     pieces, entry, keyed = task.files, task.entry, task.keyed
     entering = None if entry is None else entry.table
     if entry is not None:
@@ -264,9 +264,7 @@ def _write_verified(session: SparkSession, context: CycleContext, task: TableTas
     for piece in pieces:
         verify_file(context.chain, piece.file)
     task = replace(task, row_bytes=largest_row(task.before, entering, pieces))
-    if not _is_carried(context, task):
-        _make_room(session, task)
-    return write_table(session, context, task)
+    return write_table(_with_room(session, task), context, task)
 
 
 def _verify_chunks(context: CycleContext, folder: str | None, table: SnapshotTable) -> None:
@@ -276,10 +274,16 @@ def _verify_chunks(context: CycleContext, folder: str | None, table: SnapshotTab
         verify(lake.store, key, f"snapshot file {lake.url(key)}", chunk.bytes, chunk.sha256)
 
 
-def _make_room(session: SparkSession, task: TableTask) -> None:
-    """Fit the session to the table's rows; raises TableHeldError if they are too large for the driver."""
-    refuse_too_large(session, task.table, task.row_bytes)
-    fit(session, task.row_bytes)
+def _with_room(spark: SparkOnDemand, task: TableTask) -> SparkOnDemand:
+    """Return the session fitted to the table's rows when it starts; then TableHeldError is raised if they are too large."""
+
+    def start() -> SparkSession:
+        session = spark.get()
+        refuse_too_large(session, task.table, task.row_bytes)
+        fit_table(session, task.row_bytes, task.version)
+        return session
+
+    return SparkOnDemand(start)
 
 
 def _tables_at_end(
@@ -323,19 +327,20 @@ def _carried(previous: Cut, intent: Intent, refused: Collection[TableName]) -> d
 
 
 def _commit_time(context: CycleContext, previous: Cut | None) -> str | None:
-    """Return the greatest commit time so far: commit times are not in commit order.
+    """Return the greatest commit time so far, as they count: commit times are not in commit order.
 
     If a segment goes on after the range, its files are read for it; if they can't be read, the whole segment's time counts.
     """
     intent = context.intent
-    times = [] if previous is None or previous.commit_time is None else [time_of(previous.commit_time)]
+    times = [] if previous is None or previous.commit_time is None else [time_us(previous.commit_time)]
     for manifest in context.chain.between(intent.start_lsn, intent.end_lsn):
         if manifest.last_commit_us is not None:
-            last: datetime | None = datetime.fromtimestamp(manifest.last_commit_us / 1e6, timezone.utc)
+            last: int | None = manifest.last_commit_us
             if manifest.end_lsn > intent.end_lsn:
                 files = slices(context.chain, intent.start_lsn, intent.end_lsn)
                 partly = [s for s in files if s.number == manifest.number]
                 with suppress(OSError, LakeError, pa.ArrowException):
                     last = last_commit(partly, intent.start_lsn, intent.end_lsn)
-            times += [] if last is None else [last]
-    return text_of(max(times)) if times else None
+            # A time that is later than all that count in the segment counts as the latest of them.
+            times += [] if last is None or last < EARLIEST_US else [min(last, manifest.last_commit_us)]
+    return time_text(max(times)) if times else None

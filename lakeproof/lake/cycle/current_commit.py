@@ -21,7 +21,8 @@ from lakeproof.lake.delta.link_commit import PreparedLinks
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.fold.net_change import ResolvedChanges
 from lakeproof.lake.rows.change import NetChange
-from lakeproof.lake.rows.preconditions import DriftedError, check_counts, check_rows
+from lakeproof.lake.rows.key_preconditions import DriftedError, check_counts
+from lakeproof.lake.rows.preconditions import check_rows
 from lakeproof.landing.catalog_history import sends_everything
 
 
@@ -40,7 +41,6 @@ def prepare_current(
         hints,
         create=context.table_spec(task.table, current_statistics(in_lake(task.version))),
         expected_version=NO_VERSION if task.before is None else task.before.current_version,
-        strategy=context.strategy,
     )
     try:
         return prepare(session, request)

@@ -6,8 +6,8 @@ Taking our own commits out of a log, if no cut names them, does not belong here 
     V ── foreign ── …                        the table is held at V: a cut names V, so readers never see the foreign commit
     V ── foreign ── RESTORE to V ── ours     a snapshot enters: both tables are what V was again, then the difference is made
 
-Both tables are read before either is written, so a table that is held has no commit of the cycle. The RESTORE is the
-cycle's own, known by its `userMetadata`, and made on the newest version or not at all.
+Both tables are read before either is written, so a table that is held has no commit of the cycle. The RESTORE carries the
+cycle's `userMetadata`, and is made on the newest version or not at all.
 """
 
 from __future__ import annotations
@@ -16,24 +16,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-
-from lakeproof.errors import TransientError
+from lakeproof.errors import LakeError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.columns import quoted
-from lakeproof.lake.delta.apply import conflicts
-from lakeproof.lake.delta.cleaned_log import CleanedLog, clean_log
-from lakeproof.lake.delta.commit import USER_METADATA, CommitInfo, commit_of_cycle, number_of
-from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, ForeignCommitError, LogGapError, find_commit
+from lakeproof.lake.delta.cleaned_log import CleanedLog, clean_log, restore
+from lakeproof.lake.delta.commit import CommitInfo, commit_of_cycle, number_of
+from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, ForeignCommitError, LogGapError
 from lakeproof.lake.records.documents import CutTable, Intent
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.spark.session import with_settings
 from lakeproof.names import TableName
-
-_FILES_GONE = "Not all files from version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +52,6 @@ def hold_for_foreign_commits(table: TableName) -> Iterator[None]:
 
 
 def without_foreign_commits(
-    session: SparkSession | None,
     lease: Lease,
     intent: Intent,
     table: TableName,
@@ -89,7 +79,7 @@ def without_foreign_commits(
         _Log(
             layer,
             path,
-            clean_log(session, path, versions[layer], is_ours),
+            clean_log(path, versions[layer], is_ours),
             commit_of_cycle(lake.source, intent, layer, table),
         )
         for layer, path in places.items()
@@ -99,9 +89,9 @@ def without_foreign_commits(
             _refuse(table, log, before, take_back=take_back)
         versions[log.layer] = log.cleaned.base
     for log in logs:
-        if log.cleaned.foreign and session is not None:
+        if log.cleaned.foreign:
             lease.check()
-            versions[log.layer] = _taken_back(session, log, table)
+            versions[log.layer] = _taken_back(log, table)
             failpoint("cycle.after_restore")
     if before is None:
         return None
@@ -115,28 +105,20 @@ def _refuse(table: TableName, log: _Log, before: CutTable | None, *, take_back: 
         raise TableHeldError(str(table), cause, way_out, {"path": log.path})
     detail = {"layer": log.layer, "path": log.path, "problem": log.cleaned.foreign[0].description}
     if any(map(log.commit.is_followed_by, log.cleaned.foreign)):
-        # Delta takes our commit for a repeat of that one, and skips it in silence.
+        # The lake's cycles are older than its table: a person looks at it.
         raise TableHeldError(str(table), HeldCause.FOREIGN_COMMIT, WayOut.BY_HAND, detail)
     if not take_back or any(map(log.commit.is_in, log.cleaned.foreign)):
         raise TableHeldError(str(table), HeldCause.FOREIGN_COMMIT, WayOut.SNAPSHOT, detail)
 
 
-def _taken_back(session: SparkSession, log: _Log, table: TableName) -> int:
+def _taken_back(log: _Log, table: TableName) -> int:
     """Make the table what it was before the foreign commits; returns the version that says so."""
-    path, cleaned, user_metadata = log.path, log.cleaned, log.commit.user_metadata
+    path, cleaned = log.path, log.cleaned
     try:
-        with with_settings(session, {USER_METADATA: user_metadata}), conflicts(path):
-            session.sql(f"RESTORE TABLE delta.{quoted(path)} TO VERSION AS OF {cleaned.base}")
-    except (PySparkException, Py4JJavaError) as error:
-        problem = str(error).partition("\n")[0]
-        # What Delta refuses it refuses again; any other error (a full disk, a cancelled job) may have passed by then.
-        refused = "DELTA_" in problem or _FILES_GONE in problem
-        way_out = WayOut.BY_HAND if refused else WayOut.SNAPSHOT
-        raise TableHeldError(str(table), HeldCause.FOREIGN_COMMIT_STAYS, way_out, {"problem": problem}) from error
-    try:
-        restore = find_commit(path, cleaned.newest, lambda c: c.user_metadata == user_metadata)[1]
-    except ForeignCommitError:
-        restore = None
-    if restore is None:
-        raise TransientError(path, "someone else committed to the table meanwhile", "the next run finishes the cycle")
-    return restore.version
+        return restore(path, cleaned.base, cleaned.newest, log.commit.user_metadata)
+    except LogGapError:
+        raise
+    except LakeError as error:
+        # What a writer refuses it refuses again, and a file that is gone stays gone.
+        detail = {"problem": error.reason}
+        raise TableHeldError(str(table), HeldCause.FOREIGN_COMMIT_STAYS, WayOut.BY_HAND, detail) from error

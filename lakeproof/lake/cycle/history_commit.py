@@ -1,4 +1,4 @@
-"""History's commit in a cycle: rows are appended, and summed while they are written, here or by who landed them.
+"""History's commit in a cycle: Spark appends rows, which are summed while they are written.
 
 Computing the rows belongs to `table`, making a commit once to `delta.apply`, the definition of a sum to `rows.history_sum`.
 """
@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeproof.errors import TransientError
 from lakeproof.failpoints import failpoint
-from lakeproof.hidden_columns import LSN, OP, ORD, TEXT
 from lakeproof.lake.columns import history_statistics, in_lake
 from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.commit import CommitRequest
-from lakeproof.lake.delta.link_commit import PreparedLinks
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.fold.history import few_files
 from lakeproof.lake.fold.replay import behind
@@ -27,9 +24,6 @@ from lakeproof.lake.rows.history_sum import Summing, sum_of
 if TYPE_CHECKING:
     from lakeproof.lake.cycle.task import CycleContext, TableTask
 
-# What each file that is linked into history has beside the table's own columns.
-REQUIRED_IN_HISTORY = (TEXT, ORD, LSN, OP)
-
 
 @dataclass(frozen=True, slots=True)
 class HistoryRows:
@@ -38,30 +32,6 @@ class HistoryRows:
     frame: DataFrame
     count: int
     truncate: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LinkedHistory:
-    """History's commit by links, prepared.
-
-    `linked` is history's sum after it, but for rows that Spark writes beside the files: `beside` sums those.
-    """
-
-    prepared: PreparedLinks
-    linked: HistorySum
-    beside: Summing | None
-
-    def commit(self, context: CycleContext) -> tuple[int, HistorySum]:
-        """Make the commit; return history's version and the sum of its rows."""
-        context.lease.check()
-        applied = self.prepared.commit()
-        failpoint("cycle.after_history")
-        added = HistorySum() if self.beside is None else self.beside.sum()
-        if added is None:
-            raise TransientError(
-                self.prepared.request.path, "Spark has not reported the sum of its rows", "the next run does it again"
-            )
-        return applied.version, self.linked.plus(added)
 
 
 def append_history(
@@ -77,7 +47,6 @@ def append_history(
         context.commit_info("history", task.table),
         create=context.table_spec(task.table, history_statistics(schema)),
         expected_version=NO_VERSION if task.before is None else task.before.history_version,
-        strategy=context.strategy,
     )
     applied = apply(session, request)
     failpoint("cycle.after_history")

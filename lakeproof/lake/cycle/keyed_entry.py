@@ -38,11 +38,12 @@ from lakeproof.lake.rows.bucket_diff import BucketDiff
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import key_value, pick, row_key
 from lakeproof.lake.rows.correction import correct
+from lakeproof.lake.rows.key_preconditions import DriftedError
 from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.lake.rows.landing_rows import Changes
 from lakeproof.lake.rows.matching import join_on_key
 from lakeproof.lake.rows.memory import keep
-from lakeproof.lake.rows.preconditions import DriftedError, check_rows
+from lakeproof.lake.rows.preconditions import check_rows
 from lakeproof.lake.rows.refusal import refusals
 from lakeproof.landing.catalog_history import sends_everything
 from lakeproof.schema import SchemaVersion

@@ -1,161 +1,179 @@
-"""A table's first entry by links: the files of its snapshot become files of history and of current, and no row is read.
+"""A table's first entry, without Spark: its snapshot's files become files of history and of current, and no row is read.
 
-Which rows a table gets is `table`'s, what Spark writes instead belongs to `history_commit` and `current_commit`.
+Changes since the snapshot are a range like any other (`linked_range`), on top of the snapshot's rows. What Spark writes
+instead does not belong here (`table`).
 
-    history   all rows of all chunks; the changes since the snapshot come beside them, in the same commit
-    current   the same, without the rows whose keys the changes touch (a vector), and the changes' images
+    history   all rows of all chunks, and the changes since the snapshot
+    current   the same, without the rows whose keys the changes touch (a vector), and the rows that are alive
 
-Each layer is linked or not on its own: `Unsupported` says why Spark writes one. Cost: for each layer one pass over the
+A table that was created in the stream has no snapshot, and begins with its changes. Cost: for each layer one pass over the
 files' bytes, and for current, if there are changes since the snapshot, one scan of the snapshot's key columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from lakeproof.hidden_columns import FROM, ORD
+from lakeproof.change_counts import ChangeCounts
+from lakeproof.hidden_columns import FROM
 from lakeproof.lake.columns import (
     column_names,
     current_columns,
     current_statistics,
+    has_old_rows,
     history_columns,
     history_statistics,
+    in_lake,
     lake_types,
 )
-from lakeproof.lake.cycle.history_commit import REQUIRED_IN_HISTORY, LinkedHistory
-from lakeproof.lake.cycle.linked_range import refuse_unlinkable
+from lakeproof.lake.cycle.lake_base import ChunkBase
+from lakeproof.lake.cycle.linked_range import (
+    REQUIRED_IN_HISTORY,
+    FoldedRange,
+    LinkedHistory,
+    LinkedRange,
+    Part,
+    fold_range,
+    in_files,
+    refuse_unlinkable,
+)
 from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableTask
-from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, PreparedLinks, prepare_links
-from lakeproof.lake.delta.links import LandedFile, landed_file
+from lakeproof.lake.delta.commit import Unsupported
+from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, prepare_links
+from lakeproof.lake.delta.links import landed_file
 from lakeproof.lake.delta.log import NO_VERSION
-from lakeproof.lake.delta.vectors import KEYS_MAX, KEYS_TOO_LARGE, Rows, Unsupported, keys_fit
-from lakeproof.lake.fold.history import few_files
+from lakeproof.lake.delta.search import Rows
+from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.records.history_sum import HistorySum
-from lakeproof.lake.rows.change import NetChange
-from lakeproof.lake.rows.columns import pick
-from lakeproof.lake.rows.history_sum import Summing
-from lakeproof.lake.rows.matching import join_on_key
-from lakeproof.landing.row_order import CHUNK_BITS, chunk_ordinal
-from lakeproof.schema import SchemaVersion
+from lakeproof.lake.rows.key_preconditions import DriftedError, check_counts, check_firsts
+from lakeproof.lake.rows.keys_in_memory import FIRST
+from lakeproof.landing.catalog_history import sends_everything
+
+_NOTHING = Part((), iter(()), 0)
 
 
 @dataclass(frozen=True, slots=True)
-class EntryRows:
-    """A table's first rows: its snapshot's (`snapshot` opens them as a frame), and beside them the changes since.
+class _Entry:
+    """A table's entry: its snapshot, and the changes since, added up; None if there are none."""
 
-    `events` are history's rows of these changes, `net` their net change; None and empty if there are none. `changes` is
-    their number at most.
+    context: CycleContext
+    task: TableTask
+    entry: SnapshotEntry
+    changes: FoldedRange | None
+
+    @property
+    def base(self) -> ChunkBase | None:
+        """The snapshot's rows; None if it has none."""
+        return chunk_base(self.context, self.entry)
+
+
+def chunk_base(context: CycleContext, entry: SnapshotEntry) -> ChunkBase | None:
+    """Return a snapshot's rows; None if it has none."""
+    if entry.key is None or not entry.table.chunks:
+        return None
+    return ChunkBase(context.lease.lake.store, entry.key, in_lake(entry.table.version), entry.table.chunks)
+
+
+def prepare_linked_entry(
+    context: CycleContext, task: TableTask, entry: SnapshotEntry, landed: LandedRange, counts: ChangeCounts
+) -> LinkedRange:
+    """Prepare both commits of an entry with the changes since its snapshot, `landed`; nothing is committed yet.
+
+    Raises `Unsupported` if Spark should write it, LakeError about a damaged file, and DriftedError if the snapshot does not
+    have the rows that the changes presuppose.
     """
-
-    schema: SchemaVersion
-    snapshot: Callable[[], DataFrame]
-    events: DataFrame | None
-    net: NetChange
-    changes: int
-
-
-@dataclass(frozen=True, slots=True)
-class LinkedEntry:
-    """The commits of an entry that are made by links; None for a layer that Spark writes, for the `reason`."""
-
-    history: LinkedHistory | None
-    current: PreparedLinks | None
-    reason: str | None
-
-    @classmethod
-    def of(
-        cls, session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry, rows: EntryRows
-    ) -> LinkedEntry:
-        """Prepare both layers, each by links if it can be; raises LakeError about a damaged file."""
-        try:
-            refuse_unlinkable(context, rows.schema)
-            _refuse_unlinkable_entry(task, entry)
-            history = _prepare_history(session, context, task, entry, rows)
-        except Unsupported as error:
-            return cls(None, None, str(error))
-        try:
-            return cls(history, _prepare_current(session, context, task, entry, rows), None)
-        except Unsupported as error:
-            return cls(history, None, f"current: {error}")
-        except BaseException:
-            # On a full disk: on two file systems history's files may be copies.
-            history.prepared.discard()
-            raise
-
-
-def _prepare_history(
-    session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry, rows: EntryRows
-) -> LinkedHistory:
-    schema, lake = rows.schema, context.lease.lake
-    columns, statistics = history_columns(schema), history_statistics(schema)
-    beside = None if rows.events is None else Summing(schema, rows.events)
-    request = LinkRequest(
-        lake.url(lake.paths.history(task.table)),
-        context.commit_info("history", task.table),
-        [Link(landed) for landed in _landed_files(context, entry)],
-        required=(*column_names(schema), *REQUIRED_IN_HISTORY),
-        expected_version=NO_VERSION,
-        statistics=statistics,
-        change=NetChange(images=None if beside is None else few_files(pick(beside.rows, columns), rows.changes)),
-        create=NewTable(lake_types(schema, columns), context.table_spec(task.table, statistics)),
-    )
-    chunks = reduce(HistorySum.plus, (HistorySum(c.rows, c.sum) for c in entry.table.chunks), HistorySum())
-    return LinkedHistory(prepare_links(session, request), chunks, beside)
-
-
-def _prepare_current(
-    session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry, rows: EntryRows
-) -> PreparedLinks:
-    schema, net, lake = rows.schema, rows.net, context.lease.lake
-    if net.truncate:
-        raise Unsupported("the table was truncated after its snapshot")
-    columns, statistics = current_columns(schema), current_statistics(schema)
-    left_out = _left_out(rows)
-    chunks = zip(entry.table.chunks, _landed_files(context, entry), strict=True)
-    links = [Link(landed, left_out.get(chunk.number)) for chunk, landed in chunks]
-    request = LinkRequest(
-        lake.url(lake.paths.current(task.table)),
-        context.commit_info("current", task.table),
-        [link for link in links if link.rows > 0],
-        required=[name for name in columns if name != FROM],
-        expected_version=NO_VERSION,
-        statistics=statistics,
-        change=NetChange(images=None if net.images is None else few_files(pick(net.images, columns), rows.changes)),
-        create=NewTable(lake_types(schema, columns), context.table_spec(task.table, statistics)),
-    )
-    return prepare_links(session, request)
-
-
-def _refuse_unlinkable_entry(task: TableTask, entry: SnapshotEntry) -> None:
+    refuse_unlinkable(context, landed.schema)
+    if has_old_rows(landed.schema):
+        raise Unsupported("a key that is configured is checked in all rows")
     if task.before is not None:
         raise Unsupported("the table has been in the lake before")
-    if not entry.table.chunks:
-        raise Unsupported("the snapshot has no files")
+    changes = None
+    if counts.rows:
+        fold = fold_range(landed, counts, chunk_base(context, entry))
+        changes = FoldedRange(context, task, landed, fold)
+    one = _Entry(context, task, entry, changes)
+    left_out = _left_out(one)
+    history = _prepare_history(one, landed)
+    try:
+        return LinkedRange(history, prepare_links(_current(one, landed, left_out)))
+    except BaseException:
+        # On a full disk: on two file systems history's files may be copies.
+        history.prepared.discard()
+        raise
 
 
-def _landed_files(context: CycleContext, entry: SnapshotEntry) -> list[LandedFile]:
-    lake = context.lease.lake
-    return [landed_file(lake.url(f"{entry.key}/{chunk.path}"), chunk) for chunk in entry.table.chunks]
+def _prepare_history(one: _Entry, landed: LandedRange) -> LinkedHistory:
+    schema, lake, task = landed.schema, one.context.lease.lake, one.task
+    columns, statistics = history_columns(schema), history_statistics(schema)
+    part = _NOTHING if one.changes is None else one.changes.history(may_link=True)
+    request = LinkRequest(
+        lake.url(lake.paths.history(task.table)),
+        one.context.commit_info("history", task.table),
+        [*(Link(landed_file(lake.url(f"{one.entry.key}/{c.path}"), c)) for c in one.entry.table.chunks), *part.links],
+        in_files(schema, [*column_names(schema), *REQUIRED_IN_HISTORY]),
+        NO_VERSION,
+        statistics,
+        create=NewTable(lake_types(schema, columns), one.context.table_spec(task.table, statistics)),
+        rows=part.rows,
+        row_count=part.count,
+    )
+    total = reduce(HistorySum.plus, (HistorySum(c.rows, c.sum) for c in one.entry.table.chunks), HistorySum())
+    return LinkedHistory(prepare_links(request), total if one.changes is None else total.plus(one.changes.sum()))
 
 
-def _left_out(rows: EntryRows) -> dict[int, Rows]:
-    """Return the numbers of the rows that the net change deletes, by the number of their chunk; one job."""
-    net = rows.net
-    if net.deletes is None:
+def _current(one: _Entry, landed: LandedRange, left_out: dict[int, Rows] | None) -> LinkRequest:
+    """Return current's commit; `left_out` as `_left_out` gives it."""
+    schema, lake, task = landed.schema, one.context.lease.lake, one.task
+    columns, statistics = current_columns(schema), current_statistics(schema)
+    part = _NOTHING if one.changes is None else one.changes.current(may_link=True)
+    links: list[Link] = []
+    for chunk in one.entry.table.chunks if left_out is not None else ():
+        rows = (left_out or {}).get(chunk.number)
+        if rows is None or len(rows) < chunk.rows:
+            links.append(Link(landed_file(lake.url(f"{one.entry.key}/{chunk.path}"), chunk), rows))
+    return LinkRequest(
+        lake.url(lake.paths.current(task.table)),
+        one.context.commit_info("current", task.table),
+        [*links, *part.links],
+        in_files(schema, [name for name in columns if name != FROM]),
+        NO_VERSION,
+        statistics,
+        create=NewTable(lake_types(schema, columns), one.context.table_spec(task.table, statistics)),
+        rows=part.rows,
+        row_count=part.count,
+    )
+
+
+def _left_out(one: _Entry) -> dict[int, Rows] | None:
+    """Return the numbers of the rows that current does not get, by the number of their chunk; None: it gets none of any.
+
+    Raises DriftedError if the rows are not those that the changes presuppose.
+    """
+    if one.changes is None:
         return {}
-    if rows.changes > KEYS_MAX:
-        raise Unsupported(f"more than {KEYS_MAX:,} changes came after the snapshot")
-    if not keys_fit(net.key, net.deletes):
-        raise Unsupported(KEYS_TOO_LARGE)
-    keys = F.broadcast(pick(net.deletes, net.key))
-    kept = pick(rows.snapshot(), [*net.key, ORD])
-    hit = join_on_key(kept, keys, net.key, "left_semi", null_safe=net.null_safe).select(ORD).toArrow()
-    ordinals = np.sort(hit.column(ORD).to_numpy()) - chunk_ordinal(0)
-    numbers = ordinals >> CHUNK_BITS
-    return {int(n): ordinals[numbers == n] - (n << CHUNK_BITS) for n in np.unique(numbers)}
+    fold, base, thing = one.changes.fold, one.base, str(one.task.table)
+    left_out: dict[int, Rows] = {}
+    firsts = list[pa.ChunkedArray]()
+    if base is not None and fold.keys is not None and not fold.truncate:
+        for chunk, numbers, keys in base.places(fold.keys):
+            left_out[chunk.number] = np.sort(numbers)
+            firsts.append(fold.keys.column(FIRST).take(pa.array(keys)))
+    try:
+        if fold.preconditions is not None:
+            _check(thing, firsts, fold.preconditions)
+    except DriftedError:
+        if sends_everything(one.context.chain, one.task.version.oid):
+            raise
+    return None if fold.truncate else left_out
+
+
+def _check(thing: str, firsts: Sequence[pa.ChunkedArray], preconditions: int) -> None:
+    if firsts:
+        check_firsts(thing, pa.chunked_array([c for first in firsts for c in first.chunks], pa.int64()), preconditions)
+    else:
+        check_counts(thing, preconditions)

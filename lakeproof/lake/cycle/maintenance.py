@@ -45,7 +45,8 @@ from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col, pick, row_key
 from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.lake.rows.matching import join_on_key, multiset_difference
-from lakeproof.lake.rows.memory import fit
+from lakeproof.lake.rows.memory import fit_table
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
@@ -64,7 +65,7 @@ class Maintenance:
     and may end the work there by raising.
     """
 
-    spark: SparkSession
+    spark: SparkOnDemand
     lease: Lease
     archive: Store | None
     between: Callable[[], None] = lambda: None
@@ -103,7 +104,7 @@ def _maintain_tables(
     earlier = earlier_attempts(run.lease, intent)
     for table in intent.tables:
         run.between()
-        task = _TableMaintenance(run.spark.newSession(), run.lease, intent, table, tables[table], run.archive)
+        task = _TableMaintenance(run.spark.get().newSession(), run.lease, intent, table, tables[table], run.archive)
         try:
             tables[table] = _maintain_table(task, earlier.get(table, ()))
         except TableHeldError as error:
@@ -119,14 +120,11 @@ def _still_held(intent: Intent, refused: Mapping[TableName, Held]) -> dict[Table
 def _maintain_table(task: _TableMaintenance, earlier: Sequence[Attempt]) -> CutTable:
     """Maintain one table; raises TableHeldError when nothing can be done in it."""
     session, lease, intent, table = task.session, task.lease, task.intent, task.name
-    fit(session, task.cut_table.row_bytes)
+    fit_table(session, task.cut_table.row_bytes, task.cut_table.version)
 
     def once(*, from_scratch: bool) -> CutTable:
         with hold_for_foreign_commits(table):
-            cut_table = (
-                without_foreign_commits(session, lease, intent, table, task.cut_table, take_back=False)
-                or task.cut_table
-            )
+            cut_table = without_foreign_commits(lease, intent, table, task.cut_table, take_back=False) or task.cut_table
             return replace(task, cut_table=cut_table, from_scratch=from_scratch).run(intent.tables[table])
 
     try:

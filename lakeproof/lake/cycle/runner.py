@@ -9,8 +9,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyspark.sql import SparkSession
-
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import SourceConfig
 from lakeproof.config.upkeep import RetentionConfig
@@ -20,7 +18,7 @@ from lakeproof.lake.cycle.maintenance import Maintenance, finish_maintenance
 from lakeproof.lake.cycle.schema_history import RecordedChange
 from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle
 from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
-from lakeproof.lake.delta.commit import WriteStrategy
+from lakeproof.lake.delta.commit import Engine
 from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.next_incarnation import plan_switch
 from lakeproof.lake.planning.pending import mark_consumed, pending_snapshots
@@ -29,6 +27,7 @@ from lakeproof.lake.records.documents import Cut, Intent
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import newest_cut, newest_number, read_intent
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
@@ -48,8 +47,7 @@ class TableCut:
     update is one of each); `rows` is how many rows the table has, None if that is not known; `fallback_reason` says why its
     changes were merged alone, which is slower than deletion vectors; `not_linked` why landed files of it were read and
     written again by Spark.
-    `features` are those that readers need from this cut on, each with its reason; `made_portable`: they need none any more,
-    since the table was written anew.
+    `features` are those that readers need from this cut on, each with its reason.
     """
 
     changes: int
@@ -61,7 +59,6 @@ class TableCut:
     fallback_reason: str | None = None
     not_linked: str | None = None
     features: Mapping[str, str] = field(default_factory=dict)
-    made_portable: bool = False
     copied: int = 0
 
 
@@ -80,7 +77,7 @@ class CutReport:
     schema_changes: Mapping[TableName, str] = field(default_factory=dict)
 
 
-def finish_interrupted(spark: SparkSession, lease: Lease, source: SourceConfig, report: Report) -> list[CutReport]:
+def finish_interrupted(spark: SparkOnDemand, lease: Lease, source: SourceConfig, report: Report) -> list[CutReport]:
     """Finish the cycle of whatever kind whose intent has no cut, if there is one."""
     return Runner(spark, lease, source, report, Stop()).finish_interrupted()
 
@@ -99,7 +96,7 @@ class Runner:
     `keyed` is a copy of single keys at `end`, until a cycle has taken it.
     """
 
-    spark: SparkSession
+    spark: SparkOnDemand
     lease: Lease
     source: SourceConfig
     report: Report
@@ -193,7 +190,8 @@ class Runner:
             rows = changes + copied.get(table, 0)
             progress.done(rows, units_of(rows))
 
-        settings = CycleSettings(limits.threads, WriteStrategy(limits.apply), on_table, self.source.portable)
+        engine = Engine.SPARK if self.spark.everywhere else Engine(limits.engine)
+        settings = CycleSettings(limits.threads, engine, on_table, self.source.portable)
         result = apply_cycle(self.spark, chain, self.lease, cycle, settings)
         if any(table.snapshot is not None for table in cycle.intent.tables.values()):
             mark_consumed(self.lease.lake, result.cut)
@@ -204,7 +202,7 @@ class Runner:
         for change in result.schema_changes:
             self.report(_schema_event(cut_report, change))
         for table, written in cut_report.tables.items():
-            if written.features or written.made_portable:
+            if written.features:
                 self.report(_readers_event(cut_report, table, written))
         if result.not_recorded is not None:
             message = f"cycle {cut_report.number}: its schema changes are not in schema_history: {result.not_recorded}"
@@ -225,7 +223,6 @@ def _cut_report(result: CycleResult, copied: Mapping[TableName, int]) -> CutRepo
             fallback_reason=written.fallback_reason,
             not_linked=written.not_linked,
             features=written.features,
-            made_portable=written.made_portable,
             copied=copied.get(table, 0),
         )
         for table, written in result.written.items()
@@ -245,9 +242,8 @@ def _schema_event(report: CutReport, change: RecordedChange) -> Event:
 
 def _readers_event(report: CutReport, table: TableName, written: TableCut) -> Event:
     needs = "; ".join(f"{name} ({reason})" for name, reason in written.features.items())
-    message = f"readers need {needs}" if needs else "it was written anew, and readers need no feature for it"
     fields = {"cycle": int(report.number), "table": table.key, "features": dict(written.features)}
-    return Event("compact.readers", f"{table}: from cut {report.number} on {message}", fields)
+    return Event("compact.readers", f"{table}: from cut {report.number} on readers need {needs}", fields)
 
 
 def _event(report: CutReport, source: str, commit_time: str | None, seconds: float) -> Event:

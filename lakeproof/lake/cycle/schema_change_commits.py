@@ -43,6 +43,7 @@ from lakeproof.lake.rows.conversion import convert_rows
 from lakeproof.lake.rows.correction import numbered
 from lakeproof.lake.rows.exact import exact_text
 from lakeproof.lake.rows.history_sum import keeps_hashes, sum_of
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.exact_kinds import key_columns
 from lakeproof.values.types import spark_type
@@ -52,9 +53,9 @@ _PLACE = scratch("place")
 
 
 def commit_schema_change(
-    session: SparkSession, context: CycleContext, task: TableTask, schema_change: SchemaChange
+    spark: SparkOnDemand, context: CycleContext, task: TableTask, schema_change: SchemaChange
 ) -> TableResult:
-    """Write a table's new schema; its rows keep their position."""
+    """Write a table's new schema; its rows keep their position. Spark is asked only for rows that are read."""
     before = task.before
     if before is None:
         raise InvariantError(str(task.table), "is to change its schema but is not in the lake", "report this")
@@ -63,17 +64,20 @@ def commit_schema_change(
     rewritten = bool(defaults) or not change.keeps_hidden
     lake, portable = context.lease.lake, task.table in context.portable
     current_path = lake.url(lake.paths.current(task.table))
-    persisted = read_layer(session, lake, task.table, before)
     if schema_change.called_for is None and not change.same_key and not change.new.is_bag:
         names = [c.name for c in in_lake(change.old).columns]
-        _check_key(in_lake(change.new), convert_rows(session, pick(persisted, [*names, TEXT]), change, defaults))
+        persisted = pick(read_layer(spark.get(), lake, task.table, before), [*names, TEXT])
+        _check_key(in_lake(change.new), convert_rows(spark.get(), persisted, change, defaults))
     with ExitStack() as kept:
-        rows = _rewritten_rows(session, context, change, persisted, defaults, kept) if rewritten else None
+        rows = None
+        if rewritten:
+            persisted = read_layer(spark.get(), lake, task.table, before)
+            rows = _rewritten_rows(spark.get(), context, change, persisted, defaults, kept)
         corrected = _corrections(context, change, rows) if rows is not None and defaults else None
         added = HistorySum() if corrected is None else sum_of(in_lake(change.new), corrected)
         context.lease.check()
         history = change_schema(
-            session,
+            spark,
             SchemaRequest(
                 lake.url(lake.paths.history(task.table)),
                 _change(change, current=False),
@@ -87,7 +91,7 @@ def commit_schema_change(
         failpoint("cycle.after_history")
         context.lease.check()
         current = change_schema(
-            session,
+            spark,
             SchemaRequest(
                 current_path,
                 _change(change, current=True),
@@ -107,7 +111,7 @@ def commit_schema_change(
         history_sum=before.history_sum.plus(added),
     )
     if not keeps_hashes(change):
-        cut_table = replace(cut_table, history_sum=_renumbered(session, context, before, cut_table))
+        cut_table = replace(cut_table, history_sum=_renumbered(spark.get(), context, before, cut_table))
     return TableResult(
         cut_table,
         ChangeCounts(),

@@ -11,23 +11,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
 
 from lakeproof.errors import LakeError
 from lakeproof.field_types import CycleField, IncarnationField, LsnField, TableField
 from lakeproof.lake.columns import in_lake
-from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.cleaned_log import clean_log
-from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, TableSpec
+from lakeproof.lake.delta.commit import CommitInfo, TableSpec
+from lakeproof.lake.delta.link_commit import LinkRequest, NewTable, prepare_links
 from lakeproof.lake.delta.unnamed_commits import named_through
 from lakeproof.lake.planning.schema_change import describe_change
 from lakeproof.lake.records.described import described
 from lakeproof.lake.records.documents import Cut, CutTable, Intent
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.rows.change import NetChange
-from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_descriptions import ColumnDescription, TableDescription
 from lakeproof.schema import SchemaVersion
@@ -39,6 +35,7 @@ from lakeproof.values.types import spark_type
 HELD = "held"
 _TEXTS = ("position", "created_at", "table", "detail", "done", "schema_id")
 _COLUMNS = pa.schema({"cycle": pa.int64(), "incarnation": pa.int32()} | dict.fromkeys(_TEXTS, pa.string()))
+_TYPES = {"cycle": "bigint", "incarnation": "int"} | dict.fromkeys(_TEXTS, "string")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,32 +116,40 @@ def _is_new(held: Held, before: Held | None) -> bool:
     return before is None or not held.has_same_reason(before)
 
 
-def record_changes(
-    session: SparkSession, lease: Lease, intent: Intent, changes: Iterable[RecordedChange]
-) -> str | None:
+def record_changes(lease: Lease, intent: Intent, changes: Iterable[RecordedChange]) -> str | None:
     """Append the cycle's rows to `schema_history`, after taking out those of cycles that have not ended.
 
     No code decides by it, so a fault of that table ends no cycle; it is returned as the reason why nothing was appended.
     """
-    with reading(session, LakeError, Py4JError, OSError) as attempt:
-        _record(session, lease, intent, changes)
-    return None if attempt.error is None else reason_of(attempt.error)
+    try:
+        _record(lease, intent, changes)
+    except LakeError as error:
+        return f"{error.thing}: {error.reason}"
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return None
 
 
-def _record(session: SparkSession, lease: Lease, intent: Intent, changes: Iterable[RecordedChange]) -> None:
+def _record(lease: Lease, intent: Intent, changes: Iterable[RecordedChange]) -> None:
     lake = lease.lake
     path, app = lake.url(lake.paths.schema_history), _app_id(lake)
     lease.check()
-    clean_log(session, path, recorded_before(lake, intent), lambda commit: app in commit.txns)
+    cleaned = clean_log(path, recorded_before(lake, intent), lambda commit: app in commit.txns)
     of_cycle = (int(intent.number), int(intent.incarnation), str(intent.end_lsn), intent.created_at)
     rows_of_changes = [(*of_cycle, str(c.table), c.detail, c.done, c.schema_id) for c in changes]
     if rows_of_changes:
-        # As Arrow: of a list Spark makes tasks of Python's, which executors of a cluster need not have.
-        rows = session.createDataFrame(
-            pa.Table.from_pylist([dict(zip(_COLUMNS.names, row, strict=True)) for row in rows_of_changes], _COLUMNS)
-        ).coalesce(1)
-        change, info = NetChange(images=rows), CommitInfo(app, intent.number, "{}")
-        apply(session, CommitRequest(path, change, info, create=TableSpec()))
+        rows = [dict(zip(_COLUMNS.names, row, strict=True)) for row in rows_of_changes]
+        request = LinkRequest(
+            path,
+            CommitInfo(app, intent.number, "{}"),
+            (),
+            {},
+            cleaned.newest,
+            create=NewTable(_TYPES, TableSpec()),
+            rows=[pa.Table.from_pylist(rows, _COLUMNS)],
+            row_count=len(rows),
+        )
+        prepare_links(request).commit()
 
 
 def recorded_before(lake: SourceLake, intent: Intent) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache, partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,13 +23,12 @@ from lakeproof.lake.cycle.correction_commits import FEW_BYTES, FEW_ROWS, write_c
 from lakeproof.lake.cycle.current_commit import check_snapshot, commit_current, prepare_current
 from lakeproof.lake.cycle.history_commit import HistoryRows, append_history
 from lakeproof.lake.cycle.keyed_entry import write_keyed
-from lakeproof.lake.cycle.linked_entry import EntryRows, LinkedEntry
+from lakeproof.lake.cycle.linked_entry import prepare_linked_entry
 from lakeproof.lake.cycle.linked_range import prepare_linked_range
 from lakeproof.lake.cycle.snapshot_entry import as_inserted, entry_correction, files_since
 from lakeproof.lake.cycle.table_parts import range_of, release, resolve, rows_before, table_at_end, table_result
 from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
-from lakeproof.lake.delta.commit import Hints
-from lakeproof.lake.delta.vectors import Unsupported
+from lakeproof.lake.delta.commit import Hints, Unsupported
 from lakeproof.lake.fold.history import (
     SNAPSHOT,
     change_rows,
@@ -49,26 +47,42 @@ from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import numbered
 from lakeproof.lake.rows.landing_rows import key_bounds
 from lakeproof.lake.rows.refusal import refusals
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.schema import SchemaVersion
 
 _ROWS = scratch("rows")
 
 
-def write_table(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
-    """Write one table in its own session; raises TableError, before any commit, if its data can't be applied."""
+def write_table(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
+    """Write one table; raises TableError, before any commit, if its data can't be applied.
+
+    `spark` is a session of the table's own, which starts if Spark has to write it.
+    """
+    if task.keyed is None and (task.entry is None or task.before is None):
+        try:
+            return _write_changes(context, task) if task.entry is None else _write_first(context, task, task.entry)
+        except Unsupported as error:
+            not_linked = str(error)
+    else:
+        not_linked = "a copy of it is compared with what the lake has"
     with refusals(str(task.table)):
-        if task.keyed is not None:
-            return write_keyed(session, context, task, task.keyed)
-        if task.entry is None:
-            return _write_changes(session, context, task)
-        if task.before is None:
-            return _write_first(session, context, task, task.entry)
-        if task.from_scratch or task.history_lost:
-            return _write_anew(session, context, task, task.entry, task.before)
-        return _write_again(session, context, task, task.entry, task.before)
+        return replace(_written_by_spark(spark.get(), context, task), not_linked=not_linked)
 
 
-def _write_changes(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
+def _written_by_spark(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
+    if task.keyed is not None:
+        return write_keyed(session, context, task, task.keyed)
+    if task.entry is None:
+        return _write_changes_by_spark(session, context, task)
+    if task.before is None:
+        return _write_first_by_spark(session, context, task, task.entry)
+    if task.from_scratch or task.history_lost:
+        return _write_anew(session, context, task, task.entry, task.before)
+    return _write_again(session, context, task, task.entry, task.before)
+
+
+def _write_changes(context: CycleContext, task: TableTask) -> TableResult:
+    """Write a range in this process; raises `Unsupported`, before any commit, if Spark is to write it."""
     before = task.before
     if before is None:
         raise InvariantError(str(task.table), "has changes but is not in the lake", "report this")
@@ -76,17 +90,28 @@ def _write_changes(session: SparkSession, context: CycleContext, task: TableTask
     if changes.counts.rows == 0:
         history = before.history_version, before.history_sum
         return TableResult(table_at_end(context, task, history, before.current_version), changes.counts, touched=False)
-    try:
-        return _link_changes(session, context, task, changes)
-    except Unsupported as error:
-        not_linked: str | None = str(error)
+    if changes.older:
+        raise Unsupported("the range has rows of several schema versions")
+    linked = prepare_linked_range(context, task, changes.landed, changes.counts)
+    history = linked.history.commit(context)
+    return table_result(context, task, history, commit_current(context, linked.current), changes.counts)
+
+
+def _write_first(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableResult:
+    """Write a table's first rows in this process; raises as `_write_changes`."""
+    changes = _since_snapshot(context, task, entry)
+    if changes.older:
+        raise Unsupported("the changes since the snapshot have several schema versions")
+    linked = prepare_linked_entry(context, task, entry, changes.landed, changes.counts)
+    history = linked.history.commit(context)
+    written = table_result(context, task, history, commit_current(context, linked.current), changes.counts)
+    return replace(written, deleted=0, rows=written.inserted)
+
+
+def _write_changes_by_spark(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
+    changes = range_of(context, task, task.files, context.intent.start_lsn)
     base = _base(session, context, task, changes)
-    resolved = changes.fold_in_memory(session, base)
-    if resolved is None:
-        resolved = changes.resolve(session, base)
-    else:
-        # There is little to gain.
-        not_linked = None
+    resolved = changes.fold_in_memory(session, base) or changes.resolve(session, base)
     try:
         prepared = prepare_current(session, context, task, resolved.net, _hints(changes, resolved.net))
         rows = HistoryRows(change_rows(changes.schema, resolved.events), changes.counts.rows)
@@ -94,56 +119,31 @@ def _write_changes(session: SparkSession, context: CycleContext, task: TableTask
         current = commit_current(context, prepared)
     finally:
         resolved.release()
-    return replace(table_result(context, task, history, current, changes.counts), not_linked=not_linked)
+    return table_result(context, task, history, current, changes.counts)
 
 
-def _link_changes(session: SparkSession, context: CycleContext, task: TableTask, changes: TableRange) -> TableResult:
-    """Write a range from its key columns and its files; raises `Unsupported`, before any commit, if Spark is to write it."""
-    if changes.older:
-        raise Unsupported("the range has rows of several schema versions")
-    linked = prepare_linked_range(session, context, task, changes.landed, changes.counts)
-    history = linked.history.commit(context)
-    return table_result(context, task, history, commit_current(context, linked.current), changes.counts)
-
-
-def _write_first(session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableResult:
+def _write_first_by_spark(
+    session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry
+) -> TableResult:
     """Write a table's first rows, the snapshot with the changes since, and history from the snapshot on."""
     changes = _since_snapshot(context, task, entry)
-    # Opening the files as a frame takes a cold JVM as long as linking them, and most entries need none.
-    snapshot = cache(partial(_snapshot, session, context, changes.schema, entry))
-    if has_old_rows(changes.schema):
-        snapshot()
-    resolved = None if changes.counts.rows == 0 else resolve(session, changes, snapshot())
+    snapshot = _snapshot(session, context, changes.schema, entry)
+    resolved = resolve(session, changes, snapshot)
     events = None if resolved is None else change_rows(changes.schema, resolved.events)
     net = NetChange() if resolved is None else resolved.net
-    rows = EntryRows(changes.schema, snapshot, events, net, changes.counts.rows)
+    count = entry.table.rows + changes.counts.rows
     try:
-        if resolved is not None:
-            check_snapshot(context, task, snapshot(), resolved)
-        linked = LinkedEntry.of(session, context, task, entry, rows)
-        current = linked.current or prepare_current(session, context, task, _all_rows(rows, entry))
-        if linked.history is None:
-            history = append_history(session, context, task, _all_events(rows, entry))
-        else:
-            history = linked.history.commit(context)
+        check_snapshot(context, task, snapshot, resolved)
+        rows = few_files(with_net_change(changes.schema, snapshot, net), count)
+        current = prepare_current(session, context, task, NetChange(images=rows))
+        first = state_rows(changes.schema, snapshot, SNAPSHOT, entry.consistent_point)
+        all_events = first if events is None else first.unionAll(events)
+        history = append_history(session, context, task, HistoryRows(all_events, count))
         applied = commit_current(context, current)
     finally:
         release(resolved)
     written = table_result(context, task, history, applied, changes.counts)
-    return replace(written, deleted=0, rows=written.inserted, not_linked=linked.reason)
-
-
-def _all_events(rows: EntryRows, entry: SnapshotEntry) -> HistoryRows:
-    """Return what Spark writes to history when a table enters: the snapshot's rows and the changes since."""
-    events = state_rows(rows.schema, rows.snapshot(), SNAPSHOT, entry.consistent_point)
-    events = events if rows.events is None else events.unionAll(rows.events)
-    return HistoryRows(events, entry.table.rows + rows.changes)
-
-
-def _all_rows(rows: EntryRows, entry: SnapshotEntry) -> NetChange:
-    """Return what Spark writes to current when a table enters."""
-    frame = with_net_change(rows.schema, rows.snapshot(), rows.net)
-    return NetChange(images=few_files(frame, entry.table.rows + rows.changes))
+    return replace(written, deleted=0, rows=written.inserted)
 
 
 def _write_anew(

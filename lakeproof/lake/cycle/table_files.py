@@ -17,7 +17,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from lakeproof.errors import LakeError
-from lakeproof.hidden_columns import COMMIT_TIME, ORD
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, ORD, XID
 from lakeproof.lake.cycle.broken_log import is_broken
 from lakeproof.lake.cycle.lost_history import HistoryLostError, lost_history
 from lakeproof.lake.delta.files import TableFiles, Unread, table_files, unneeded
@@ -72,7 +72,7 @@ def first_change_since(
 
     And how the tables are to be held whose history has an unreadable file. A history that is lost already is not read.
     """
-    is_young = F.col(COMMIT_TIME) >= F.lit(limit)
+    is_young = (F.col(COMMIT_TIME) >= F.lit(limit)) | (F.col(COMMIT_NUMBER) > 0)
     return _each_first(spark, lake, cut, dict.fromkeys(cut.tables, is_young), damaged)
 
 
@@ -80,7 +80,7 @@ def tables_with_changes_before(
     spark: SparkSession, lake: SourceLake, cut: Cut, ordinals: Mapping[TableName, int], damaged: Damaged
 ) -> tuple[set[TableName], dict[TableName, Held]]:
     """Return which of these tables have a change before an ordinal; what a snapshot brought is none. And as above."""
-    is_change = F.col(COMMIT_TIME).isNotNull()
+    is_change = F.col(XID).isNotNull()
     conditions = {table: is_change & (F.col(ORD) < F.lit(ordinal)) for table, ordinal in ordinals.items()}
     firsts, lost = _each_first(spark, lake, cut, conditions, damaged)
     return {table for table, first in firsts.items() if first is not None}, lost

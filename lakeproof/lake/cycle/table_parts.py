@@ -68,10 +68,10 @@ def _exact_from(context: CycleContext, task: TableTask) -> Lsn | None:
     if before is None:
         # What landed before a later copy was never read. Before the very first ones, and before a table was created, nothing
         # did.
-        nothing_before = (
-            entry is None or entry.key is None or (intent.number == 1 and entry.consistent_point <= intent.start_lsn)
-        )
-        return None if nothing_before or entry is None else entry.consistent_point
+        if entry is None or (entry.key is None and not entry.was_held):
+            return None
+        is_first = entry.key is not None and intent.number == 1 and entry.consistent_point <= intent.start_lsn
+        return None if is_first else entry.consistent_point
     missed = entry is not None and (entry.was_held or before.at_lsn != intent.start_lsn)
     if missed or before.incarnation != intent.incarnation:
         return intent.end_lsn

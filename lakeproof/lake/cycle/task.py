@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
-from lakeproof.lake.delta.commit import CommitInfo, TableSpec, WriteStrategy, commit_of_cycle
+from lakeproof.lake.delta.commit import CommitInfo, Engine, TableSpec, commit_of_cycle
 from lakeproof.lake.records.documents import CutTable, Intent, SchemaChange
 from lakeproof.lake.records.lease import Lease
 from lakeproof.landing.chain import Chain
@@ -29,7 +29,7 @@ class CycleContext:
     chain: Chain
     intent: Intent
     lease: Lease
-    strategy: WriteStrategy = WriteStrategy.AUTO
+    engine: Engine = Engine.AUTO
     portable: frozenset[TableName] = frozenset()
 
     def commit_info(self, layer: str, table: TableName) -> CommitInfo:
@@ -45,7 +45,8 @@ class CycleContext:
 class SnapshotEntry:
     """A table's snapshot that this cycle applies; `key` is the snapshot's folder in the store.
 
-    `key` is None for a table that was created in the stream: it has no rows up to `consistent_point`, and no folder.
+    `key` is None for a table that was created in the stream, or was seen to be empty: it has no rows at `consistent_point`,
+    and no folder.
     `was_held`: it ends a hold, so changes before it may never have landed.
     """
 
@@ -98,7 +99,7 @@ class TableResult:
 
     `own_rows`: how many ordinals it took from `own_ordinal` on. `fallback_reason` has the meaning that it has in `Applied`.
     `not_linked`: why Spark has written rows that are in landed files. `features` are those that readers need from now on,
-    each with its reason; `made_portable`: both Delta tables were written anew, without the features that they needed before.
+    each with its reason.
     """
 
     cut_table: CutTable
@@ -111,4 +112,3 @@ class TableResult:
     fallback_reason: str | None = None
     not_linked: str | None = None
     features: Mapping[str, str] = field(default_factory=dict)
-    made_portable: bool = False

@@ -3,9 +3,14 @@
 Computing the rows belongs to `lakeproof.lake.fold`, which this does not know; the order of commits to
 `lakeproof.lake.cycle`.
 
-    apply.py       one commit, once: the contract      commit.py           the request and the result
-    vectors.py     ... by deletion vectors             merge.py            ... by MERGE
-    link_commit.py ... by linking landed files         local_rows.py       rows that this process writes
+    committer.py   what changes becomes one version    state.py            a version whole, kept between commits
+    link_commit.py a commit of this process            checkpoint.py       ... in one file
+    search.py      places of rows by their keys        vector_file.py      deleted rows, in a file
+    local_rows.py  rows that this process writes       spark_files.py      ... that Spark writes
+    protocol.py    what a writer has to keep
+    column_types.py types in the log's schema text     commit.py           the request and the result
+    apply.py       a commit of Spark's, once           vectors.py          ... by deletion vectors
+    merge.py       ... by MERGE
     links.py       a landed file's second name         file_statistics.py  statistics from a footer
     schema.py      a change of columns                 optimize.py         small files compacted
     jvm.py         the names inside Delta              self_test.py        the gate before them

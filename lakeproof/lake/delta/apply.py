@@ -36,13 +36,14 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-from lakeproof.errors import InvariantError, LakeError, TransientError
-from lakeproof.lake.delta.commit import USER_METADATA, Applied, CommitInfo, CommitRequest, WriteStrategy
+from lakeproof.errors import LakeError, TransientError
+from lakeproof.lake.delta.commit import USER_METADATA, Applied, CommitInfo, CommitRequest, Unsupported, WriteStrategy
+from lakeproof.lake.delta.committer import version_to_follow
 from lakeproof.lake.delta.log import NO_VERSION, find_commit, newest_version
 from lakeproof.lake.delta.merge import check_merge, write_with_merge
 from lakeproof.lake.delta.self_test import supported
-from lakeproof.lake.delta.vectors import FoundRows, Unsupported, find_rows, write_with_deletion_vectors
-from lakeproof.lake.rows.preconditions import check_counts
+from lakeproof.lake.delta.vectors import FoundRows, find_rows, write_with_deletion_vectors
+from lakeproof.lake.rows.key_preconditions import check_counts
 from lakeproof.lake.spark.session import with_settings
 from lakeproof.storage.folder import Folder
 
@@ -190,11 +191,3 @@ def conflicts(path: str) -> Iterator[None]:
         raise TransientError(
             path, "someone else committed to the table meanwhile", "the next run finishes the cycle"
         ) from error
-
-
-def version_to_follow(path: str, expected: int, commit: CommitInfo) -> int:
-    """Return the version to commit on: `expected`, or a later one if what follows changes no data. Raises as `prepare`."""
-    before, done = find_commit(path, expected, commit.is_in)
-    if done is not None:
-        raise InvariantError(path, f"cycle {commit.number} is in version {done.version} already", "report this")
-    return before

@@ -13,9 +13,9 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +24,15 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.files import DeltaFile, VectorPlace, files_at, of_base_85
+from lakeproof.lake.delta.files import DeltaFile, VectorPlace, data_file, files_at, of_base_85
 from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, is_emptied
 from lakeproof.lake.delta.reader_features import MAPPING, NO_ZONE, PHYSICAL_NAME, VECTORS, WIDENING, table_state
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.parquet import parquet_file
 from lakeproof.storage.store import NotFoundError
+
+if TYPE_CHECKING:
+    from lakeproof.lake.delta.state import TableState
 
 BATCH_ROWS = 65_536
 _KNOWN = frozenset({VECTORS, MAPPING, WIDENING, NO_ZONE, "typeWidening-preview"})
@@ -82,6 +85,12 @@ class DeltaRows:
         fields = json.loads(state["metaData"]["schemaString"])["fields"]
         return cls(Folder.at(path), version, tuple(map(_field, fields)), files_at(path, version))
 
+    @classmethod
+    def of_state(cls, state: TableState) -> DeltaRows:
+        """Return the version of a state that was read."""
+        files = tuple(map(data_file, state.files.values()))
+        return cls(Folder.at(state.path), state.version, tuple(map(_field, state.fields)), files)
+
     @property
     def schema(self) -> pa.Schema:
         """The columns with their Arrow types, in the table's order."""
@@ -96,6 +105,16 @@ class DeltaRows:
     def of_file(self, file: DeltaFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one of the files, as `batches` does."""
         yield from self._of_file(file, self._fields(columns))
+
+    def without(self, file: DeltaFile, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows of one of the files, but for those with these numbers, in order."""
+        first, deleted = 0, numbers
+        if file.deleted is not None:
+            deleted = np.union1d(numbers, deleted_rows(self.table, file.deleted))
+        with self._opened(file.path) as parquet:
+            for batch in parquet.iter_batches(BATCH_ROWS, columns=_stored(parquet, self.fields)):
+                yield _shaped(_without(batch, deleted, first), self.fields)
+                first += batch.num_rows
 
     def bounds(self, file: DeltaFile, column: str) -> tuple[Any, Any] | None:
         """Return the least and greatest value of a column in a file, deleted rows included, by the file's own statistics.
@@ -149,18 +168,23 @@ class DeltaRows:
                 yield _shaped(_without(batch, deleted, first), fields)
                 first += rows
 
-    @contextmanager
-    def _opened(self, file: str) -> Iterator[pq.ParquetFile]:
-        try:
-            # Spark may write timestamps in a form that Arrow would take for nanoseconds, which end in the year 2262.
-            with parquet_file(self.table.store, self.table.key_of(file), int96="us") as parquet:
-                yield parquet
-        except NotFoundError:
-            reason = "it is missing, and a cut that is kept needs it"
-            raise LakeError(self.table.url_of(file), reason, "restore it from a backup") from None
-        except pa.ArrowInvalid as error:
-            reason = f"it is damaged ({str(error)[:200]})"
-            raise LakeError(self.table.url_of(file), reason, "restore it from a backup") from None
+    def _opened(self, file: str) -> AbstractContextManager[pq.ParquetFile]:
+        return opened_data_file(self.table, file)
+
+
+@contextmanager
+def opened_data_file(table: Folder, file: str) -> Iterator[pq.ParquetFile]:
+    """Open a data file of a table; raises LakeError, now or while it is read, if it is missing or damaged."""
+    try:
+        # Spark may write timestamps in a form that Arrow would take for nanoseconds, which end in the year 2262.
+        with parquet_file(table.store, table.key_of(file), int96="us") as parquet:
+            yield parquet
+    except NotFoundError:
+        reason = "it is missing, and a cut that is kept needs it"
+        raise LakeError(table.url_of(file), reason, "restore it from a backup") from None
+    except pa.ArrowInvalid as error:
+        reason = f"it is damaged ({str(error)[:200]})"
+        raise LakeError(table.url_of(file), reason, "restore it from a backup") from None
 
 
 def _stored(parquet: pq.ParquetFile, fields: Sequence[_Field]) -> list[str]:
@@ -217,11 +241,12 @@ def _shaped(batch: pa.RecordBatch, fields: Sequence[_Field]) -> pa.RecordBatch:
         if index < 0:
             arrays.append(pa.nulls(batch.num_rows, field.type))
         else:
-            arrays.append(_widened(batch.column(index), field.type))
+            arrays.append(widened(batch.column(index), field.type))
     return pa.record_batch(arrays, schema=pa.schema([(field.name, field.type) for field in fields]))
 
 
-def _widened(array: pa.Array, wide: pa.DataType) -> pa.Array:
+def widened(array: pa.Array, wide: pa.DataType) -> pa.Array:
+    """Return values of a file under the type that the table's column has now."""
     if array.type.equals(wide):
         return array
     if pa.types.is_integer(array.type) and pa.types.is_decimal(wide):

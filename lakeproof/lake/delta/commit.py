@@ -9,13 +9,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from lakeproof.lake.columns import needs_mapping, quoted
 from lakeproof.lake.delta.log import DeltaCommit
 from lakeproof.lake.delta.reader_features import VECTORS_ENABLED
 from lakeproof.lake.records.documents import Intent
-from lakeproof.lake.rows.change import NetChange
 from lakeproof.names import TableName
+
+if TYPE_CHECKING:
+    from lakeproof.lake.rows.change import NetChange
 
 # A commit's checkpoint costs as much as five small commits; one in 10 is Delta's default.
 CHECKPOINT_INTERVAL = 50
@@ -28,6 +31,17 @@ _KEEP = {
     "delta.logRetentionDuration": "interval 3650 days",
     "delta.enableExpiredLogCleanup": "false",
 }
+
+
+class Unsupported(Exception):  # noqa: N818  not an error: another way takes over
+    """A table or change that a way of committing does not support; nothing has been written."""
+
+
+class Engine(Enum):
+    """Who writes tables: this process for whatever it can and Spark for the rest, or Spark for all."""
+
+    AUTO = "auto"
+    SPARK = "spark"
 
 
 class WriteStrategy(Enum):

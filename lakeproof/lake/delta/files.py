@@ -177,6 +177,15 @@ def _log(table: Folder, version: int) -> tuple[dict[int, str], int, list[str]]:
     return commits, checkpoint, checkpoints.get(checkpoint, [])
 
 
+def checkpoint_at(table: Folder, version: int) -> tuple[int, list[str]]:
+    """Return the newest whole checkpoint up to a version (-1: none), and the names of its parts in the log.
+
+    Raises LakeError if there is no log.
+    """
+    _, checkpoint, parts = _log(table, version)
+    return checkpoint, parts
+
+
 def _of_checkpoints(table: Folder, parts: list[str]) -> dict[str, DeltaFile]:
     return {file.path: file for name in parts for file in _of_checkpoint(table, f"{LOG}/{name}")}
 
@@ -282,3 +291,15 @@ def of_base_85(letters: str) -> bytes:
             number = number * 85 + _Z85.index(letter)
         octets += number.to_bytes(4, "big")
     return octets
+
+
+def in_base_85(octets: bytes) -> str:
+    """Return Z85's letters for bytes, of which there are four for each five letters."""
+    letters = ""
+    for start in range(0, len(octets), 4):
+        number, group = int.from_bytes(octets[start : start + 4], "big"), ""
+        for _ in range(5):
+            number, place = divmod(number, 85)
+            group = _Z85[place] + group
+        letters += group
+    return letters

@@ -52,15 +52,15 @@ def _keys(path: str, names: Iterable[str]) -> list[str]:
 
 
 def _data_files(path: str, versions: Iterable[int]) -> list[str]:
-    """Return the keys of the files that these commits added and did not remove again."""
-    names: dict[str, None] = {}
+    """Return the keys of the files that these commits added and did not remove again, with their vectors."""
+    vectors: dict[str, str | None] = {}
     table = Folder.at(path)
     for version in versions:
         removed, added = files_of_commit(table, commit_name(version))
         for name in removed:
-            names.pop(name, None)
-        for file in added:
-            names |= {file.path: None} | ({} if file.vector is None else {file.vector: None})
+            vectors.pop(name, None)
+        vectors |= {file.path: file.vector for file in added}
+    names = dict.fromkeys([*vectors, *(vector for vector in vectors.values() if vector is not None)])
     return _keys(path, names)
 
 

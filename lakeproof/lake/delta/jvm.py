@@ -302,7 +302,7 @@ class Transaction:
         return dict(json.loads(self._txn.metadata().json()))
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Replace the table's `metaData` action; raises Py4JJavaError if Delta refuses it."""
+        """Replace the table's `metaData` action; raises what PySpark makes of it if Delta refuses it."""
         action = _module(self.jvm.delta.actions, "Action$").fromJson(json.dumps(metadata))
         self._txn.updateMetadata(action, False)
 

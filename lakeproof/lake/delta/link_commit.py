@@ -1,67 +1,63 @@
-"""Commit by links: files that the copy or the drain has written become data files of a table, and no row of them is read.
+"""A commit by this process: landed files become data files of a table as they are, other rows become new files, rows go.
 
-    landed files ─► a second name in the table's folder, verified ─► statistics from their footers ─► one commit
+    landed files ─► a second name in the table's folder, verified ─► statistics from their footers ┐
+    rows that this process reads or holds ─► new files ────────────────────────────────────────────┼─► one commit
+    keys ─► the places of their rows (`search`) ───────────────────────────────────────────────────┘
 
 Choosing the files, and the rows in them that are not the table's, does not belong here; nor does giving a file its second
-name (`links`) or reading its footer (`file_statistics`).
+name (`links`), reading its footer (`file_statistics`) or making the version (`committer`).
 
-A commit is made in two steps, as in `apply`: `prepare_links` places and checks every file, and refuses with `Unsupported`
-whatever Spark should write instead; `PreparedLinks.commit` makes the one commit. In between nobody reads the placed files.
+A commit is made in two steps: `prepare` finds rows, checks what the change presupposes, and places every file; it refuses
+with `Unsupported` what Spark should write instead. `PreparedLinks.commit` makes the one commit.
 
 Idempotent: a killed attempt leaves links that no commit names. The next attempt has the same names and finds them there. A
 name is a file's own, which its writer makes unique, behind the number of the cycle: Delta takes two files of one path for
 one, and a file that a range enters in two parts is two files of the table.
 
-Cost: one pass over the bytes of the files for their checksums, and per file the read of a footer and an action in the log
-(0.5 ms). No Spark job but for rows that come beside the files.
+Cost: one pass over the bytes of linked files for their checksums, the key columns of the table's files that may have one of
+the keys, and per file the read of a footer and an action in the log.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import time
-import uuid
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from pyspark.sql import SparkSession
-from pyspark.sql import types as T
+import numpy as np
+import pyarrow as pa
 
 from lakeproof.errors import InvariantError, NoRoomError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.columns import needs_mapping, quoted
-from lakeproof.lake.delta.apply import conflicts, one_attempt, version_to_follow
-from lakeproof.lake.delta.commit import (
-    NO_HINTS,
-    USER_METADATA,
-    Applied,
-    CommitInfo,
-    CommitRequest,
-    Hints,
-    TableSpec,
-    WriteStrategy,
+from lakeproof.lake.delta.arrow_rows import DeltaRows
+from lakeproof.lake.delta.column_types import in_spark, new_fields
+from lakeproof.lake.delta.commit import Applied, CommitInfo, TableSpec, Unsupported, WriteStrategy
+from lakeproof.lake.delta.committer import (
+    Change,
+    NewFile,
+    Operation,
+    version_to_follow,
 )
 from lakeproof.lake.delta.file_statistics import statistics_text
-from lakeproof.lake.delta.files import files_of_commit
-from lakeproof.lake.delta.jvm import ExistingFile, Transaction
+from lakeproof.lake.delta.files import data_file
 from lakeproof.lake.delta.links import LandedFile, PlacedFile, mismatch, place, remove_placed, renamed
 from lakeproof.lake.delta.local_rows import LocalRows, write_rows
-from lakeproof.lake.delta.log import NO_VERSION, commit_name, find_commit
-from lakeproof.lake.delta.self_test import other_version, unsupported_reason
-from lakeproof.lake.delta.vectors import FILES_MAX, FoundRows, Rows, Unsupported, find_rows, is_known
-from lakeproof.lake.rows.change import NetChange
-from lakeproof.lake.spark.session import with_settings
+from lakeproof.lake.delta.log import NO_VERSION
+from lakeproof.lake.delta.protocol import check_writable, metadata_of
+from lakeproof.lake.delta.reader_features import VECTORS_ENABLED
+from lakeproof.lake.delta.search import Places, Rows, find_places
+from lakeproof.lake.delta.state import TableState, read_state
+from lakeproof.lake.rows.key_preconditions import check_counts, check_firsts
 from lakeproof.landing.file_columns import STATISTICS_COLUMNS
 from lakeproof.storage.disk import is_full
 from lakeproof.storage.folder import Folder
 
 # Letters that a path in the log has as they are: everything else would have to be encoded.
 _NAME = re.compile(r"[0-9a-z][0-9A-Za-z.-]*\.parquet")
-NO_CHANGE = NetChange()
+_NOTHING = Places({}, np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +66,6 @@ class Link:
 
     landed: LandedFile
     left_out: Rows | None = None
-
-    @property
-    def rows(self) -> int:
-        """The number of rows that the table gets."""
-        return self.landed.rows - (0 if self.left_out is None else len(self.left_out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +77,37 @@ class NewTable:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkRequest:
-    """One commit that adds files to the table at `path`, and applies `change` beside them; `create`, `hints` as elsewhere.
+class Removal:
+    """The rows that go: all of them (`everything`), or those that have one of `keys`, which has each key once.
 
-    `rows`: rows of one schema that this process reads or holds, `row_count` of them: they become more files. `required`: the
-    table's columns that every file must have. `statistics` as in a `TableSpec`. `change` deletes none of the files' rows.
+    `preconditions`: so many of the keys are of rows that must exist, as their column `FIRST` says, and of the others there
+    may be none; None: not known.
+    """
+
+    key: tuple[str, ...] = ()
+    keys: pa.Table | None = None
+    everything: bool = False
+    preconditions: int | None = None
+
+
+NO_REMOVAL = Removal()
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRequest:
+    """One commit to the table at `path`: `links` and `rows` come, what `removal` names of the rows before goes.
+
+    `rows`: rows of one schema that this process reads or holds, `row_count` of them: they become files. `required`: the
+    table's columns that every linked file must have, with their names in these files. `statistics` as in a `TableSpec`.
     """
 
     path: str
     info: CommitInfo
     links: Sequence[Link]
-    required: Sequence[str]
+    required: Mapping[str, str]
     expected_version: int
     statistics: tuple[str, ...] = ()
-    change: NetChange = NO_CHANGE
-    hints: Hints = NO_HINTS
+    removal: Removal = NO_REMOVAL
     create: NewTable | None = None
     rows: LocalRows = ()
     row_count: int = 0
@@ -108,103 +115,93 @@ class LinkRequest:
 
 @dataclass(frozen=True, slots=True)
 class PreparedLinks:
-    """A commit that can be made, once, on top of version `before`: every file is in the table's folder.
+    """A commit that can be made, once: every file is in the table's folder. `before` is None for a new table."""
 
-    `rows` are those to delete; None for a new table, and if there is no change beside the files. `txn` has read `before`;
-    None for a new table.
-    """
-
-    session: SparkSession
     request: LinkRequest
-    before: int
-    files: Sequence[ExistingFile]
-    rows: FoundRows | None = None
-    txn: Transaction | None = None
+    before: TableState | None
+    files: Sequence[NewFile]
+    places: Places
 
     def commit(self) -> Applied:
-        """Commit the files, and the rows that come beside them."""
-        request, info = self.request, self.request.info
-        version_to_follow(request.path, self.before, info)
-        metadata = with_settings(self.session, {USER_METADATA: info.user_metadata})
-        with metadata, one_attempt(self.session, request.path, self.before), conflicts(request.path):
-            counts = self._commit()
-        if counts is None:
-            return Applied(self.before, 0, 0)
-        inserted, deleted = counts
-        commit = find_commit(request.path, self.before, info.is_in)[1]
-        if commit is None:
-            raise InvariantError(request.path, f"cycle {info.number} left no commit", "report this")
-        self._check(commit.version)
-        return Applied(commit.version, inserted, deleted, WriteStrategy.LINK)
+        """Commit the files, and what goes."""
+        request, before = self.request, self.before
+        if before is not None:
+            # Somebody else's commit since `prepare` is reported by name; a commit from here on loses the race or wins it.
+            version_to_follow(request.path, before.version, request.info)
+        change = Change(request.path, before)
+        if before is None:
+            change.set_metadata(_metadata(request))
+        deleted = change.remove_all() if request.removal.everything else self._remove(change)
+        inserted = change.add(self.files) - self._rewritten
+        if change.is_empty and before is not None:
+            return Applied(before.version, 0, 0)
+        state = change.commit(request.info, _operation(inserted, deleted, self.files, request))
+        return Applied(state.version, inserted, deleted, WriteStrategy.LINK)
 
     def discard(self) -> None:
         """Take the files out of the table's folder again, if the commit is not to be made."""
         for file in self.files:
             remove_placed(Folder.at(self.request.path), file.entry["path"])
 
-    def _check(self, version: int) -> None:
-        """Raise InvariantError unless the log has each file once: then no cut names the commit."""
-        _, added = files_of_commit(Folder.at(self.request.path), commit_name(version))
-        names = Counter(file.path for file in added)
-        if any(names[file.entry["path"]] != 1 for file in self.files):
-            raise InvariantError(self.request.path, f"version {version} has not each linked file once", "report this")
+    @property
+    def _rewritten(self) -> int:
+        """The number of rows that are in new files because others of their files go."""
+        if self.before is None or _has_vectors(self.before):
+            return 0
+        return sum((_live_rows(self.before, path) - len(rows)) for path, rows in self.places.rows.items())
 
-    def _commit(self) -> tuple[int, int] | None:
-        """Return how many rows are inserted and deleted; None if there is nothing to commit."""
-        request, info = self.request, self.request.info
-        txn = self.txn or _transaction(self.session, request, self.before)
-        if request.create is not None and self.before == NO_VERSION:
-            txn.update_metadata(_metadata(request.create))
-        images, places = request.change.images, None if self.rows is None else self.rows.places
-        if self.rows is None:
-            txn.read_all(())
-        else:
-            images = self.rows.images
-        deleted = 0 if self.rows is None or places is None else txn.remove_rows(places, self.rows.files)
-        txn.add_files(self.files)
-        inserted = sum(link.rows for link in request.links) + request.row_count
-        inserted += 0 if images is None else txn.add_rows(images)
-        if txn.is_empty and self.before != NO_VERSION:
-            return None
-        failpoint("apply.before_commit")
-        if deleted:
-            txn.commit(info.app_id, info.number, inserted=inserted, deleted=deleted)
-        else:
-            size = sum(file.entry["size"] for file in self.files)
-            txn.measure({"numFiles": len(self.files), "numOutputRows": inserted, "numOutputBytes": size})
-            txn.commit_append(info.app_id, info.number, info.user_metadata)
-        return inserted, deleted
+    def _remove(self, change: Change) -> int:
+        if self.before is not None and not _has_vectors(self.before):
+            for path in self.places.rows:
+                change.remove(self.before.files[path])
+            return self.places.count
+        return change.mark(self.places.rows)
 
 
-def prepare_links(session: SparkSession, request: LinkRequest) -> PreparedLinks:
-    """Place and check the files, and commit nothing yet.
+def prepare_links(request: LinkRequest) -> PreparedLinks:
+    """Find the rows that go, place and check the files, and commit nothing yet.
 
-    Raises `Unsupported` if Spark should write the rows instead, LakeError about a damaged file, NoRoomError about a full
-    disk, and otherwise as `apply.prepare`. Nothing is in the table's folder then.
+    Raises `Unsupported` if Spark should write the rows instead, DriftedError if the rows that the change presupposes are
+    not those in the table, LakeError about a damaged file, NoRoomError about a full disk, ForeignCommitError about a commit
+    that is not ours, InvariantError about one with our number. Nothing is in the table's folder then.
     """
     before = version_to_follow(request.path, request.expected_version, request.info)
-    change = request.change
-    if change.truncate:
-        raise Unsupported("the change truncates the table")
-    # The try on a scratch table takes a cold JVM longer than all the rest, and files alone don't need it.
-    deletes = change.deletes is not None or change.keys is not None
-    has_vectors = deletes or any(link.left_out is not None for link in request.links)
-    _refuse(unsupported_reason(session, request.path) if has_vectors else other_version(session))
-    if len(request.links) > FILES_MAX:
-        raise Unsupported(f"{len(request.links):,} files are more than {FILES_MAX:,}")
-    txn = None if before == NO_VERSION else _transaction(session, request, before)
-    fields = _new_table_fields(request) if txn is None else _fields(txn, request)
-    # Before the search, which is a job: a table stays renamed, and this comes in every cycle.
-    _refuse(renamed(fields, request.required))
+    state = None if before == NO_VERSION else read_state(request.path, before)
+    if state is None:
+        fields = _new_table_fields(request)
+    else:
+        check_writable(state)
+        fields = state.fields
+        if any(link.left_out is not None for link in request.links) and not _has_vectors(state):
+            raise Unsupported("the table is written without deletion vectors")
+    if request.links:
+        _refuse(renamed(fields, request.required))
     # What the change presupposes is checked before any file is placed: a refused table gets none.
-    has_search = txn is not None and not change.is_empty
-    rows = find_rows(session, _as_commit(request), before, txn) if has_search else None
-    columns = _statistics_columns(fields, request.statistics)
-    placed = _place_all(request, fields, columns)
+    places = _find(request, state)
+    columns = statistics_columns(fields, request.statistics)
+    placed = _place_all(request, state, places, fields, columns)
     failpoint("apply.after_links")
     left_out = (link.left_out for link in request.links)
-    files = [ExistingFile(_entry(file, columns), next(left_out, None)) for file in placed]
-    return PreparedLinks(session, request, before, files, rows, txn)
+    files = [NewFile(entry_of(file, columns), next(left_out, None)) for file in placed]
+    return PreparedLinks(request, state, files, places)
+
+
+def _find(request: LinkRequest, state: TableState | None) -> Places:
+    """Return the places of the rows that go by their keys; raises DriftedError."""
+    removal = request.removal
+    if state is None or removal.everything or removal.keys is None:
+        if removal.preconditions:
+            check_counts(request.path, removal.preconditions)
+        return _NOTHING
+    places = find_places(state, removal.key, removal.keys)
+    if removal.preconditions is not None:
+        check_firsts(request.path, places.firsts(removal.keys), removal.preconditions)
+    return places
+
+
+def links_fit(path: str, version: int, required: Mapping[str, str]) -> bool:
+    """True if files that have these columns, each under the name given, can be the table's."""
+    return renamed(read_state(path, version).fields, required) is None
 
 
 def _refuse(reason: str | None) -> None:
@@ -213,29 +210,49 @@ def _refuse(reason: str | None) -> None:
         raise Unsupported(reason)
 
 
-def _as_commit(request: LinkRequest) -> CommitRequest:
-    return CommitRequest(request.path, request.change, request.info, request.hints)
+def _has_vectors(state: TableState) -> bool:
+    return state.has_property(VECTORS_ENABLED, "true")
+
+
+def _live_rows(state: TableState, path: str) -> int:
+    file = data_file(state.files[path])
+    return (file.rows or 0) - (0 if file.deleted is None else file.deleted.rows)
 
 
 def _place_all(
-    request: LinkRequest, fields: Sequence[Mapping[str, Any]], statistics: Iterable[str]
+    request: LinkRequest,
+    state: TableState | None,
+    places: Places,
+    fields: Sequence[Mapping[str, Any]],
+    statistics: Mapping[str, str],
 ) -> Sequence[PlacedFile]:
     """Return the files in the table's folder, those of `rows` last: all of them, or an error and none."""
     folder, placed = Folder.at(request.path), list[PlacedFile]()
-    links = (place(link.landed, folder, linked_name(request.info, link.landed)) for link in request.links)
     try:
-        for file in chain(links, _written(request, folder, statistics)):
+        for link in request.links:
+            file = place(link.landed, folder, linked_name(request.info, link.landed))
             placed.append(file)
             _refuse(mismatch(file.footer, fields, request.required))
+        rows = chain(request.rows, () if state is None else _spared(state, places))
+        placed.extend(_written(request, folder, rows, fields, statistics))
     except BaseException as error:
         for file in placed:
             remove_placed(folder, file.name)
         if isinstance(error, OSError) and is_full(error):
-            # This process writes here, and not Spark, whose errors become ours elsewhere.
             failed = f"writing a file of it failed: {error.strerror}"
             raise NoRoomError(request.path, failed, "make room, then run it again") from error
         raise
     return placed
+
+
+def _spared(state: TableState, places: Places) -> Iterator[pa.Table]:
+    """Give the rows that stay of files that lose others, if the table has no vectors: they are written anew."""
+    if _has_vectors(state) or not places.rows:
+        return
+    rows = DeltaRows.of_state(state)
+    for path, numbers in places.rows.items():
+        for batch in rows.without(data_file(state.files[path]), numbers):
+            yield pa.Table.from_batches([batch])
 
 
 def linked_name(info: CommitInfo, landed: LandedFile) -> str:
@@ -246,70 +263,53 @@ def linked_name(info: CommitInfo, landed: LandedFile) -> str:
     return name
 
 
-def _written(request: LinkRequest, folder: Folder, statistics: Iterable[str]) -> Iterator[PlacedFile]:
-    return write_rows(request.rows, folder, f"rows-{request.info.number:012d}-", {*statistics})
+def _written(
+    request: LinkRequest,
+    folder: Folder,
+    rows: Iterable[pa.Table],
+    fields: Sequence[Mapping[str, Any]],
+    statistics: Mapping[str, str],
+) -> Iterator[PlacedFile]:
+    physical = physical_names(fields)
+    named = (part.rename_columns([physical[name] for name in part.column_names]) for part in rows)
+    return write_rows(named, folder, f"rows-{request.info.number:012d}-", {*statistics})
 
 
-def _transaction(session: SparkSession, request: LinkRequest, before: int) -> Transaction:
-    txn = Transaction(session, request.path)
-    if txn.version != before:
-        raise Unsupported("another version is the newest")
-    return txn
+def physical_names(fields: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the name of each column in the data files."""
+    return {
+        f["name"]: str((f.get("metadata") or {}).get("delta.columnMapping.physicalName", f["name"])) for f in fields
+    }
 
 
 def _new_table_fields(request: LinkRequest) -> Sequence[Mapping[str, Any]]:
     """Return the columns that the table is to have, as Delta's schema text has them; raises `Unsupported`."""
     if request.create is None:
         raise InvariantError(request.path, "there is no Delta table, and none is to be created", "report this")
-    if needs_mapping(request.create.columns):
-        raise Unsupported("a column's name has a letter that Parquet refuses")
     if request.create.spec.portable and any(link.left_out is not None for link in request.links):
         raise Unsupported("it is configured with `readers: portable`, and rows of its files are not the table's")
-    return _new_fields(request.create)
+    columns = request.create.columns
+    metadata = metadata_of(new_fields(columns), request.create.spec.options(list(columns)), physical=request.required)
+    return list(json.loads(metadata["schemaString"])["fields"])
 
 
-def _fields(txn: Transaction, request: LinkRequest) -> Sequence[Mapping[str, Any]]:
-    """Return the table's columns as Delta's schema text has them; raises `Unsupported` for a table that was not tried."""
-    if not is_known(txn):
-        raise Unsupported("the table has partitions, or features that were not tried")
-    if any(link.left_out is not None for link in request.links) and not txn.has_property(
-        "delta.enableDeletionVectors", "true"
-    ):
-        raise Unsupported("the table has no delta.enableDeletionVectors")
-    return txn.fields
-
-
-def _new_fields(table: NewTable) -> Sequence[Mapping[str, Any]]:
-    ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in table.columns.items())
-    return list(json.loads(T.StructType.fromDDL(ddl).json())["fields"])
-
-
-def _metadata(table: NewTable) -> Mapping[str, Any]:
+def _metadata(request: LinkRequest) -> Mapping[str, Any]:
     """Return a new table's `metaData` action."""
-    configuration = table.spec.options(list(table.columns))
-    if any("timestamp_ntz" in kind for kind in table.columns.values()):
-        # Delta switches every other feature on by itself.
-        configuration["delta.feature.timestampNtz"] = "supported"
-    return {
-        "metaData": {
-            "id": str(uuid.uuid4()),
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": json.dumps({"type": "struct", "fields": _new_fields(table)}),
-            "partitionColumns": [],
-            "configuration": configuration,
-            "createdTime": int(time.time() * 1000),
-        }
-    }
+    if request.create is None:
+        raise InvariantError(request.path, "there is no Delta table, and none is to be created", "report this")
+    columns = request.create.columns
+    return metadata_of(new_fields(columns), request.create.spec.options(list(columns)), physical=request.required)
 
 
-def _statistics_columns(fields: Sequence[Mapping[str, Any]], chosen: Sequence[str]) -> Mapping[str, str]:
-    """Return the columns that get statistics with their Spark types: the chosen ones, or Delta's own choice."""
-    types = {field["name"]: T._parse_datatype_json_value(field["type"]).simpleString() for field in fields}  # noqa: SLF001  Delta's schema is Spark's
+def statistics_columns(fields: Sequence[Mapping[str, Any]], chosen: Sequence[str]) -> Mapping[str, str]:
+    """Return the columns that get statistics, by their names in files, with their Spark types: the chosen, or the first."""
+    types, physical = {f["name"]: in_spark(f["type"]) for f in fields}, physical_names(fields)
     names = chosen or list(types)[:STATISTICS_COLUMNS]
-    return {name: types[name] for name in names if name in types}
+    return {physical[name]: types[name] for name in names if name in types}
 
 
-def _entry(file: PlacedFile, columns: Mapping[str, str]) -> Mapping[str, Any]:
+def entry_of(file: PlacedFile, columns: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return a file's entry in the log; `columns` have statistics: name in files → Spark type."""
     return {
         "path": file.name,
         "partitionValues": {},
@@ -318,3 +318,24 @@ def _entry(file: PlacedFile, columns: Mapping[str, str]) -> Mapping[str, Any]:
         "dataChange": True,
         "stats": statistics_text(file.footer, columns),
     }
+
+
+def _operation(inserted: int, deleted: int, files: Sequence[NewFile], request: LinkRequest) -> Operation:
+    """Return what the table's history shows: a MERGE if rows went, else an append."""
+    if request.create is not None and request.expected_version == NO_VERSION:
+        name, parameters = "CREATE TABLE AS SELECT", {"isManaged": "false", "partitionBy": "[]"}
+    elif request.removal.everything:
+        name, parameters = "WRITE", {"mode": "Overwrite", "partitionBy": "[]"}
+    elif deleted:
+        clauses = {"matchedPredicates": [{"actionType": "delete"}], "notMatchedPredicates": [{"actionType": "insert"}]}
+        metrics = {
+            "numTargetRowsInserted": inserted,
+            "numTargetRowsDeleted": deleted,
+            "numTargetRowsUpdated": 0,
+            "numSourceRows": inserted + deleted,
+        }
+        return Operation("MERGE", {kind: json.dumps(clause) for kind, clause in clauses.items()}, metrics)
+    else:
+        name, parameters = "WRITE", {"mode": "Append", "partitionBy": "[]"}
+    size = sum(int(file.entry["size"]) for file in files)
+    return Operation(name, parameters, {"numFiles": len(files), "numOutputRows": inserted, "numOutputBytes": size})

@@ -128,17 +128,18 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def mismatch(footer: pq.FileMetaData, fields: Sequence[Mapping[str, Any]], required: Sequence[str]) -> str | None:
+def mismatch(footer: pq.FileMetaData, fields: Sequence[Mapping[str, Any]], required: Mapping[str, str]) -> str | None:
     """Return why a table with these fields (of its schema text) must not have the file, None if it may.
 
-    `required` are the table's columns that the file must have; all others of the table that it lacks read as NULL.
+    `required` are the table's columns that the file must have, with their names in it; all others of the table that it lacks
+    read as NULL.
     """
     types = {field.name: _type_of(field.type) for field in footer.schema.to_arrow_schema()}
     names = {field["name"]: _physical(field) for field in fields}
     missing = [name for name in required if names.get(name) not in types]
     if missing:
         return f"the file has no column {names.get(missing[0], missing[0])}, which it must have"
-    more = [name for name in types if name not in names and not name.startswith(HIDDEN_PREFIX)]
+    more = [name for name in types if name not in names.values() and not name.startswith(HIDDEN_PREFIX)]
     if more:
         # It would be read if the table got a column of this name.
         return f"the file has a column {more[0]}, and the table has none"
@@ -146,19 +147,19 @@ def mismatch(footer: pq.FileMetaData, fields: Sequence[Mapping[str, Any]], requi
         name, physical = field["name"], names[field["name"]]
         if physical not in types:
             continue
-        if physical != name:
+        if physical != required.get(name, name):
             return f"the file has a column {physical}, which is the table's {name}"
-        if types[name] != field["type"]:
-            return f"column {name} is {types[name]} in the file and {field['type']} in the table"
+        if types[physical] != field["type"]:
+            return f"column {name} is {types[physical]} in the file and {field['type']} in the table"
     if any(kind in json.dumps(types) for kind in _CALENDAR) and not _names_spark(footer):
         return "the file has dates or times, and does not name Spark's version"
     return "the file has bounds of floats, which leave NaN out" if has_float_bounds(footer) else None
 
 
-def renamed(fields: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str | None:
-    """Return why files that have these columns by their names can't be the table's, None if they can."""
+def renamed(fields: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str | None:
+    """Return why files that have these columns, each under the name given, can't be the table's, None if they can."""
     physical = {field["name"]: _physical(field) for field in fields}
-    other = next((name for name in names if physical.get(name) != name), None)
+    other = next((name for name, in_file in names.items() if physical.get(name) != in_file), None)
     return None if other is None else f"the table's column {other} has another name in the table's files"
 
 

@@ -15,10 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from lakeproof.hidden_columns import scratch
+from lakeproof.lake.delta.commit import Unsupported
 from lakeproof.lake.delta.jvm import TableFile, Transaction
 from lakeproof.lake.delta.reader_features import VECTORS_ENABLED
 from lakeproof.lake.delta.self_test import supported
-from lakeproof.lake.delta.vectors import FoundRows, Unsupported, by_file, fitting
+from lakeproof.lake.delta.vectors import FoundRows, by_file, fitting
 
 # A row's file and its number there.
 PATH, ROW = scratch("path"), scratch("at")

@@ -2,9 +2,9 @@
 
 Choosing those columns belongs to `planning.schema_change`, the cycle that commits to `cycle.schema_change_commits`.
 
-Delta's ALTER TABLE makes one commit for each clause and carries no transaction id, so the commit is made through Delta's own
-transaction (`jvm.Transaction`). A column is added under its own name if no file of the table can have a column of that
-name: then the files lack it, and it reads NULL. Two features of Delta's make the other changes without a data file:
+Delta's ALTER TABLE makes one commit for each clause and carries no transaction id; here it is one (`committer`). A column is
+added under its own name if no file of the table can have a column of that name: then the files lack it, and it reads NULL.
+Two features of Delta's make the other changes without a data file:
 
     column mapping `name`   a column's files go by its physical name, so its name is metadata
     type widening           files keep the narrow type, and are read as the wide one
@@ -16,27 +16,24 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
-
-from lakeproof.errors import InvariantError
+from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.columns import needs_mapping, quoted
-from lakeproof.lake.delta.apply import ONE_ATTEMPT, conflicts, version_to_follow
-from lakeproof.lake.delta.commit import USER_METADATA, Applied, CommitInfo
-from lakeproof.lake.delta.jvm import Transaction
-from lakeproof.lake.delta.log import find_commit
-from lakeproof.lake.delta.optimize import in_large_files
+from lakeproof.lake.delta.column_types import in_log
+from lakeproof.lake.delta.commit import Applied, CommitInfo
+from lakeproof.lake.delta.committer import Change, Operation, version_to_follow
+from lakeproof.lake.delta.protocol import check_writable
 from lakeproof.lake.delta.reader_features import PHYSICAL_NAME, TYPE_CHANGES
-from lakeproof.lake.delta.self_test import check_supported
+from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.rows.columns import col
-from lakeproof.lake.spark.session import with_settings
+from lakeproof.lake.spark_on_demand import SparkOnDemand
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _ID = "delta.columnMapping.id"
 _MODE = "delta.columnMapping.mode"
@@ -84,43 +81,51 @@ def away_name(oid: int, attnum: int) -> str:
     return f"{PUT_AWAY}{oid}_{attnum}"
 
 
-def change_schema(session: SparkSession, request: SchemaRequest) -> Applied:
+def change_schema(spark: SparkOnDemand, request: SchemaRequest) -> Applied:
     """Commit once: the schema changes, and the rows are inserted under the new one.
 
-    If there is nothing to change and no rows there is no commit. Raises as `apply.prepare`, and LakeError if the installed
-    Delta is not the one that was tried.
+    If there is nothing to change and no rows there is no commit, and Spark writes only rows. Raises as
+    `committer.version_to_follow`, and TableHeldError if no table can have such columns.
     """
     path, info, rows = request.path, request.info, request.rows
-    version_to_follow(path, request.expected_version, info)
-    check_supported(session, path)
-    txn = Transaction(session, path)
-    metadata = txn.metadata()
-    done = _change(metadata["metaData"], request.change, portable=request.portable)
+    before = read_state(path, version_to_follow(path, request.expected_version, info))
+    check_writable(before)
+    metadata = dict(before.metadata)
+    done = _change(metadata, request.change, portable=request.portable)
     if not done.differs and rows is None:
         return Applied(request.expected_version, 0, 0)
-    kept = None
+    fields = json.loads(metadata["schemaString"])["fields"]
+    _check_columns(path, fields)
+    frames = [] if rows is None else [rows]
     if done.rewrites and not request.replace:
-        files = txn.files()
-        kept = _under_new_names(txn.frame(files), request.change, done.names)
-        kept = in_large_files(kept, sum(file.bytes for file in files), request.order)
-    try:
-        txn.update_metadata(metadata)
-    except Py4JJavaError as error:
-        message = str(error.java_exception.getMessage()).partition("\n")[0]
-        problem = {"problem": message}
-        raise TableHeldError(path, HeldCause.COLUMNS_REFUSED, WayOut.BEGIN_AGAIN, problem) from error
+        from lakeproof.lake.delta.optimize import in_large_files
+        from lakeproof.lake.delta.versions import read_at
+
+        kept = _under_new_names(read_at(spark.get(), path, before.version), request.change, done.names)
+        size = sum(int(entry.get("size") or 0) for entry in before.files.values())
+        frames.insert(0, in_large_files(kept, size, request.order))
+    change = Change(path, before)
+    change.set_metadata(metadata)
     if done.rewrites or request.replace:
-        txn.remove_all()
-    for frame in (kept, rows):
-        if frame is not None:
-            txn.add_rows(frame)
-    # A commit takes its metadata from the settings of the thread's session.
-    with with_settings(session, {USER_METADATA: info.user_metadata, **ONE_ATTEMPT}), conflicts(path):
-        txn.commit_update(info.app_id, info.number)
-    commit = find_commit(path, request.expected_version, info.is_in)[1]
-    if commit is None:
-        raise InvariantError(path, f"cycle {info.number} left no commit", "report this")
-    return Applied(commit.version, 0, 0)
+        change.remove_all()
+    inserted = 0
+    for frame in frames:
+        # Imported here because it imports Spark.
+        from lakeproof.lake.delta.spark_files import write_by_spark
+
+        inserted += change.add(write_by_spark(frame, path, info.number, fields, request.change.statistics))
+    failpoint("apply.after_links")
+    operation = Operation("CHANGE COLUMNS", {}, {"numOutputRows": inserted})
+    return Applied(change.commit(info, operation).version, 0, 0)
+
+
+def _check_columns(path: str, fields: Sequence[Mapping[str, Any]]) -> None:
+    """Raise TableHeldError for columns that no reader could tell apart."""
+    names = [str(field["name"]).casefold() for field in fields]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        problem = {"problem": f"two columns are named {twice}"}
+        raise TableHeldError(path, HeldCause.COLUMNS_REFUSED, WayOut.BEGIN_AGAIN, problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +170,6 @@ def _change(metadata: dict[str, Any], change: ColumnChanges, *, portable: bool) 
     if change.statistics:
         configuration[_STATISTICS] = ",".join(map(quoted, change.statistics))
     metadata["schemaString"], metadata["configuration"] = json.dumps(schema), configuration
-    if any("timestamp_ntz" in added for added in change.added.values()):
-        # Delta switches every other feature on by itself.
-        configuration["delta.feature.timestampNtz"] = "supported"
     differs = json.dumps(schema, sort_keys=True) != before
     return _Changed(differs, rewrites, {old: f["name"] for old, f in fields.items()})
 
@@ -179,6 +181,8 @@ def _old(name: str, change: ColumnChanges) -> str:
 
 def _under_new_names(rows: DataFrame, change: ColumnChanges, names: Mapping[str, str]) -> DataFrame:
     """Return a table's rows with the names and types that its columns get."""
+    from lakeproof.lake.rows.columns import col
+
     types = change.retyped
     return rows.select(
         *(
@@ -230,4 +234,4 @@ def _free(prefix: str, taken: set[str]) -> str:
 
 
 def _json_type(spark_type: str) -> Any:
-    return json.loads(T.StructType.fromDDL(f"{quoted('x')} {spark_type}").json())["fields"][0]["type"]
+    return in_log(spark_type)

@@ -15,10 +15,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import InvariantError, LakeError
-from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec
+from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec, Unsupported
 from lakeproof.lake.delta.jvm import DELTA_VERSION, delta_version, forget
 from lakeproof.lake.delta.log_restart import remove_place
-from lakeproof.lake.delta.vectors import Unsupported, find_rows, write_with_deletion_vectors
+from lakeproof.lake.delta.vectors import find_rows, write_with_deletion_vectors
 from lakeproof.lake.rows.change import NetChange
 
 _lock = threading.Lock()

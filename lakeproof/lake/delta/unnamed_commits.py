@@ -52,6 +52,24 @@ def readable_above(path: str, version: int) -> list[DeltaCommit]:
     return commits
 
 
+def remove_notes_above(path: str, version: int, files: Iterable[str]) -> None:
+    """Remove checksums and checkpoints above `version`: a commit is right without them, and a power cut leaves any part.
+
+    `files` are the names of the log's files from `version` on.
+    """
+    table = Folder.at(path)
+    notes = [name for name in files if _last_version(name) > version and not _is_commit(name)]
+    if _points_above(table, version):
+        notes = [_LAST_CHECKPOINT, f".{_LAST_CHECKPOINT}.crc", *notes]
+    for name in notes:
+        table.delete(f"{LOG}/{name}")
+        failpoint("cycle.after_unnamed")
+
+
+def _is_commit(name: str) -> bool:
+    return name == f"{_last_version(name):020d}.json"
+
+
 def remove_above(path: str, version: int) -> None:
     """Remove everything above `version`: first what only points there, then commits from the newest down."""
     table = Folder.at(path)

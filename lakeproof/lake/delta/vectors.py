@@ -30,13 +30,14 @@ from pyspark.sql import types as T
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import PUT_AWAY, scratch
 from lakeproof.lake.columns import quoted
-from lakeproof.lake.delta.commit import CommitInfo, CommitRequest
+from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Unsupported
 from lakeproof.lake.delta.jvm import TableFile, Transaction
 from lakeproof.lake.delta.reader_features import VECTORS_ENABLED
 from lakeproof.lake.rows.change import HeldKeys, NetChange
 from lakeproof.lake.rows.columns import col, pick
+from lakeproof.lake.rows.key_preconditions import check_firsts
 from lakeproof.lake.rows.keys_in_memory import FIRST
-from lakeproof.lake.rows.preconditions import check_firsts, matching_rows
+from lakeproof.lake.rows.preconditions import matching_rows
 
 # Up to here keys are literals of the scan; 1,000 took longer to plan than a join.
 LITERAL_KEYS_MAX = 400
@@ -68,10 +69,6 @@ _PATH, _ROW, _KEY = scratch("path"), scratch("at"), scratch("hit")
 # An empty array of a list would import pandas, which takes a tenth of the time in which a location loads.
 _NO_HITS = pa.schema([(_PATH, pa.string()), (_ROW, pa.int64()), (FIRST, pa.int64())]).empty_table()
 Rows: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
-
-
-class Unsupported(Exception):  # noqa: N818  not an error: MERGE takes over
-    """A table or change that this strategy does not support; nothing has been written."""
 
 
 @dataclass(frozen=True, slots=True)

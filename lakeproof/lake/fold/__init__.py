@@ -7,7 +7,9 @@ know.
     net_change.py         the result for a range, by Spark
     in_memory.py          the same for a range that fits into memory, as relations of Spark
     small_range.py        its rows, and what they add up to, in Arrow alone
-    key_fold.py           the same from the key columns alone, for files that are linked
+    key_fold.py           a range added up from its key columns alone, in Arrow
+    holders.py            the rows that have the values which updates left out, in Arrow
+    unchanged_rows.py     rows with these values named, or filled in
     toast.py              holders of unchanged large values
     in_memory_toast.py    the same, in memory
     unchanged_values.py   history's large values, filled in

@@ -11,7 +11,7 @@ import json
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakeproof.hidden_columns import COMMIT_TIME, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
 from lakeproof.lake.columns import history_columns, keeps_key
 from lakeproof.lake.rows.columns import pick
 from lakeproof.lsn import Lsn
@@ -47,6 +47,7 @@ def state_rows(schema: SchemaVersion, rows: DataFrame, op: str, lsn: Lsn) -> Dat
         SEQ: unknown.cast("bigint"),
         XID: unknown.cast("bigint"),
         COMMIT_TIME: unknown.cast("timestamp"),
+        COMMIT_NUMBER: unknown.cast("bigint"),
     }
     if not keeps_key(schema):
         added[KEY] = unknown.cast("string")
@@ -78,6 +79,7 @@ def _row_of_no_values(  # noqa: PLR0917  the row's columns
     columns = {c.name: unknown.cast(spark_type(c)) for c in schema.columns}
     columns |= {ORD: F.lit(ordinal).cast("bigint"), LSN: F.lit(int(lsn)).cast("bigint"), OP: F.lit(op)}
     columns |= {SEQ: unknown.cast("bigint"), XID: unknown.cast("bigint"), COMMIT_TIME: unknown.cast("timestamp")}
+    columns |= {COMMIT_NUMBER: unknown.cast("bigint")}
     columns |= {TEXT: F.lit(text).cast("string"), KEY: unknown.cast("string"), FROM: unknown.cast("string")}
     return session.range(1).select(*(columns[name].alias(name) for name in history_columns(schema)))
 

@@ -1,9 +1,9 @@
-"""A range of a keyed table added up from its key columns alone, in Arrow: which landed rows are alive at its end.
+"""A range of a keyed table added up from its key columns, in Arrow: which landed rows are alive at its end.
 
-Small ranges, which are read whole, belong to `in_memory`; bags, identity FULL, computed keys, unchanged TOAST values and
-TRUNCATE to `net_change`, with whose results these agree. Nothing is written here.
+Bags, identity FULL and computed keys belong to `net_change`, with whose results these agree; the holders of values that
+updates leave out to `holders`. Nothing is written here.
 
-    key, `_lp_op` of each file ─► each key's first change (is a row presupposed?) and its last
+    key, `_lp_op` of each file ─► after the last TRUNCATE ─► each key's first change (is a row presupposed?) and its last
                                ─► per file: the rows that current gets; all keys whose rows current loses
 
 The rows that current gets lie in landed files, so a file most of whose rows are alive can become current's as it is
@@ -20,8 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeproof.hidden_columns import LSN, OP, ORD
+from lakeproof.change_counts import ChangeCounts
+from lakeproof.hidden_columns import LSN, OP, ORD, UNCHANGED
 from lakeproof.lake.columns import merge_key
+from lakeproof.lake.fold.holders import Base, Holders, NotFolded, find_holders
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.planning.range_counts import in_range_mask
 from lakeproof.lake.rows.keys_in_memory import FIRST, presupposed
@@ -33,29 +35,38 @@ KEY_BYTES_MAX = 256 << 20
 # So many rows are read at a time: as many as a row group of a segment has.
 _ROWS_AT_ONCE = 1 << 17
 _IMAGES = pa.array(["insert", "update"])
+_TRUNCATE = "truncate"
 Places: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 
-class NotFolded(Exception):  # noqa: N818  not an error: Spark adds the range up
-    """A range that can't be added up from its key columns in this process."""
-
-
 @dataclass(frozen=True, slots=True)
 class FoldedFile:
-    """A landed file: which of its rows are in the range, and which of these current gets."""
+    """A landed file: which of its rows are in the range, and which of these current gets.
+
+    `holes`: the rows that lack a value which the update left out. `numbers` are those of its rows in the range's order, as
+    `Holders` has them, -1 for a row outside; None if no row of the range lacks a value.
+    """
 
     piece: Slice
     in_range: Mask
     alive: Mask
+    holes: Mask
+    numbers: Places | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFold:
-    """A range added up: `keys` has each touched key once, with `__lp_first`; None if the range has inserts alone."""
+    """A range added up: `keys` has each touched key once, with `__lp_first`; None if the range has inserts alone.
+
+    `truncate`: every row before goes, and `keys` are those touched afterwards. `holders` say which rows have the values that
+    others lack; None if none lacks any.
+    """
 
     files: Sequence[FoldedFile]
     keys: pa.Table | None
+    truncate: bool = False
+    holders: Holders | None = None
 
     @property
     def preconditions(self) -> int | None:
@@ -63,45 +74,81 @@ class KeyFold:
         return None if self.keys is None else len(self.keys) - self.keys.column(FIRST).null_count
 
 
-def fold_keys(landed: LandedRange, *, inserts_only: bool) -> KeyFold:
-    """Add up a range without TRUNCATE, whose rows all have their values. Raises NotFolded."""
+def fold_keys(landed: LandedRange, counts: ChangeCounts, base: Base | None) -> KeyFold:
+    """Add up a range on top of `base`, the table before it (None: it has no rows). Raises NotFolded."""
     key = merge_key(landed.schema)
-    if inserts_only:
+    if counts.inserts_only and not counts.unchanged:
         return KeyFold([_inserted(piece, landed) for piece in landed.slices], None)
-    tables, masks, size = list[pa.Table](), list[Mask](), 0
-    for piece in landed.slices:
-        of_file = list[Mask]()
-        for rows, mask in _keys(piece, landed):
-            size += rows.nbytes
-            if size > KEY_BYTES_MAX:
-                raise NotFolded(f"the range's keys take more than {KEY_BYTES_MAX >> 20} MiB")
-            tables.append(rows)
-            of_file.append(mask)
-        masks.append(np.concatenate(of_file))
-    changes = pa.concat_tables(tables).filter(pa.array(np.concatenate(masks)))
-    if any(changes.column(name).null_count for name in key):
-        # Whether it is refused, or a value that its type can't hold, is seen in the whole row.
+    changes, masks = _read(landed, key, unchanged=counts.unchanged > 0)
+    order = _in_order(changes)
+    changes = changes if order is None else changes.take(pa.array(order))
+    is_truncate = pc.equal(changes.column(OP), _TRUNCATE).to_numpy()
+    if any((changes.column(name).is_null().to_numpy() & ~is_truncate).any() for name in key):
+        # Only the whole row shows if it must be refused.
         raise NotFolded("a change has NULL in its key")
-    first, last = _ends(changes, key)
+    truncates = np.flatnonzero(is_truncate)
+    live = np.arange(0 if not len(truncates) else truncates[-1] + 1, changes.num_rows)
+    after = changes.slice(int(live[0]) if len(live) else changes.num_rows)
+    first, last = _ends(after, key)
     alive = np.zeros(changes.num_rows, np.bool_)
-    alive[last] = pc.is_in(changes.column(OP).take(last), value_set=_IMAGES).to_numpy()
+    alive[live[last]] = pc.is_in(after.column(OP).take(last), value_set=_IMAGES).to_numpy()
+    holders = None
+    if counts.unchanged:
+        holders = find_holders(landed.schema, changes, base)
+    keys = presupposed(key, after.take(first), after)
+    return KeyFold(_files(landed, masks, order, alive, holders), keys, bool(len(truncates)), holders)
+
+
+def _files(
+    landed: LandedRange, masks: Sequence[Mask], order: Places | None, alive: Mask, holders: Holders | None
+) -> list[FoldedFile]:
+    """Part what is known of all rows in the range, which stand in their order, among the files."""
+    numbers = np.arange(len(alive))
+    if order is not None:
+        numbers[order] = np.arange(len(alive))
+    holes = np.zeros(len(alive), np.bool_)
+    if holders is not None:
+        holes[list(holders.marks)] = True
     files, place = list[FoldedFile](), 0
     for piece, mask in zip(landed.slices, masks, strict=True):
-        count = int(mask.sum())
-        alive_in_file = np.zeros(len(mask), np.bool_)
-        alive_in_file[mask] = alive[place : place + count]
-        files.append(FoldedFile(piece, mask, alive_in_file))
-        place += count
-    return KeyFold(files, presupposed(key, changes.take(first), changes))
+        own = numbers[place : place + int(mask.sum())]
+        of_file, lacking = np.zeros(len(mask), np.bool_), np.zeros(len(mask), np.bool_)
+        of_file[mask], lacking[mask] = alive[own], holes[own]
+        named = None
+        if holders is not None:
+            named = np.full(len(mask), -1)
+            named[mask] = own
+        files.append(FoldedFile(piece, mask, of_file, lacking, named))
+        place += len(own)
+    return files
+
+
+def _read(landed: LandedRange, key: Sequence[str], *, unchanged: bool) -> tuple[pa.Table, list[Mask]]:
+    """Return the range's key columns, with `_lp_op` and the cycle's `_lp_ord`, and which rows of each file are in it."""
+    tables, masks, size = list[pa.Table](), list[Mask](), 0
+    for piece in landed.slices:
+        of_file = [np.zeros(0, np.bool_)]
+        for rows, mask in _keys(piece, landed, key, unchanged=unchanged):
+            chosen = rows if mask.all() else rows.filter(pa.array(mask))
+            size += chosen.nbytes
+            if size > KEY_BYTES_MAX:
+                raise NotFolded(f"the range's keys take more than {KEY_BYTES_MAX >> 20} MiB")
+            tables.append(chosen)
+            of_file.append(mask)
+        masks.append(np.concatenate(of_file))
+    return pa.concat_tables(tables), masks
+
+
+def _in_order(changes: pa.Table) -> Places | None:
+    """Return the places of the rows in the order of `_lp_ord`; None if they stand in it."""
+    ordinals = changes.column(ORD).to_numpy()
+    return np.argsort(ordinals) if (ordinals[1:] < ordinals[:-1]).any() else None
 
 
 def _ends(changes: pa.Table, key: Sequence[str]) -> tuple[Places, Places]:
-    """Return the places of each key's first change and of its last."""
+    """Return the places of each key's first change and of its last, of rows in order."""
     codes, count = _codes(changes, key)
-    places, ordinals = np.arange(len(codes)), changes.column(ORD).to_numpy()
-    if (ordinals[1:] < ordinals[:-1]).any():
-        places = np.argsort(ordinals)
-        codes = codes[places]
+    places = np.arange(len(codes))
     first, last = np.empty(count, np.int64), np.empty(count, np.int64)
     # Of several places with one code the one that comes last stays.
     first[codes[::-1]] = places[::-1]
@@ -111,7 +158,7 @@ def _ends(changes: pa.Table, key: Sequence[str]) -> tuple[Places, Places]:
 
 def _codes(changes: pa.Table, key: Sequence[str]) -> tuple[Places, int]:
     """Return a number for each row, from zero on, the same for rows with the same key, and the count of keys."""
-    codes, count = np.zeros(changes.num_rows, np.int64), 1
+    codes, count = np.zeros(changes.num_rows, np.int64), min(1, changes.num_rows)
     for name in key:
         column = changes.column(name).combine_chunks().dictionary_encode()
         codes = codes * len(column.dictionary) + column.indices.to_numpy()
@@ -129,27 +176,27 @@ def _inserted(piece: Slice, landed: LandedRange) -> FoldedFile:
     else:
         with piece.open() as file:
             mask = _mask(file.read([LSN]), landed)
-    return FoldedFile(piece, mask, mask)
+    return FoldedFile(piece, mask, mask, np.zeros(len(mask), np.bool_))
 
 
 def _mask(rows: pa.Table | pa.RecordBatch, landed: LandedRange) -> Mask:
     return np.asarray(in_range_mask(rows.column(LSN), landed.start, landed.end))
 
 
-def _keys(piece: Slice, landed: LandedRange) -> Iterator[tuple[pa.Table, Mask]]:
+def _keys(piece: Slice, landed: LandedRange, key: Sequence[str], *, unchanged: bool) -> Iterator[tuple[pa.Table, Mask]]:
     """Give a file's key columns by the lake's names, with `_lp_op` and the cycle's `_lp_ord`, and the rows in the range.
 
     Some rows at a time: a file may hold one transaction of any size.
     """
     schema = landed.schema
-    key = merge_key(schema)
     in_file = dict(zip((c.name for c in schema.columns), file_names(schema), strict=True))
     names = [in_file[name] for name in key]
     moved = pa.scalar(landed.first_ordinals[piece.number] - piece.first_ordinal, pa.int64())
-    read = [*names, OP, ORD] if piece.whole else [*names, OP, ORD, LSN]
+    more = [UNCHANGED] if unchanged else []
+    read = [*names, OP, ORD, *more, *([] if piece.whole else [LSN])]
     with piece.open() as file:
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=read):
             mask = np.ones(batch.num_rows, np.bool_) if piece.whole else _mask(batch, landed)
             ordinals = pc.add(batch.column(ORD), moved)
             columns = [*(batch.column(name) for name in names), batch.column(OP).cast(pa.string()), ordinals]
-            yield pa.table(columns, [*key, OP, ORD]), mask
+            yield pa.table([*columns, *(batch.column(n) for n in more)], [*key, OP, ORD, *more]), mask

@@ -24,6 +24,7 @@ from lakeproof.lake.columns import current_columns, has_old_rows, key_may_be_nul
 from lakeproof.lake.fold.bags import DIGEST, FEW_KEYS_MAX, RANK, SIGN, bag_net_change, signed
 from lakeproof.lake.fold.toast import MarkedEvents, mark
 from lakeproof.lake.fold.unchanged_values import ANY_ROW, resolve_history
+from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col, key_value, pick
 from lakeproof.lake.rows.keys_in_memory import FIRST
@@ -151,7 +152,7 @@ def _by_digest(schema: SchemaVersion, events: DataFrame, counts: ChangeCounts, b
     fixed = {c.name for c in schema.columns if c.kind in FIXED_SIZE_KINDS}
     by_key = _with_existing(by_key, key, base, broadcast=counts.rows <= FEW_KEYS_MAX and fixed.issuperset(key))
     left = F.col(_EXISTING) + F.col(_INSERTED) - F.col(_DELETED)
-    twice = refuse_table(NOT_UNIQUE, "bigint")
+    twice = refuse_table(NOT_UNIQUE, "bigint", WayOut.OTHER_KEY_THEN_SNAPSHOT)
     is_refused = (F.col(_INSERTED) > 1) | (F.col(_DELETED) > 1) | ((F.col(_INSERTED) == 1) & (left > 1))
     return by_key.withColumn(IMAGE, F.when(is_refused, twice).otherwise(F.col(IMAGE)))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID
 from lakeproof.lake.columns import column_names
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.planning.range_counts import in_range_mask
@@ -27,7 +27,7 @@ from lakeproof.values.types import arrow_type
 # much larger.
 _ROWS_AT_ONCE = 256
 FIRST_BYTES_MAX = 64 << 20
-_HIDDEN = (LSN, SEQ, ORD, OP, XID, COMMIT_TIME, UNCHANGED, TEXT)
+_HIDDEN = (LSN, SEQ, ORD, OP, XID, COMMIT_TIME, COMMIT_NUMBER, UNCHANGED, TEXT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.planning.range_counts import count_changes
 from lakeproof.lake.planning.schema_change import compare_schemas
-from lakeproof.lake.planning.schema_changes import older_versions, proven_defaults
+from lakeproof.lake.planning.schema_changes import first_record, older_versions, proven_defaults
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.rows.conversion import convert_rows
 from lakeproof.lake.rows.landing_rows import Changes, read_changes
@@ -71,7 +71,10 @@ class TableRange:
         for old, slices in self.older.items():
             rows = read_changes(session, replace(self.landed, schema=in_lake(old), slices=slices))
             change = compare_schemas(old, self.version)
-            missing = proven_defaults(self.chain, self.before, change, self.landed.end)
+            # A table that was made in the stream enters with all that it ever had.
+            own = self.before is not None and self.before.version.oid == self.version.oid
+            first = first_record(self.chain, self.before) if own and self.before is not None else self.landed.start
+            missing = proven_defaults(self.chain, first, change, self.landed.end)
             frames.append(convert_rows(session, rows, change, missing))
         return Changes(self.schema, reduce(DataFrame.unionByName, frames), self.counts)
 

@@ -5,7 +5,7 @@ Carrying a plan out does not belong here; `lakeproof.lake.cycle` does that.
     plan.py               the next cycle: its range, the tables it writes or holds, the snapshots that enter
     pending.py            finished snapshots that have not entered yet
     waiting_changes.py    what has landed since the newest cut, and when that is worth a cycle
-    created_tables.py        tables that enter without a snapshot, since the stream has all of their rows
+    created_tables.py        tables that enter without a snapshot: the stream has all of their rows, or they have none
     next_incarnation.py   the cycle that switches the lake to the source's next incarnation
     schema_change.py      two schemas of a table compared, and whether a change can be made in place
     schema_changes.py     the schema changes that the stream brings: in place, held, or the catalog has to be read

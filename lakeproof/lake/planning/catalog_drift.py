@@ -92,7 +92,10 @@ class SuspectedChange:
     def _way_out(self) -> WayOut:
         if Difference.BECAME_PARTITION in self.change.differences and self.change.renamed_to is not None:
             return WayOut.SNAPSHOT_OF_ROOT
-        return WayOut.PUBLISH_THEN_SNAPSHOT if self.is_gone else WayOut.SNAPSHOT
+        if self.is_gone:
+            return WayOut.PUBLISH_THEN_SNAPSHOT
+        misfits = Difference.PARTITION_IDENTITY in self.change.differences
+        return WayOut.SAME_IDENTITY_THEN_SNAPSHOT if misfits else WayOut.SNAPSHOT
 
 
 def was_dropped(held: Held) -> bool:

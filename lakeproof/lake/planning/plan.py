@@ -20,11 +20,11 @@ from lakeproof.lake.planning.catalog_drift import (
     suspected_changes,
     usable_until,
 )
-from lakeproof.lake.planning.created_tables import created_tables
+from lakeproof.lake.planning.created_tables import CreatedTable, created_tables
 from lakeproof.lake.planning.entries import EntryLimit, entering_until
 from lakeproof.lake.planning.landing_order import CycleOrdinals, cycle_ordinals
 from lakeproof.lake.planning.ordinals import range_ordinals
-from lakeproof.lake.planning.recorded_schemas import decide_recorded_changes
+from lakeproof.lake.planning.recorded_schemas import decide_recorded_changes, newer_recorded
 from lakeproof.lake.planning.schema_change import describe_change, taken_in
 from lakeproof.lake.planning.schema_changes import decide_changes, last_entries
 from lakeproof.lake.planning.set_aside import with_paused
@@ -110,7 +110,8 @@ class _SuspectedTables:
                 result[table] = newest[table].held(held[table].at_lsn)
         for table in sorted(about & tables.keys() - held.keys()):
             cut_table = tables[table]
-            usable = usable_until(self.chain, self.changes, cut_table, fingerprints(table, cut_table.snapshot_lsn))
+            changes = [change for change in self.changes if not _loses_nothing(self.chain, change, cut_table)]
+            usable = usable_until(self.chain, changes, cut_table, fingerprints(table, cut_table.snapshot_lsn))
             if usable is None:
                 continue
             until, change = usable
@@ -138,6 +139,17 @@ class _SuspectedTables:
                 cut_table = tables.get(table)
                 refused[table] = change.held(point if cut_table is None else cut_table.at_lsn)
         return admitted, refused
+
+
+def _loses_nothing(chain: Chain, suspected: SuspectedChange, cut_table: CutTable) -> bool:
+    """True if the table never had a row until the position at which it was seen to be empty, as far as the stream is."""
+    about = (suspected.change.oid, suspected.table) == (cut_table.version.oid, cut_table.version.table)
+    if not about or suspected.is_gone or suspected.change.empty is None or cut_table.history_sum.rows:
+        return False
+    until = min(suspected.upper_lsn, chain.end)
+    if until <= cut_table.at_lsn:
+        return True
+    return all(file.oid != suspected.change.oid for m in chain.between(cut_table.at_lsn, until) for file in m.files)
 
 
 def plan_cycle(
@@ -188,7 +200,7 @@ def plan_cycle(
     by_keys = {} if cut is None else _by_keys(keyed, cut, held.keys() | entering.keys(), stop)
     if stop == start and not entering and not by_keys and held.keys() <= held_before:
         return None
-    active = {t: _entry(p, created=t in created, was_held=t in held) for t, p in entering.items()}
+    active = {t: _entry(p, created.get(t), was_held=t in held, is_new=t not in tables) for t, p in entering.items()}
     held = {t: h for t, h in _with_lost_histories(held, cut).items() if t not in entering}
     changed = {file.table for manifest in chain.between(start, stop) for file in manifest.files}
     still = held.keys() | entering.keys()
@@ -222,10 +234,11 @@ def _by_keys(
     }
 
 
-def _entry(snapshot: FinishedCopy, *, created: bool, was_held: bool) -> TableIntent:
+def _entry(snapshot: FinishedCopy, created: CreatedTable | None, *, was_held: bool, is_new: bool) -> TableIntent:
     version = snapshot.table.version
-    if created:
-        return TableIntent(snapshot.consistent_point, version.id, created=version)
+    if created is not None:
+        lost = not created.whole and (was_held or is_new)
+        return TableIntent(snapshot.consistent_point, version.id, created=version, was_held=lost)
     return TableIntent(snapshot.consistent_point, version.id, snapshot.key, was_held=was_held)
 
 
@@ -263,7 +276,7 @@ def _schemas_ahead(
     ahead = _SchemasAhead()
     following = {t: c for t, c in lake.tables.items() if t not in lake.held}
     if schema_changes:
-        recorded, ahead.bounds = decide_recorded_changes(chain, start, following)
+        recorded, ahead.bounds = decide_recorded_changes(chain, start, following, pending)
         ahead.changes, ahead.held = dict(recorded.changes), dict(recorded.held)
         following = {t: c for t, c in following.items() if t not in ahead.changes and t not in ahead.held}
     if start < last:
@@ -281,9 +294,10 @@ def _schemas_ahead(
         if not schema_changes:
             ahead.held[table] = waits
         elif table in lake.held or table in ahead.held or point <= start:
-            # Until the snapshot has entered, what does not carry on is null.
+            # Until the snapshot has entered, what does not carry on is null; a table without a row has none of that.
             ahead.changes[table] = SchemaChange(version, called_for=point)
-            ahead.held[table] = lake.held.get(table) or ahead.held.get(table) or waits
+            before = lake.held.get(table) or ahead.held.get(table) or (waits if snapshot.key else None)
+            ahead.held |= {} if before is None else {table: before}
     return ahead
 
 
@@ -330,6 +344,8 @@ def _not_outdated(
         cut_table = None if cut is None else cut.tables.get(table)
         newer = [taken_in(e.version) for e in passed if e.version.table == table and e.from_lsn > point]
         newer = [v for v in newer if v.id != version.id]
+        recorded = None if newer or point >= start else newer_recorded(chain, version, (point, start))
+        newer += [] if recorded is None else [recorded]
         at_lsn = point if cut_table is None else cut_table.at_lsn
         if table in lost:
             detail = {"point": str(point), "removed_to": str(chain.kept_from)}

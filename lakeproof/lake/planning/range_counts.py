@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP, UNCHANGED
+from lakeproof.commit_times import of_number
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, OP, UNCHANGED
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.manifest import SegmentFile
 from lakeproof.landing.reader import Slice, open_file
@@ -44,13 +44,17 @@ def newest_row(chain: Chain, file: SegmentFile, end: Lsn) -> Lsn:
     return Lsn(max((lsn for lsn in newest if lsn is not None), default=0))
 
 
-def last_commit(slices: Sequence[Slice], start: Lsn, end: Lsn) -> datetime | None:
-    """Return the greatest commit time of the rows in (start, end], read from the files."""
+def last_commit(slices: Sequence[Slice], start: Lsn, end: Lsn) -> int | None:
+    """Return the greatest commit time (µs since 1970, without a limit) of the rows in (start, end], read from the files."""
     import pyarrow.compute as pc
 
-    parts = (part for piece in slices for part in _parts(piece.open(), [LSN, COMMIT_TIME], start, end))
-    times = (pc.max(part.column(COMMIT_TIME)).as_py() for part in parts)
-    return max((t for t in times if t is not None), default=None)
+    parts = (part for piece in slices for part in _parts(piece.open(), [LSN, COMMIT_TIME, COMMIT_NUMBER], start, end))
+    times = []
+    for part in parts:
+        time, number = (pc.max(part.column(name)) for name in (COMMIT_TIME, COMMIT_NUMBER))
+        times += [time.value] if time.is_valid else []
+        times += [of_number(number.as_py())] if number.is_valid else []
+    return max(times, default=None)
 
 
 def in_range_mask(lsn: pa.Array, start: Lsn, end: Lsn) -> pa.Array:

@@ -23,18 +23,25 @@ from lakeproof.landing.manifest import Manifest
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
+from lakeproof.snapshot.folder import FinishedCopy
 
 
 def decide_recorded_changes(
-    chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable]
+    chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable], entering: Mapping[TableName, FinishedCopy]
 ) -> tuple[SchemaDecision, list[Lsn]]:
     """Decide on each table that has another schema by a record noticed at `start`.
 
-    `tables` are in the lake, at `start`, and not held. The positions are where the range must end for later records.
+    `tables` are in the lake, at `start`, and not held; `entering` may come into it with this cycle. The positions are where
+    the range must end for later records: the cycle after that one decides.
     """
     decision, bounds = SchemaDecision(), []
     newest: dict[TableName, tuple[Manifest, SchemaVersion]] = {}
     for manifest, version in _schemas(chain, start):
+        copied = entering.get(version.table)
+        if copied is not None and _noticed(manifest) >= copied.consistent_point:
+            if copied.table.version.oid == version.oid and not _same(copied.table.version, version):
+                bounds.append(_noticed(manifest))
+            continue
         cut_table = tables.get(version.table)
         if cut_table is None or cut_table.version.oid != version.oid:
             continue
@@ -49,6 +56,16 @@ def decide_recorded_changes(
         if not _brought_meanwhile(chain, manifest, cut_table):
             decide(chain, cut_table, [version], start, decision, mixed=False)
     return decision, bounds
+
+
+def newer_recorded(chain: Chain, version: SchemaVersion, span: tuple[Lsn, Lsn]) -> SchemaVersion | None:
+    """Return another schema that a table has by a record noticed inside of `span`; None if there is none."""
+    after, before = span
+    newest = None
+    for manifest, recorded in _schemas(chain, after):
+        if after < _noticed(manifest) < before and (recorded.table, recorded.oid) == (version.table, version.oid):
+            newest = recorded
+    return None if newest is None or _same(version, newest) else newest
 
 
 def _schemas(chain: Chain, start: Lsn) -> Iterator[tuple[Manifest, SchemaVersion]]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.values.exact_kinds import FIXED_SIZE_KINDS, WHOLE_KINDS, needs_key_text
-from lakeproof.values.types import precision_scale, spark_type
+from lakeproof.values.types import ARRAY, EXACT_TEXT, precision_scale, spark_type
 
 # The value is the same number; PostgreSQL's texts differ for floats only.
 _WIDER = frozenset({("int2", "int4"), ("int2", "int8"), ("int4", "int8"), ("float4", "float8")})
@@ -151,10 +151,20 @@ def _carries(old: Column, new: Column, *, same_table: bool) -> bool:
         return same and (old.attnum == new.attnum or old.kind in WHOLE_KINDS & FIXED_SIZE_KINDS)
     if (old.kind, new.kind) in _WIDER:
         return True
-    alike = old.type_oid == new.type_oid or {old.type_oid, new.type_oid} <= _CHARACTERS
+    alike = _alike(old, new)
     if not alike or (old.kind != new.kind and not {old.kind, new.kind} <= {"text", "varchar"}):
         return False
     return spark_type(old) == spark_type(new) or _more_digits(old, new)
+
+
+def _alike(old: Column, new: Column) -> bool:
+    """True if the types are one, or count as one: those of characters, and a domain and what it is of.
+
+    A kind is made from the type below all domains. Only these two have many types.
+    """
+    if old.type_oid == new.type_oid or {old.type_oid, new.type_oid} <= _CHARACTERS:
+        return True
+    return old.kind == new.kind and old.kind.removesuffix(ARRAY) not in {EXACT_TEXT, "enum"}
 
 
 def _more_digits(old: Column, new: Column) -> bool:

@@ -78,17 +78,15 @@ def last_entries(manifest: Manifest) -> list[SchemaEntry]:
 
 
 def defaults_for_old_rows(
-    chain: Chain, cut_table: CutTable, difference: SchemaDifference, since: Lsn
+    chain: Chain, first: Lsn, difference: SchemaDifference, since: Lsn
 ) -> Mapping[int, str] | None:
     """Return what older rows read in each added column that is not NULL, by attribute number.
 
-    None means that the catalog has to be read first. At `since` the columns existed at the latest. Raises UnprovenError if
-    the records of the catalog do not say it.
+    None means that the catalog has to be read first. The columns did not exist before `first` and did at `since`, at the
+    latest. Raises UnprovenError if the records of the catalog do not say it.
     """
     unknown = {c.attnum: c for c in difference.added}
     defaults: dict[int, str] = {}
-    same_life = cut_table.snapshot_incarnation == chain.incarnation
-    first = cut_table.snapshot_lsn if same_life else chain.head.end_lsn
     for manifest in catalog_manifests(chain, first) if unknown else ():
         change = None if manifest.catalog is None else manifest.catalog.change_of(difference.new.oid)
         for added in () if change is None else change.added:
@@ -130,12 +128,15 @@ def waiting(chain: Chain, cut: Cut) -> frozenset[TableName]:
     return frozenset(decide_changes(chain, cut.position, following).waits)
 
 
-def proven_defaults(
-    chain: Chain, cut_table: CutTable | None, difference: SchemaDifference, since: Lsn
-) -> Mapping[int, str]:
+def first_record(chain: Chain, cut_table: CutTable) -> Lsn:
+    """Return the position from which on the chain's records of the catalog are about what the lake has of a table."""
+    return cut_table.snapshot_lsn if cut_table.snapshot_incarnation == chain.incarnation else chain.head.end_lsn
+
+
+def proven_defaults(chain: Chain, first: Lsn, difference: SchemaDifference, since: Lsn) -> Mapping[int, str]:
     """Return `defaults_for_old_rows` once more: they were known when the schema came into force."""
     try:
-        defaults = None if cut_table is None else defaults_for_old_rows(chain, cut_table, difference, since)
+        defaults = defaults_for_old_rows(chain, first, difference, since)
     except UnprovenError:
         defaults = None
     if defaults is None:
@@ -157,8 +158,13 @@ def _version_of(chain: Chain, piece: Slice) -> SchemaVersion:
     try:
         return read_table_schema(chain.lake, piece.file.schema_id)
     except LakeError as error:
-        detail = {"schema_id": piece.file.schema_id}
-        raise TableHeldError(str(piece.file.table), HeldCause.SCHEMA_UNKNOWN, WayOut.SNAPSHOT, detail) from error
+        raise unknown_schema(piece) from error
+
+
+def unknown_schema(piece: Slice) -> TableHeldError:
+    """Return the error of a landed file whose schema nobody has any more."""
+    detail = {"schema_id": piece.file.schema_id}
+    return TableHeldError(str(piece.file.table), HeldCause.SCHEMA_UNKNOWN, WayOut.SNAPSHOT, detail)
 
 
 def decide(
@@ -183,7 +189,8 @@ def decide(
     obstacles = [why for d in differences if (why := why_not_in_place(d, mixed=mixed)) is not None]
     defaults: list[Mapping[int, str] | None] = []
     try:
-        defaults = [defaults_for_old_rows(chain, cut_table, d, since) for d in differences] if not obstacles else []
+        first = first_record(chain, cut_table)
+        defaults = [defaults_for_old_rows(chain, first, d, since) for d in differences] if not obstacles else []
     except UnprovenError as error:
         obstacles = [str(error)]
     if obstacles:

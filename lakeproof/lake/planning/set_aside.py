@@ -65,13 +65,12 @@ def _paused(held: Mapping[TableName, Held]) -> set[TableName]:
 
 
 def _left(source: SourceConfig, held: Mapping[TableName, Held]) -> set[TableName]:
-    left = {t for t, why in held.items() if was_dropped(why) and t not in source.tables}
-    if not source.selection:
+    selection = source.selection
+    left = {t for t, why in held.items() if was_dropped(why) and not selection.named(t)}
+    if not selection:
         return left
     return left | {
-        t
-        for t, why in held.items()
-        if has_left(why) and t.schema not in source.schemas and not source.selection.selected(t)
+        t for t, why in held.items() if has_left(why) and t.schema not in source.schemas and not selection.selected(t)
     }
 
 

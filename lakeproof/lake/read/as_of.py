@@ -6,9 +6,10 @@ Positions of cuts belong to `open`; adding up rows of history to `fold.replay`.
 
 Exact, because history is: it has every change up to P with its position, and the corrections of a cycle at the cycle's own
 end. A position before the `exact_from` of a copy that was applied is refused, since history lacks the changes before it. A
-time T means the prefix of the stream before the first transaction that the source committed after T. Commit times are not in
-commit order. This is the only prefix that contains no commit later than T and omits nothing before the first such commit. A
-table that is held at K or K+1 is read as cut K has it.
+time T means the prefix of the stream before the first transaction that the source committed after T. Commit times are not
+in commit order, and one beyond the year 9999 is after every T. This is the only prefix that contains no commit later than T
+and omits nothing before the first such commit. (From cut to cut, a commit counts no later than it landed:
+`lakeproof.commit_times`.) A table that is held at K or K+1 is read as cut K has it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pyspark.sql import functions as F
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError, InvariantError, LakeError
-from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, OP
 from lakeproof.lake.columns import column_names, in_lake
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, RESET
@@ -216,7 +217,8 @@ def _first_later(spark: SparkSession, lake: SourceLake, cut: Cut | None, followi
         before = None if cut is None else cut.tables.get(name)
         if before is None or before.history_version != after.history_version:
             history = read_layer(spark, lake, name, after, "history").where(behind(before))
-            later = history.where(F.col(COMMIT_TIME) > F.lit(time)).agg(F.min(LSN)).collect()[0][0]
+            is_later = (F.col(COMMIT_TIME) > F.lit(time)) | (F.col(COMMIT_NUMBER) > 0)
+            later = history.where(is_later).agg(F.min(LSN)).collect()[0][0]
             positions += [] if later is None else [Lsn(int(later))]
     return min(positions, default=None)
 

@@ -52,13 +52,14 @@ class TableChanges:
 class Transaction:
     """A transaction that has landed; its `position` is the end of its commit, from which a reader goes on.
 
-    `changes` may be read once, before the next transaction is asked for; what is not read is passed over.
+    `commit_time` is None if no calendar holds it: then its rows have PostgreSQL's number in `_lp_commit_number`. `changes`
+    may be read once, before the next transaction is asked for; what is not read is passed over.
     """
 
     source: str
     xid: Xid
     position: Lsn
-    commit_time: datetime
+    commit_time: datetime | None
     changes: Iterator[TableChanges]
 
 

@@ -72,7 +72,7 @@ class TableIntent(Part):
     """One table in an intent: its changes begin after `from_lsn`; `snapshot` is the key of the one that enters.
 
     `schema_change`, in a cycle of kind `schema`, is the schema that the table gets. `created` is the schema of a table that
-    enters without a snapshot: it had no row up to `from_lsn`. In a cycle of maintenance, history's rows below
+    enters without a snapshot: it had no row at `from_lsn`. In a cycle of maintenance, history's rows below
     `history_from` become those that the table had then, or what was archived comes back (`restores`). `keyed` is the folder
     of the copy of some keys (`lakeproof.snapshot.keyed_copy`): their rows become those that the source has at the cycle's
     end. `was_held`: the snapshot ends a hold, so changes before it may never have landed.

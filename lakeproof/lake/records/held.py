@@ -53,6 +53,7 @@ class WayOut(Enum):
     SNAPSHOT_IF_PUBLISHED = "snapshot if published"
     PUBLISH_THEN_SNAPSHOT = "publish, then snapshot"
     SNAPSHOT_OF_ROOT = "snapshot of the root"  # `renamed_to`
+    SAME_IDENTITY_THEN_SNAPSHOT = "the partitions' identity, then snapshot"
     CORRECT_TEXT_THEN_SNAPSHOT = "correct the text, then snapshot"
     READ_AS_TEXT_THEN_SNAPSHOT = "read as text, then snapshot"
     MORE_MEMORY_THEN_SNAPSHOT = "more memory, then snapshot"  # `driver_gib_needed`
@@ -136,9 +137,10 @@ def describe(held: Held, source: str, table: TableName) -> HeldReport:
     return HeldReport(held.at_lsn, held.cause, held.way_out, held.reason, remedy, held.history_lost)
 
 
-def describe_all(held: Mapping[TableName, Held], source: str) -> dict[TableName, HeldReport]:
-    """Make the sentences about each held table of a source."""
-    return {table: describe(why, source, table) for table, why in held.items()}
+def describe_all(held: Mapping[TableName, Held], source: str, remedy: str | None = None) -> dict[TableName, HeldReport]:
+    """Make the sentences about each held table of a source; `remedy` is the source's own, if it comes before theirs."""
+    reports = {table: describe(why, source, table) for table, why in held.items()}
+    return reports if remedy is None else {t: replace(report, remedy=remedy) for t, report in reports.items()}
 
 
 def snapshot_command(source: str, table: TableName) -> str:
@@ -156,7 +158,7 @@ _DIFFERENCES = {
     Difference.PARTITION_ATTACHED: "a partition was attached with the rows it had",
     Difference.PARTITION_DETACHED: "a partition was detached or dropped with its rows",
     Difference.PARTITION_FILE: "a partition was truncated, or rewritten by VACUUM FULL or CLUSTER, which looks the same",
-    Difference.PARTITION_IDENTITY: "a partition's replica identity is not of the table's columns",
+    Difference.PARTITION_IDENTITY: "a partition's replica identity does not have the table's columns",
     Difference.LABEL_CHANGED: "an enum's label was renamed",
     Difference.COMPOSITE: "a composite type was altered",
     Difference.FILTER: "the publication's row filter for it has changed",
@@ -211,6 +213,10 @@ _REMEDIES: Mapping[WayOut, str] = {
         f" ({_MANUAL})"
     ),
     WayOut.SNAPSHOT_OF_ROOT: "what the lake has of it is kept, and its rows come under {root}: {snapshot_of_root}",
+    WayOut.SAME_IDENTITY_THEN_SNAPSHOT: (
+        "give each partition a replica identity that has the table's columns (`lakeproof check` names those that have"
+        " none), then {snapshot}"
+    ),
     WayOut.CORRECT_TEXT_THEN_SNAPSHOT: "correct the text in the source, then {snapshot}",
     WayOut.READ_AS_TEXT_THEN_SNAPSHOT: (
         "name the column under as_text of the table in the configuration, then {snapshot}"
@@ -219,7 +225,7 @@ _REMEDIES: Mapping[WayOut, str] = {
         "set spark.driver_memory, and on a cluster spark.executor.memory, to {driver_gib_needed}g or more, then {snapshot}"
     ),
     WayOut.MOVE_TABLE_THEN_SNAPSHOT: "move it away and {snapshot}",
-    WayOut.OTHER_KEY_THEN_SNAPSHOT: "configure a key that is unique, or none, and bootstrap again",
+    WayOut.OTHER_KEY_THEN_SNAPSHOT: "make it unique in the source, or configure another key, or none; then {snapshot}",
     WayOut.OTHER_NAMES_THEN_SNAPSHOT: (
         "rename the columns in the source, or take `readers` out of the table's configuration, then {snapshot}"
     ),

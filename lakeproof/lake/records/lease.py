@@ -25,6 +25,7 @@ from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Stop
 from lakeproof.field_types import Count
 from lakeproof.lake.records.outlived_jvm import Process, jvm_of, process
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.storage.document import Document
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import AlreadyExistsError, refuse_if_locked
@@ -89,16 +90,21 @@ def newest_epoch(lake: SourceLake, above: int = 0) -> int:
 
 
 @contextmanager
-def hold_lease(lake: SourceLake, session: SparkSession | None = None, stop: Stop | None = None) -> Iterator[Lease]:
+def hold_lease(
+    lake: SourceLake, spark: SparkSession | SparkOnDemand | None = None, stop: Stop | None = None
+) -> Iterator[Lease]:
     """Take the next epoch and keep it for the block; raises TransientError if a living process holds the lease.
 
     If that process follows the landing, this waits for its turn, `TURN_S` seconds at most or until `stop` is requested.
-    `session` is that of the JVM that will write.
+    `spark` is that of the JVM that will write, once it runs.
     """
     with ExitStack() as held:
         _lock_in_turn(lake, held, stop or Stop())
         _end_jvm_of_last_holder(lake)
-        yield _take(lake, jvm_of(session))
+        lease = _take(lake)
+        if spark is not None:
+            held.enter_context(SparkOnDemand.of(spark).heard_by(lambda session: _name_jvm(lease, jvm_of(session))))
+        yield lease
 
 
 def check_free(lake: SourceLake) -> None:
@@ -170,15 +176,23 @@ def _end_jvm_of_last_holder(lake: SourceLake) -> None:
         doc.jvm.end(f"{lake.source}: lease")
 
 
-def _take(lake: SourceLake, jvm: Process | None) -> Lease:
-    writer = uuid4().hex
-    epoch = newest_epoch(lake) + 1
-    own = process(os.getpid()) or Process(os.getpid(), 0)
-    data = LeaseDoc(epoch, writer, socket.gethostname(), own, jvm, now_text()).to_bytes()
+def _take(lake: SourceLake) -> Lease:
+    lease = Lease(lake, newest_epoch(lake) + 1, uuid4().hex)
     try:
-        lake.store.put_if_absent(lake.paths.lease(epoch), data)
+        lake.store.put_if_absent(lake.paths.lease(lease.epoch), _document(lease, None).to_bytes())
     except AlreadyExistsError:
         raise TransientError(
-            f"{lake.source}: lease", f"epoch {epoch} was taken by another process at the same time", "try again"
+            f"{lake.source}: lease", f"epoch {lease.epoch} was taken by another process at the same time", "try again"
         ) from None
-    return Lease(lake, epoch, writer)
+    return lease
+
+
+def _name_jvm(lease: Lease, jvm: Process | None) -> None:
+    """Name the JVM that writes from now on: whoever follows ends it if this process is killed."""
+    if jvm is not None:
+        lease.lake.store.put(lease.lake.paths.lease(lease.epoch), _document(lease, jvm).to_bytes())
+
+
+def _document(lease: Lease, jvm: Process | None) -> LeaseDoc:
+    own = process(os.getpid()) or Process(os.getpid(), 0)
+    return LeaseDoc(lease.epoch, lease.writer, socket.gethostname(), own, jvm, now_text())

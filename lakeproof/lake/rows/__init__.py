@@ -9,4 +9,5 @@ Adding changes up belongs to `lakeproof.lake.fold`, committing to `lakeproof.lak
     bucket_diff.py    buckets that differ        history_sum.py      a history's checksum
     refusal.py        errors within a plan       memory.py           how many rows Spark takes at once
     keys_in_memory.py first and last changes of keys, in Arrow alone
+    key_preconditions.py  rows that must exist, by counts alone
 """

@@ -16,11 +16,11 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from lakeproof.config.spark import is_local
 from lakeproof.hidden_columns import ORD, scratch
 from lakeproof.lake.rows.columns import col, int_pairs
 from lakeproof.lake.rows.matching import NET, multiset_difference
 from lakeproof.lake.rows.memory import keep
-from lakeproof.lake.spark.cluster import is_local
 
 # The column of counts that has a digest.
 SIDE = scratch("side")

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID
 from lakeproof.lake.columns import landing_schema
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.records.held import WayOut
@@ -35,6 +35,7 @@ _HIDDEN = (
     f"{OP} string",
     f"{XID} bigint",
     f"{COMMIT_TIME} timestamp",
+    f"{COMMIT_NUMBER} bigint",
     f"{UNCHANGED} array<smallint>",
     f"{TEXT} string",
 )
@@ -62,7 +63,7 @@ def read_changes(session: SparkSession, landed: LandedRange) -> DataFrame:
     # What a file's ordinals are moved by: the cycle's first one for the segment takes the place of the segment's own.
     moved = {p.number: landed.first_ordinals[p.number] - p.first_ordinal for p in slices}
     ordinal = first_ordinal(number, moved) + F.col(ORD)
-    hidden = [F.col(c) for c in (LSN, SEQ, OP, XID, COMMIT_TIME, UNCHANGED)]
+    hidden = [F.col(c) for c in (LSN, SEQ, OP, XID, COMMIT_TIME, COMMIT_NUMBER, UNCHANGED)]
     return frame.select(ordinal.alias(ORD), *hidden, _whole_text(schema).alias(TEXT), *named(schema))
 
 

@@ -1,4 +1,4 @@
-"""The number of rows that Spark processes together, by a table's largest row; and rows too large for the driver.
+"""The number of rows that Spark processes together, by a table's largest row and its columns; and rows too large for it.
 
 Measuring rows belongs to those who write them (`lakeproof.landing.decoded_size`); settings that do not depend on a table
 belong to `spark.session`.
@@ -7,6 +7,10 @@ Spark and Parquet count rows where they should count octets: a reader takes 4,09
 memory after 100 and a window keeps 4,096, for rows of any size. That is quick for ordinary rows and kills the driver if
 each row has a document of megabytes. So a table whose rows may be large is read and written in its own session
 with as few rows at a time as stay below `TOGETHER_BYTES`; every other table keeps Spark's own numbers.
+
+Spark writes and compiles Java for each expression of a plan. For an expression over hundreds of columns (a bag's digest, a
+history's sum, a projection) that takes seconds and hundreds of megabytes, for three rows as for a million, and of what is
+too large to compile all is lost. So the plans of a table with more than `COMPILED_COLUMNS_MAX` columns are interpreted.
 """
 
 from __future__ import annotations
@@ -17,11 +21,12 @@ from typing import Any, cast
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
+from lakeproof.config.spark import is_local
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.spark.cluster import is_local
 from lakeproof.landing.reader import Slice
 from lakeproof.names import TableName
+from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.state import SnapshotTable
 
 # The most memory that rows processed together may take, in each task and in each buffer; less, if this share of a heap is
@@ -43,6 +48,9 @@ _BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
 # Rows that are kept to be read again stay on disk alone if fewer than this number are processed together.
 _KEPT_ROWS_MIN = 512
 _ON_DISK = "lakeproof.keptOnDisk"
+# Spark itself compiles no whole stage over more than 100 (`spark.sql.codegen.maxFields`), but its single expressions.
+COMPILED_COLUMNS_MAX = 300
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _EXECUTOR_MEMORY, _EXECUTOR_DEFAULT = "spark.executor.memory", "1g"
 
 
@@ -51,6 +59,14 @@ def largest_row(before: CutTable | None, entering: SnapshotTable | None, files: 
     existing = 0 if before is None else before.row_bytes
     coming = 0 if entering is None else entering.row_bytes
     return max(existing, coming, max((piece.file.decoded.row for piece in files), default=0))
+
+
+def fit_table(session: SparkSession, row_bytes: int, version: SchemaVersion) -> None:
+    """Do what `fit` does, and interpret the plans of a table with very many columns."""
+    fit(session, row_bytes)
+    if len(version.columns) > COMPILED_COLUMNS_MAX:
+        for name, value in _INTERPRETED.items():
+            session.conf.set(name, value)
 
 
 def fit(session: SparkSession, row_bytes: int, at_once: int = 1) -> None:

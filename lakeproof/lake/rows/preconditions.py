@@ -17,16 +17,14 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakeproof.hidden_columns import OP, ORD, TEXT, scratch
 from lakeproof.lake.columns import merge_key
-from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.rows.columns import col, pick
 from lakeproof.lake.rows.exact import exact_text
+from lakeproof.lake.rows.key_preconditions import check_counts
 from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.lake.rows.matching import join_on_key
 from lakeproof.lake.rows.refusal import refuse_table
@@ -37,10 +35,6 @@ _MIN = scratch("min")
 _NEW = scratch("new")
 
 NULL_KEY = "a change has NULL in its key: the old row that PostgreSQL sent has other columns than the table's identity"
-
-
-class DriftedError(TableHeldError):
-    """The lake does not have the rows that the changes presuppose."""
 
 
 def first_changes(schema: SchemaVersion, events: DataFrame, *, moves: bool) -> DataFrame:
@@ -80,19 +74,3 @@ def check_rows(
     matched = matching_rows(pick(rows, key), keys, key, null_safe=null_safe)
     counts = matched.agg(F.count(F.lit(1)), F.count_distinct(FIRST)).collect()[0]
     check_counts(thing, preconditions, rows=int(counts[0]), keys=int(counts[1]))
-
-
-def check_firsts(thing: str, firsts: pa.ChunkedArray, preconditions: int) -> None:
-    """Do the same by the `__lp_first` of the matching rows."""
-    check_counts(thing, preconditions, rows=len(firsts), keys=pc.count_distinct(firsts).as_py())
-
-
-def check_counts(thing: str, preconditions: int, *, rows: int = 0, keys: int = 0) -> None:
-    """Raise DriftedError unless the `rows` that were met are one of each key presupposed, of which `keys` were met."""
-    detail: dict[str, str] = {}
-    if preconditions > keys:
-        detail |= {"absent": f"{preconditions - keys:,}", "presupposed": f"{preconditions:,}"}
-    if rows > keys:
-        detail["unexpected"] = f"{rows - keys:,}"
-    if detail:
-        raise DriftedError(thing, HeldCause.ROWS_DIFFER, WayOut.SNAPSHOT, detail)

@@ -47,8 +47,10 @@ def refusals(thing: str) -> Iterator[None]:
             raise
         if refusal[1] == "invariant":
             raise InvariantError(thing, refusal[2], "report this") from None
-        problem = {"problem": refusal[2]}
-        raise TableHeldError(thing, HeldCause.DATA_REFUSED, WayOut(refusal[3]), problem) from None
+        way_out = WayOut(refusal[3])
+        if way_out is WayOut.OTHER_KEY_THEN_SNAPSHOT:
+            raise TableHeldError(thing, HeldCause.KEY_NOT_UNIQUE, way_out) from None
+        raise TableHeldError(thing, HeldCause.DATA_REFUSED, way_out, {"problem": refusal[2]}) from None
 
 
 def _raise(kind: str, reason: SparkColumn, way_out: str, spark_type: str) -> SparkColumn:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.spark import SparkConfig, is_local
 from lakeproof.config.values import CONNECT, MASTERS
 from lakeproof.errors import ConfigError
 from lakeproof.lake.spark.driver_start import SCRATCH, SCRATCH_VARIABLE, scratch_settings
@@ -33,11 +33,6 @@ _ADDRESS_VARIABLES = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME")
 _CONNECT_SETTINGS = {"spark.remote": None, "spark.api.mode": "connect"}
 _CONNECT_VARIABLES = {"SPARK_REMOTE": None, "SPARK_API_MODE": "connect", "SPARK_CONNECT_MODE": "1"}
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
-
-
-def is_local(master: str | None) -> bool:
-    """True if all tasks run in the driver's own process."""
-    return master is not None and (master == "local" or master.startswith("local["))
 
 
 def refuse_connect(spark: SparkConfig) -> None:

@@ -19,10 +19,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakeproof.config.location import LakeLocation
+from lakeproof.config.spark import is_local
 from lakeproof.errors import LakeError, LakeproofError, TransientError, manual
-from lakeproof.lake.spark.cluster import is_local
 from lakeproof.lake.spark.failures import reason_of
 from lakeproof.lake.spark.session import driver_lives
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
@@ -39,10 +40,10 @@ _reached: set[tuple[str, str]] = set()
 
 
 @contextmanager
-def at_work(session: SparkSession, lake: LakeLocation) -> Iterator[None]:
+def at_work(spark: SparkSession | SparkOnDemand, lake: LakeLocation) -> Iterator[None]:
     """Check the executors once for each session and lake, and name a lost driver as one (`driver_lives`), for the block."""
-    with driver_lives(session):
-        check_executors(session, lake)
+    on_demand = SparkOnDemand.of(spark)
+    with driver_lives(on_demand), on_demand.heard_by(lambda session: check_executors(session, lake)):
         yield
 
 

@@ -29,6 +29,7 @@ from lakeproof.lake.spark.jars import jars
 from lakeproof.lake.spark.java import check_java
 from lakeproof.lake.spark.log_store import jars_with_s3
 from lakeproof.lake.spark.s3_settings import is_on_s3, s3_settings
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 
 # Each with what happens otherwise.
 _SETTINGS = {
@@ -144,19 +145,25 @@ def _all_settings(spark: SparkConfig, s3: StorageConfig | None) -> dict[str, str
 
 
 @contextmanager
-def driver_lives(session: SparkSession) -> Iterator[None]:
+def driver_lives(spark: SparkSession | SparkOnDemand) -> Iterator[None]:
     """Turn any error that a lost driver, or one out of memory, causes in the block into DriverLostError."""
-    memory = "not known"
-    try:
+    memory, on_demand = "not known", SparkOnDemand.of(spark)
+
+    def look(session: SparkSession) -> None:
+        nonlocal memory
         memory = str(session.sparkContext.getConf().get("spark.driver.memory", "Spark's default"))
-        yield
+
+    try:
+        with on_demand.heard_by(look):
+            yield
     except LakeproofError:
         raise
     except Exception as error:
-        reason = why_lost(session, error)
+        started = on_demand.started
+        reason = None if started is None else why_lost(started, error)
         if reason is None:
             raise
-        end = how_ended(session)
+        end = how_ended(started)
         if end is not None and end.asked:
             raise DriverLostError("Spark's driver", reason, "nothing is lost; run it again") from None
         raise DriverLostError(

@@ -1,0 +1,326 @@
+"""The committer: what changes in a Delta table becomes exactly one version of it.
+
+What changes is not computed here: an executor makes files and finds the places of rows, and hands both over. It never
+commits. No JVM is needed, and no name inside Delta.
+
+    files to add, rows to mark, columns to set ─► <version>.json, put if absent ─► checksum, sometimes a checkpoint
+
+The version's JSON is put by the store, if absent: that is the fence, on every store alike. Whoever loses the race for a
+version has committed nothing. A commit is made on the state that was read or not at all, and it carries the number of its
+cycle (`txn`). `docs/delta-protocol.md` says for each demand of Delta's protocol on writers how it is met.
+
+A version is never made twice. What an attempt has left, and no cut names, stays in the log; `restore` makes the table what
+it was before, in a version above.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from lakeproof.errors import InvariantError, TransientError
+from lakeproof.failpoints import failpoint
+from lakeproof.lake.delta.arrow_rows import deleted_rows
+from lakeproof.lake.delta.checkpoint import write_checkpoint
+from lakeproof.lake.delta.commit import CHECKPOINT_INTERVAL, CommitInfo
+from lakeproof.lake.delta.files import data_file
+from lakeproof.lake.delta.log import NO_VERSION, commit_name, find_commit
+from lakeproof.lake.delta.protocol import protocol_for
+from lakeproof.lake.delta.state import (
+    Action,
+    Replay,
+    TableState,
+    digest_of,
+    keep,
+)
+from lakeproof.lake.delta.vector_file import write_vectors
+from lakeproof.storage.folder import Folder
+from lakeproof.storage.store import AlreadyExistsError
+
+Rows: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+_ENGINE = "lakeproof"
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A data file in the table's folder that becomes the table's: its `entry` in the log.
+
+    `left_out` are the numbers of rows in it that are not the table's, in order; None if all are.
+    """
+
+    entry: Action
+    left_out: Rows | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that the table gets."""
+        return int(json.loads(self.entry["stats"])["numRecords"]) - (0 if self.left_out is None else len(self.left_out))
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What a commit shows in the table's history: its name there, its parameters, and its counts."""
+
+    name: str
+    parameters: Mapping[str, str]
+    metrics: Mapping[str, int]
+    user_metadata: str | None = None
+
+
+class Change:
+    """What changes in one commit on top of a state; `before` is None for a table that has no version yet.
+
+    Every method adds actions, and nothing is written but vectors. `commit` makes the version.
+    """
+
+    def __init__(self, path: str, before: TableState | None) -> None:
+        self.path = path
+        self.before = before
+        self.table = Folder.at(path)
+        self._actions: list[tuple[str, Action]] = []
+        self._now = int(time.time() * 1000)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing changes."""
+        return not self._actions
+
+    def add(self, files: Iterable[NewFile], *, data_change: bool = True) -> int:
+        """Add files; returns the number of rows that come with them. A vector is written for rows that are left out."""
+        chosen = list(files)
+        cut = [file for file in chosen if file.left_out is not None and len(file.left_out)]
+        vectors = dict(zip(map(id, cut), write_vectors(self.table, [_rows_of(file) for file in cut]), strict=True))
+        for file in chosen:
+            entry = {**file.entry, "dataChange": data_change}
+            if id(file) in vectors:
+                entry |= {"deletionVector": vectors[id(file)], "stats": _loose(entry["stats"])}
+            self._actions.append(("add", entry))
+        return sum(file.rows for file in chosen)
+
+    def mark(self, places: Mapping[str, Rows]) -> int:
+        """Delete the rows at these places (a file's path in the log → row numbers); returns their number.
+
+        Files of which no row is left are removed. Raises InvariantError about a row that is deleted already.
+        """
+        touched: list[tuple[Action, Rows]] = []
+        for path, rows in places.items():
+            entry = self._entry(path)
+            deleted = _with_old(self.table, entry, rows)
+            if len(deleted) == _rows_in(entry):
+                self.remove(entry)
+            else:
+                touched.append((entry, deleted))
+        vectors = write_vectors(self.table, [rows for _, rows in touched])
+        for (entry, _), vector in zip(touched, vectors, strict=True):
+            self.remove(entry)
+            changed = {**entry, "deletionVector": vector, "dataChange": True, "modificationTime": self._now}
+            self._actions.append(("add", {**changed, "stats": _loose(entry.get("stats"))}))
+        return sum(map(len, places.values()))
+
+    def remove(self, entry: Action, *, data_change: bool = True) -> None:
+        """Remove a file."""
+        removed = {
+            "path": entry["path"],
+            "deletionTimestamp": self._now,
+            "dataChange": data_change,
+            "extendedFileMetadata": True,
+            "partitionValues": entry.get("partitionValues") or {},
+            "size": entry.get("size") or 0,
+        }
+        if entry.get("deletionVector"):
+            removed["deletionVector"] = entry["deletionVector"]
+        self._actions.append(("remove", removed))
+
+    def remove_all(self) -> int:
+        """Remove every file; returns the number of rows that go with them, as far as the log says."""
+        files = [] if self.before is None else list(self.before.files.values())
+        for entry in files:
+            self.remove(entry)
+        return sum(max(0, _rows_in(entry) - _marked_in(entry)) for entry in files)
+
+    def set_metadata(self, metadata: Action) -> None:
+        """Give the table other columns or properties; what its protocol lacks for them comes with it."""
+        self._actions.append(("metaData", metadata))
+        now = protocol_for(metadata, None if self.before is None else self.before.protocol)
+        if self.before is None or now != self.before.protocol:
+            self._actions.append(("protocol", now))
+
+    def restore(self, state: TableState) -> None:
+        """Make the table what it was at another state of it: files, vectors, columns and properties.
+
+        Application ids get their numbers back: Delta skips a write of Spark's in silence if the table has its number.
+        """
+        before = self._state()
+        for app, txn in before.txns.items():
+            last = int(txn["version"])
+            number = int(state.txns[app]["version"]) if app in state.txns else last - 1
+            if number != last:
+                self._actions.append(("txn", {"appId": app, "version": number, "lastUpdated": self._now}))
+        if before.metadata != state.metadata:
+            self.set_metadata(state.metadata)
+        for path, entry in before.files.items():
+            if state.files.get(path) != entry:
+                self.remove(entry)
+        for path, entry in state.files.items():
+            if before.files.get(path) != entry:
+                self._actions.append(("add", {**entry, "dataChange": True}))
+
+    def commit(self, info: CommitInfo | None, operation: Operation) -> TableState:
+        """Make the version, durably, and return the table's state in it; `info` None: no application stands behind it.
+
+        Raises TransientError if somebody else has made it meanwhile: then nothing is committed.
+        """
+        version = NO_VERSION + 1 if self.before is None else self.before.version + 1
+        described = self._commit_info(info, operation)
+        actions: list[tuple[str, Action]] = [("commitInfo", described)]
+        if info is not None:
+            txn = {"appId": info.app_id, "version": info.number, "lastUpdated": self._now}
+            actions.append(("txn", txn))
+        actions += self._actions
+        data = "".join(f"{_json({kind: action})}\n" for kind, action in actions).encode()
+        failpoint("apply.before_commit")
+        try:
+            self.table.store.put_if_absent(self.table.key_of(commit_name(version)), data)
+        except AlreadyExistsError:
+            raise lost(self.path) from None
+        failpoint("apply.after_commit")
+        state = _after(self.path, self.before, version, actions, digest_of(data))
+        keep(state)
+        self._write_notes(state, described["txnId"])
+        return state
+
+    def _commit_info(self, info: CommitInfo | None, operation: Operation) -> dict[str, Any]:
+        kinds = {kind for kind, _ in self._actions}
+        metadata = info.user_metadata if info is not None else operation.user_metadata
+        described = {
+            "timestamp": self._now,
+            "operation": operation.name,
+            "operationParameters": dict(operation.parameters),
+            "isolationLevel": "Serializable",
+            "isBlindAppend": kinds <= {"add", "metaData", "protocol"},
+            "operationMetrics": {name: str(count) for name, count in operation.metrics.items()},
+            "engineInfo": _ENGINE,
+            "txnId": str(uuid.uuid4()),
+        }
+        if self.before is not None:
+            described["readVersion"] = self.before.version
+        return described if metadata is None else described | {"userMetadata": metadata}
+
+    def _write_notes(self, state: TableState, txn_id: str) -> None:
+        """Write what spares readers work, and what the version is right without."""
+        if state.version == 0 and self.table.store.holders_may_sleep:
+            # A first commit may be taken back and made again, while its maker sleeps right here.
+            return
+        name = f"{commit_name(state.version).removesuffix('.json')}.crc"
+        self.table.delete(name)
+        try:
+            file = self.table.store.create(self.table.key_of(name), durable=False)
+        except AlreadyExistsError:
+            return
+        file.write(_json(_checksum(state, txn_id)).encode())
+        file.finish()
+        settings = state.metadata.get("configuration") or {}
+        if state.version and state.version % int(settings.get("delta.checkpointInterval", CHECKPOINT_INTERVAL)) == 0:
+            write_checkpoint(self.table, state)
+
+    def _entry(self, path: str) -> Action:
+        entry = self._state().files.get(path)
+        if entry is None:
+            raise InvariantError(self.path, f"its version has no file {path}, of which rows are to go", "report this")
+        return entry
+
+    def _state(self) -> TableState:
+        if self.before is None:
+            raise InvariantError(self.path, "it has no version yet", "report this")
+        return self.before
+
+
+def version_to_follow(path: str, expected: int, commit: CommitInfo) -> int:
+    """Return the version to commit on: `expected`, or a later one if what follows changes no data.
+
+    Raises ForeignCommitError at anybody else's commit that does, LogGapError if the log is not whole, InvariantError if the
+    commit has been made.
+    """
+    before, done = find_commit(path, expected, commit.is_in)
+    if done is not None:
+        raise InvariantError(path, f"cycle {commit.number} is in version {done.version} already", "report this")
+    return before
+
+
+def lost(path: str) -> TransientError:
+    """Return the error of who has lost the race for a table's next version."""
+    return TransientError(path, "someone else committed to the table meanwhile", "the next run finishes the cycle")
+
+
+def _rows_of(file: NewFile) -> Rows:
+    return np.empty(0, np.int64) if file.left_out is None else file.left_out
+
+
+def _with_old(table: Folder, entry: Action, rows: Rows) -> Rows:
+    old = data_file(entry).deleted
+    if old is None:
+        return rows
+    deleted = np.union1d(deleted_rows(table, old), rows)
+    if len(deleted) != old.rows + len(rows):
+        raise InvariantError(table.url_of(entry["path"]), "a row would be deleted twice", "report this")
+    return deleted
+
+
+def _rows_in(entry: Action) -> int:
+    """Return how many rows a file has, deleted ones included; -1 if the log does not say."""
+    try:
+        return int(json.loads(entry.get("stats") or "{}")["numRecords"])
+    except (KeyError, ValueError, TypeError):
+        return -1
+
+
+def _marked_in(entry: Action) -> int:
+    return int((entry.get("deletionVector") or {}).get("cardinality") or 0)
+
+
+def _loose(stats: str | None) -> str | None:
+    """Return statistics that say of a file with a vector that its bounds may be those of deleted rows.
+
+    As text: a bound may have more digits than a number of Python's.
+    """
+    if stats is None or '"tightBounds":false' in stats:
+        return stats
+    if '"tightBounds":true' in stats:
+        return stats.replace('"tightBounds":true', '"tightBounds":false')
+    body = stats.rstrip()[:-1]
+    return f'{body}{"" if body.endswith("{") else ","}"tightBounds":false}}'
+
+
+def _after(
+    path: str, before: TableState | None, version: int, actions: Sequence[tuple[str, Action]], digest: str
+) -> TableState:
+    if before is not None:
+        return before.after(version, actions, digest)
+    replay = Replay()
+    replay.take(actions)
+    return replay.state(path, version, digest)
+
+
+def _checksum(state: TableState, txn_id: str) -> dict[str, Any]:
+    """Return the version's checksum file."""
+    return {
+        "txnId": txn_id,
+        "tableSizeBytes": sum(int(entry.get("size") or 0) for entry in state.files.values()),
+        "numFiles": len(state.files),
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "setTransactions": [dict(txn) for txn in state.txns.values()],
+        "domainMetadata": [dict(domain) for domain in state.domains.values() if not domain.get("removed")],
+        "metadata": dict(state.metadata),
+        "protocol": dict(state.protocol),
+    }
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,122 @@
+"""Delta's protocol as far as a writer has to know it: features, the tables that are refused, and a new table's metadata.
+
+Making a version does not belong here (`committer`), nor what readers must know (`reader_features`). `docs/delta-protocol.md`
+has every demand.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lakeproof.errors import LakeError
+from lakeproof.lake.columns import needs_mapping
+from lakeproof.lake.delta.reader_features import MAPPING, NO_ZONE, VECTORS, VECTORS_ENABLED, WIDENING
+from lakeproof.lake.delta.state import LISTS_FEATURES_READER, LISTS_FEATURES_WRITER, Action, TableState
+
+_BASE_FEATURES = ("appendOnly", "invariants")
+# What a commit of ours may be made on: the features that were tried. Row tracking, in-commit timestamps, catalog-managed
+# tables and the like ask more of a writer than is done here.
+KNOWN_FEATURES = frozenset(
+    {
+        *_BASE_FEATURES,
+        "changeDataFeed",
+        "checkConstraints",
+        "clustering",
+        "domainMetadata",
+        "generatedColumns",
+        "typeWidening-preview",
+        MAPPING,
+        NO_ZONE,
+        VECTORS,
+        WIDENING,
+    }
+)
+# Properties, and rules in a column's metadata, that a writer has to keep, and that nothing here keeps.
+_ACTIVE = ("delta.enableRowTracking", "delta.enableInCommitTimestamps", "delta.appendOnly")
+_RULES_OF_COLUMNS = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
+_READER_FEATURES = frozenset({MAPPING, NO_ZONE, VECTORS, WIDENING, "typeWidening-preview"})
+
+
+def check_writable(state: TableState) -> None:
+    """Raise LakeError about a table that has features which ask more of a writer than is done here."""
+    others = sorted(state.features - KNOWN_FEATURES)
+    version = state.protocol.get("minWriterVersion", 0)
+    others += [name for name in _ACTIVE if state.has_property(name, "true")]
+    others += [name for name in state.metadata.get("configuration") or {} if name.startswith("delta.constraints.")]
+    others += [name for name in _RULES_OF_COLUMNS if f'"{name}"' in state.metadata["schemaString"]]
+    if others or version > LISTS_FEATURES_WRITER:
+        reason = f"it has {', '.join(others) or f'version {version} of the protocol'}, which lakeproof does not write"
+        raise LakeError(state.path, reason, "take that away again, or move the table away and bootstrap it")
+
+
+def metadata_of(
+    fields: Sequence[Mapping[str, Any]],
+    configuration: Mapping[str, str],
+    partitions: Sequence[str] = (),
+    physical: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return a new table's `metaData` action, with column mapping if the configuration asks for it.
+
+    `physical` are names that columns have in files; any other column has its own there, if Parquet takes that.
+    """
+    settings, columns = dict(configuration), [dict(each) for each in fields]
+    if settings.get("delta.columnMapping.mode") == "name":
+        for number, column in enumerate(columns, start=1):
+            in_files = (physical or {}).get(column["name"], column["name"])
+            in_files = f"col-{uuid.uuid4()}" if needs_mapping([in_files]) else in_files
+            ids = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": in_files}
+            column["metadata"] = {**(column.get("metadata") or {}), **ids}
+        settings["delta.columnMapping.maxColumnId"] = str(len(columns))
+    return {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": columns}),
+        "partitionColumns": list(partitions),
+        "configuration": settings,
+        "createdTime": int(time.time() * 1000),
+    }
+
+
+def protocol_for(metadata: Action, before: Action | None) -> dict[str, Any]:
+    """Return the protocol that a table needs: what it has, and the features that its columns and properties ask for."""
+    settings = metadata.get("configuration") or {}
+    needed = set()
+    if settings.get(VECTORS_ENABLED) == "true":
+        needed.add(VECTORS)
+    if settings.get("delta.columnMapping.mode", "none") != "none":
+        needed.add(MAPPING)
+    if settings.get("delta.enableTypeWidening") == "true":
+        needed.add(WIDENING)
+    if '"timestamp_ntz"' in metadata["schemaString"]:
+        needed.add(NO_ZONE)
+    if before is None:
+        before = {"minReaderVersion": 1, "minWriterVersion": 2}
+    lists = before["minWriterVersion"] >= LISTS_FEATURES_WRITER
+    existing = set(before.get("writerFeatures") or ()) if lists else set(_legacy(before["minWriterVersion"]))
+    if needed <= existing:
+        return dict(before)
+    writers = existing | needed | (set() if lists else set(_BASE_FEATURES))
+    readers = set(before.get("readerFeatures") or ()) | (writers & _READER_FEATURES)
+    return {
+        "minReaderVersion": LISTS_FEATURES_READER,
+        "minWriterVersion": LISTS_FEATURES_WRITER,
+        "readerFeatures": sorted(readers),
+        "writerFeatures": sorted(writers),
+    }
+
+
+def _legacy(version: int) -> tuple[str, ...]:
+    """Return the features that a version of the protocol without a list implies for writers."""
+    features: tuple[str, ...] = ()
+    for since, names in (
+        (2, _BASE_FEATURES),
+        (3, ("checkConstraints",)),
+        (4, ("changeDataFeed", "generatedColumns")),
+        (5, (MAPPING,)),
+    ):
+        features += names if version >= since else ()
+    return features

@@ -1,0 +1,194 @@
+"""The places of rows by their keys in a version of a table, from its key columns alone, in this process.
+
+What happens to the rows does not belong here (`committer`), nor finding the keys of bags and of very many rows, which Spark
+does (`vectors`).
+
+    file    left out if the statistics of its entry in the log say that a whole-number key can't be in it
+    group   a row group is left out likewise, by the file's footer
+    rows    the key columns of the rest are read; of several columns, each is read by the rows that the ones before left
+
+Cost: key columns of the files that may have a key, one row group at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeproof.lake.delta.arrow_rows import deleted_rows, opened_data_file, widened
+from lakeproof.lake.delta.files import data_file
+from lakeproof.lake.delta.state import Action, TableState
+from lakeproof.lake.rows.keys_in_memory import FIRST
+from lakeproof.storage.folder import Folder
+
+Rows: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+_NOTHING = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Rows of a table: the numbers of each file's rows, sorted, by the file's path in the log; and each row's key.
+
+    `keys` are the numbers of the keys among those that were looked for, in the order of the files and rows.
+    """
+
+    rows: Mapping[str, Rows]
+    keys: Rows
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return len(self.keys)
+
+    def firsts(self, keys: pa.Table) -> pa.ChunkedArray:
+        """Return `__lp_first` of each row's key."""
+        return keys.column(FIRST).take(pa.array(self.keys))
+
+
+def find_places(state: TableState, key: Sequence[str], keys: pa.Table) -> Places:
+    """Find the live rows of a version that have one of `keys`, which has each key once; NULL is a value like any other.
+
+    Raises LakeError about a data file that is missing or damaged.
+    """
+    lookup, physical, table = KeyLookup.of(key, keys), state.physical(), Folder.at(state.path)
+    names = [physical[name] for name in key]
+    rows: dict[str, Rows] = {}
+    matched: list[Rows] = []
+    for path, entry in state.files.items():
+        if keys.num_rows and lookup.may_be_within(_bounds(entry, names[0])):
+            numbers, which = _of_file(table, entry, names, lookup)
+            if len(numbers):
+                rows[path] = numbers
+                matched.append(which)
+    return Places(rows, np.concatenate(matched) if matched else _NOTHING)
+
+
+def _bounds(entry: Action, physical: str) -> tuple[Any, Any] | None:
+    """Return the least and greatest value of a column in a file, by its entry; None if that does not say."""
+    try:
+        stats = json.loads(entry["stats"])
+        return stats["minValues"][physical], stats["maxValues"][physical]
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def _of_file(table: Folder, entry: Action, names: Sequence[str], lookup: KeyLookup) -> tuple[Rows, Rows]:
+    """Return the numbers of a file's live rows that have one of the keys, and their keys' numbers."""
+    file = data_file(entry)
+    with opened_data_file(table, file.path) as parquet:
+        matched, keys = lookup.in_file(parquet, names)
+    if file.deleted is not None and len(matched):
+        live = ~np.isin(matched, deleted_rows(table, file.deleted))
+        matched, keys = matched[live], keys[live]
+    return matched, keys
+
+
+def _columns(file: pq.ParquetFile, group: int, names: Sequence[str]) -> Iterator[pa.ChunkedArray | None]:
+    """Give each column of a row group when it is asked for; None for a column that the file lacks."""
+    existing = set(file.schema_arrow.names)
+    for name in names:
+        yield file.read_row_group(group, columns=[name]).column(0) if name in existing else None
+
+
+def _group_bounds(parquet: pq.ParquetFile, group: int, name: str) -> tuple[Any, Any] | None:
+    metadata = parquet.metadata
+    place = next((n for n in range(metadata.num_columns) if metadata.schema.column(n).path == name), None)
+    statistics = None if place is None else metadata.row_group(group).column(place).statistics
+    return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """One key column: its distinct values, and which of them follow which of the keys' beginnings.
+
+    `pairs` are sorted: number of the beginning × number of values + number of the value. Its place there is the number of
+    the longer beginning.
+    """
+
+    values: pa.Array
+    pairs: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLookup:
+    """Keys in the form in which many rows are compared with them; `order`: number of a whole key → its place in the keys.
+
+    `whole` are the first column's values in order, if they are whole numbers without NULL; else None.
+    """
+
+    levels: Sequence[_Level]
+    order: Rows
+    whole: Rows | None
+
+    @classmethod
+    def of(cls, key: Sequence[str], keys: pa.Table) -> KeyLookup:
+        levels: list[_Level] = []
+        beginnings = np.zeros(keys.num_rows, np.int64)
+        for name in key:
+            encoded = keys.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
+            values, codes = encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
+            pairs, beginnings = np.unique(beginnings * max(1, len(values)) + codes, return_inverse=True)
+            levels.append(_Level(values, pairs))
+        order = np.empty(keys.num_rows, np.int64)
+        order[beginnings] = np.arange(keys.num_rows)
+        first = keys.column(key[0])
+        whole = None
+        if pa.types.is_integer(first.type) and not first.null_count:
+            whole = np.sort(first.to_numpy()).astype(np.int64)
+        return cls(levels, order, whole)
+
+    def may_be_within(self, bounds: tuple[Any, Any] | None) -> bool:
+        """True unless the bounds of the first column exclude every key."""
+        if self.whole is None or bounds is None:
+            return True
+        low, high = bounds
+        place = int(np.searchsorted(self.whole, low))
+        return place < len(self.whole) and bool(self.whole[place] <= high)
+
+    def in_file(self, parquet: pq.ParquetFile, names: Sequence[str]) -> tuple[Rows, Rows]:
+        """Return the numbers of a file's rows that have one of the keys, and the keys' places; `names`: the key's, there."""
+        numbers, which, first = [_NOTHING], [_NOTHING], 0
+        for group in range(parquet.num_row_groups):
+            if self.may_be_within(_group_bounds(parquet, group, names[0])):
+                places, keys = self.match(_columns(parquet, group, names))
+                numbers.append(places + first)
+                which.append(keys)
+            first += parquet.metadata.row_group(group).num_rows
+        return np.concatenate(numbers), np.concatenate(which)
+
+    def match(self, columns: Iterator[pa.ChunkedArray | None]) -> tuple[Rows, Rows]:
+        """Return the places of the rows that have one of the keys, and the keys' places."""
+        places: Rows | None = None
+        beginnings = _NOTHING
+        for level in self.levels:
+            column = next(columns)
+            if column is None:
+                # Every row has NULL in it, but how many there are is not needed: no key that is compared has NULL.
+                return _NOTHING, _NOTHING
+            column = column if places is None else column.take(pa.array(places))
+            codes = pc.index_in(_as(column, level.values.type), value_set=level.values).combine_chunks()
+            hit = np.flatnonzero(codes.is_valid().to_numpy(zero_copy_only=False))
+            matched_codes = codes.take(pa.array(hit)).to_numpy().astype(np.int64)
+            before = np.zeros(len(hit), np.int64) if places is None else beginnings[hit]
+            pairs = before * max(1, len(level.values)) + matched_codes
+            numbers = np.searchsorted(level.pairs, pairs)
+            numbers = np.minimum(numbers, len(level.pairs) - 1)
+            right = level.pairs[numbers] == pairs
+            places = hit[right] if places is None else places[hit[right]]
+            beginnings = numbers[right]
+            if not len(places):
+                return _NOTHING, _NOTHING
+        return (_NOTHING if places is None else places), self.order[beginnings]
+
+
+def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if column.type.equals(kind):
+        return column
+    return pa.chunked_array([widened(chunk, kind) for chunk in column.chunks], kind)

@@ -1,0 +1,237 @@
+"""One version of a Delta table as its log has it, whole: what the next commit is built on, kept from one to the next.
+
+Reading rows does not belong here (`arrow_rows`), nor making a commit (`committer`).
+
+    checkpoint ── commits since ── TableState ── the next commit ── TableState ── …
+
+A process that goes on commits without reading more than one file: a state is kept with the digest of its own commit, and is
+good for as long as the commit of that version still has it. So neither another writer nor a log that was taken back can make
+it wrong. What is kept is bounded by the number of files that the states list (`KEPT_FILES_MAX`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, TypeAlias
+
+from lakeproof.errors import LakeError
+from lakeproof.lake.delta.checkpoint import read_checkpoint
+from lakeproof.lake.delta.files import checkpoint_at
+from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, actions_of, commit_name
+from lakeproof.lake.delta.reader_features import PHYSICAL_NAME
+from lakeproof.storage.folder import Folder
+from lakeproof.storage.store import NotFoundError
+
+# One file takes about 1 KB, most of it statistics.
+KEPT_FILES_MAX = 200_000
+Action: TypeAlias = Mapping[str, Any]
+Actions: TypeAlias = Iterable[tuple[str, Action]]
+# Protocol versions from which on features are listed.
+LISTS_FEATURES_READER, LISTS_FEATURES_WRITER = 3, 7
+
+
+def tombstone_key(action: Action) -> tuple[str, str]:
+    """Return what tells removed files apart: the path, and the deletion vector that the file had."""
+    vector = action.get("deletionVector") or {}
+    return action["path"], f"{vector.get('storageType', '')}{vector.get('pathOrInlineDv', '')}@{vector.get('offset')}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A version: `files` are its `add` actions by path as the log spells it, `txns` the newest `txn` of each application.
+
+    `removed` are the `remove` actions that readers of the log may still ask for; `domains` the domain metadata by name.
+    `digest` is the SHA-256 of the version's commit.
+    """
+
+    path: str
+    version: int
+    digest: str
+    protocol: Action
+    metadata: Action
+    files: Mapping[str, Action] = field(default_factory=dict)
+    txns: Mapping[str, Action] = field(default_factory=dict)
+    removed: Mapping[tuple[str, str], Action] = field(default_factory=dict)
+    domains: Mapping[str, Action] = field(default_factory=dict)
+
+    @property
+    def fields(self) -> list[dict[str, Any]]:
+        """The columns, as the log's schema text has them."""
+        return list(json.loads(self.metadata["schemaString"])["fields"])
+
+    @property
+    def is_partitioned(self) -> bool:
+        """True if the table has partition columns."""
+        return bool(self.metadata.get("partitionColumns"))
+
+    @property
+    def features(self) -> frozenset[str]:
+        """The table features that its protocol names for writers."""
+        return frozenset(self.protocol.get("writerFeatures") or ())
+
+    def has_property(self, name: str, value: str) -> bool:
+        """True if a property of the table has this value."""
+        return str((self.metadata.get("configuration") or {}).get(name)).lower() == value
+
+    def physical(self) -> dict[str, str]:
+        """Return the name of each column in the data files."""
+        return {f["name"]: str((f.get("metadata") or {}).get(PHYSICAL_NAME, f["name"])) for f in self.fields}
+
+    def after(self, version: int, actions: Actions, digest: str) -> TableState:
+        """Return the state after one more commit."""
+        rest = Replay(dict(self.files), dict(self.txns), dict(self.removed), dict(self.domains))
+        rest.protocol, rest.metadata = self.protocol, self.metadata
+        rest.take(actions)
+        return rest.state(self.path, version, digest)
+
+
+class Replay:
+    """A state while commits are added to it."""
+
+    def __init__(
+        self,
+        files: dict[str, Action] | None = None,
+        txns: dict[str, Action] | None = None,
+        removed: dict[tuple[str, str], Action] | None = None,
+        domains: dict[str, Action] | None = None,
+    ) -> None:
+        self.files = {} if files is None else files
+        self.txns = {} if txns is None else txns
+        self.removed = {} if removed is None else removed
+        self.domains = {} if domains is None else domains
+        self.protocol: Action | None = None
+        self.metadata: Action | None = None
+
+    def take(self, actions: Actions) -> None:
+        """Add one commit: what it removes goes before what it adds comes, since a file may do both for a new vector."""
+        added: list[Action] = []
+        for kind, action in actions:
+            match kind:
+                case "add":
+                    added.append(action)
+                case "remove":
+                    self.files.pop(action["path"], None)
+                    self.removed[tombstone_key(action)] = action
+                case "txn":
+                    self.txns[str(action["appId"])] = action
+                case "metaData":
+                    self.metadata = action
+                case "protocol":
+                    self.protocol = action
+                case "domainMetadata":
+                    self.domains[str(action["domain"])] = action
+                case _:
+                    # Notes about the commit, and change data, which are no part of the state.
+                    pass
+        for action in added:
+            self.files[action["path"]] = action
+            self.removed.pop(tombstone_key(action), None)
+
+    def state(self, path: str, version: int, digest: str) -> TableState:
+        """Return the state; raises LogGapError if the log says nothing of the table's columns or protocol."""
+        if self.protocol is None or self.metadata is None:
+            raise LogGapError(path, f"its log does not say what version {version} is", RESTORE_LOG)
+        return TableState(
+            path, version, digest, self.protocol, self.metadata, self.files, self.txns, self.removed, self.domains
+        )
+
+
+class _Kept:
+    """The newest state of each table that this process has read or written, the least recently used forgotten first."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[str, TableState] = OrderedDict()
+        self._files = 0
+        self._lock = Lock()
+
+    def get(self, path: str) -> TableState | None:
+        with self._lock:
+            state = self._states.get(path)
+            if state is not None:
+                self._states.move_to_end(path)
+            return state
+
+    def put(self, state: TableState) -> None:
+        with self._lock:
+            before = self._states.pop(state.path, None)
+            self._files += len(state.files) - (0 if before is None else len(before.files))
+            self._states[state.path] = state
+            while self._files > KEPT_FILES_MAX and len(self._states) > 1:
+                self._files -= len(self._states.popitem(last=False)[1].files)
+
+
+_kept = _Kept()
+
+
+def keep(state: TableState) -> None:
+    """Keep a state for the next commit of its table."""
+    _kept.put(state)
+
+
+def digest_of(data: bytes) -> str:
+    """Return the digest of a commit's bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_state(path: str, version: int) -> TableState:
+    """Return a version of the table at `path`: the kept one if its commit is still the same, else from the log.
+
+    Raises LogGapError if the log is not whole up to there.
+    """
+    table = Folder.at(path)
+    kept = _kept.get(path)
+    if kept is not None and kept.version <= version and _is_current(table, kept):
+        state = _forward(table, kept, version)
+    else:
+        state = _from_log(table, path, version)
+    _kept.put(state)
+    return state
+
+
+def _is_current(table: Folder, state: TableState) -> bool:
+    try:
+        return digest_of(table.get(commit_name(state.version))) == state.digest
+    except NotFoundError:
+        return False
+
+
+def _forward(table: Folder, state: TableState, version: int) -> TableState:
+    for number in range(state.version + 1, version + 1):
+        data, actions = _commit(table, state.path, number)
+        state = state.after(number, actions, digest_of(data))
+    return state
+
+
+def _from_log(table: Folder, path: str, version: int) -> TableState:
+    replay, digest = Replay(), ""
+    try:
+        checkpoint, parts = checkpoint_at(table, version)
+    except LakeError as error:
+        raise LogGapError(path, error.reason, RESTORE_LOG) from None
+    for part in parts:
+        replay.take(read_checkpoint(table, part))
+    first = checkpoint + 1
+    if checkpoint == version:
+        # The commit itself may be gone, as in a log that was trimmed; then nothing is kept for long.
+        try:
+            digest = digest_of(table.get(commit_name(version)))
+        except NotFoundError:
+            digest = "none"
+    for number in range(first, version + 1):
+        data, actions = _commit(table, path, number)
+        replay.take(actions)
+        digest = digest_of(data)
+    return replay.state(path, version, digest)
+
+
+def _commit(table: Folder, path: str, number: int) -> tuple[bytes, Sequence[tuple[str, Action]]]:
+    try:
+        data = table.get(commit_name(number))
+    except NotFoundError:
+        raise LogGapError(path, f"version {number} is missing from its log", RESTORE_LOG) from None
+    return data, actions_of(data, table.url_of(commit_name(number)))
