@@ -59,4 +59,3 @@ def begin_at(path: str, version: int, metadata: Mapping[str, Any], user_metadata
     write_checkpoint(table, state)
     failpoint("cycle.after_log_begun")
     table.store.put(table.key_of(commit_name(version)), data)
-    failpoint("cycle.after_log_begun_commit")
