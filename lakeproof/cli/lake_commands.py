@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lakeproof.lake.cycle.runner import CutReport
     from lakeproof.proof.result import ProofReport, TableProof
     from lakeproof.state.source_state import SourceState
-    from lakeproof.state.stuck import remedy_if_stuck
 
 _KEYS_SHOWN = 10
 
@@ -90,6 +89,7 @@ def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:
     from lakeproof.lake.records.held import describe_all
     from lakeproof.state.absent import absence
     from lakeproof.state.source_state import SourceState
+    from lakeproof.state.stuck import remedy_if_stuck
 
     state = SourceState.of(context.config, source)
     held = {} if state.cut is None else state.cut.held

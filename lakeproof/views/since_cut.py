@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import LakeError
-from lakeproof.lake.columns import column_names, in_lake
+from lakeproof.lake.columns import column_names, in_lake, lake_types
 from lakeproof.lake.delta.changed_places import changed_places
 from lakeproof.lake.delta.row_changes import ChangesUnavailableError, row_changes
 from lakeproof.lake.delta.versions import read_at, read_view_at
@@ -24,8 +25,10 @@ from lakeproof.lake.read.opened import OpenedLake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import read_cut
 from lakeproof.lake.records.view_cuts import ExternalVersion, ViewCut, ViewVersion, view_path
+from lakeproof.lake.rows.columns import col
 from lakeproof.lake.spark.failures import reading, unreadable_file
 from lakeproof.names import CycleNumber
+from lakeproof.schema import SchemaVersion
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.views.drift import why_not_trusted
@@ -58,8 +61,8 @@ def changes_since(
 ) -> dict[str, ChangeSource]:
     """Return the changes of what has another version than at the view's cut, by the names in its SQL in lower case.
 
-    Raises NotIncrementalError if the changes are no sequence of rows: a new shape, another table or incarnation, a cut or
-    files that are not kept.
+    Raises NotIncrementalError if the changes are no sequence of rows: another table or incarnation, a cut or files that are
+    not kept. Columns that have another shape than then are named; whether the query looks at one is not known here.
     """
     then = {source: _cut(location, source, cut.sources[source]) for source in now.cuts if source in cut.sources}
     opened = OpenedLake(session, location, then), OpenedLake(session, location, now.cuts)
@@ -69,8 +72,6 @@ def changes_since(
         before, after = (None if c is None else c.tables.get(table) for c in (old, new))
         if before is None or after is None:
             raise NotIncrementalError(f"{source}: {table} was not in the lake then")
-        if before.version.id != after.version.id:
-            raise NotIncrementalError(f"{source}: the schema of {table} has changed")
         if before.snapshot_incarnation != after.snapshot_incarnation:
             raise NotIncrementalError(f"{source}: {table} is in another incarnation")
         if before.current_version == after.current_version:
@@ -78,9 +79,40 @@ def changes_since(
         place = SourceLake.open(location, source)
         read = _Read(f"{source}: {table}", place.url(place.paths.current(table)))
         versions = before.current_version, after.current_version
-        then_rows, columns = partial(opened[0].table, source, table), column_names(in_lake(after.version))
-        changes[name.lower()] = read.change(session, versions, then_rows, opened[1].table(source, table), columns)
+        now_rows, columns = opened[1].table(source, table), column_names(in_lake(after.version))
+        reshaped = _reshaped(before.version, after.version)
+        then_rows = partial(_in_shape_of, now_rows, partial(opened[0].table, source, table), reshaped)
+        change = read.change(session, versions, then_rows, now_rows, columns)
+        changes[name.lower()] = replace(change, reshaped=reshaped, gone=_gone(before.version, after.version))
     return changes | _of_others(session, location, view, cut, now)
+
+
+def _reshaped(before: SchemaVersion, after: SchemaVersion) -> frozenset[str]:
+    """Return the columns that were not there before under the same name, with the same values."""
+    if before.id == after.id:
+        return frozenset()
+    then, now = ({c.name: replace(c, identity=False) for c in in_lake(v).columns} for v in (before, after))
+    return frozenset(name for name, column in now.items() if then.get(name) != column)
+
+
+def _gone(before: SchemaVersion, after: SchemaVersion) -> dict[str, str]:
+    """Return the columns that only `before` has, with their types, by names as Spark compares them."""
+    if before.id == after.id:
+        return {}
+    names = {name.lower() for name in column_names(in_lake(after))}
+    old = in_lake(before)
+    return lake_types(old, [name for name in column_names(old) if name.lower() not in names])
+
+
+def _in_shape_of(now: DataFrame, then: Callable[[], DataFrame], reshaped: frozenset[str]) -> DataFrame:
+    """Return the rows then with the columns of `now`; those that were others are NULL, and nobody looks at them."""
+    rows = then()
+    if not reshaped and rows.columns == now.columns:
+        return rows
+    fields = now.schema.fields
+    return rows.select(
+        *(F.lit(None).cast(f.dataType).alias(f.name) if f.name in reshaped else col(f.name) for f in fields)
+    )
 
 
 @dataclass(frozen=True, slots=True)
