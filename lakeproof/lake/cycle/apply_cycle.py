@@ -218,7 +218,7 @@ def _write_table(
     def once(*, from_scratch: bool) -> TableResult:
         return _write_table_once(spark, context, replace(task, from_scratch=from_scratch))
 
-    return tried(spark.started, context.lease, context.intent, task.table, earlier, once)
+    return tried(spark, context.lease, context.intent, task.table, earlier, once)
 
 
 def _write_table_once(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
