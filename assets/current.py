@@ -16,7 +16,7 @@ from assets.continuous import Continuous, follow_and_report
 from assets.cycle_events import CycleEvents
 from assets.cycle_totals import TableTotals
 from assets.support.command_call import run_command
-from assets.support.keys import Layer, table_key
+from assets.support.keys import Layer, proof_key, table_key
 from assets.support.specs import COMPACTION_CODE_VERSION, LayerTable, table_spec
 from lakeproof.cli.read_results import from_json
 from lakeproof.config.model import Config, SourceConfig
@@ -128,6 +128,7 @@ def _compact(
 def _specs(config: Config, source: SourceConfig, table: TableName) -> list[dg.AssetSpec]:
     paths = LakePaths(source.name)
     deps = [table_key(layer, source.name, table) for layer in (Layer.SNAPSHOT, Layer.CHANGES)]
+    key = table_key(Layer.CURRENT, source.name, table)
     history = table_spec(
         config,
         LayerTable(source, table, Layer.HISTORY, paths.history(table)),
@@ -141,7 +142,8 @@ def _specs(config: Config, source: SourceConfig, table: TableName) -> list[dg.As
         LayerTable(source, table, Layer.CURRENT, paths.current(table)),
         deps=deps,
         kinds={"deltalake", "spark"},
-        description=f"The table {table} as it is at the newest cut.",
+        description=f"The table {table} as it is at the newest cut. If it is equal to the source stands on its proof, "
+        f"`{proof_key(key).to_user_string()}`, and what is expected of its rows on its expectations.",
         code_version=COMPACTION_CODE_VERSION,
     )
     return [history, current]

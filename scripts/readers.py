@@ -1,9 +1,10 @@
-"""Fetches readers that the project does not use, Polars and DuckDB, for the test of the table in docs/reading.md.
+"""Fetches readers that the project does not use, Polars and DuckDB with its extension for Delta, for tests of the manual.
 
-The test does not belong here (`tests/edges/test_readers_page.py`). Versions and hashes are in `readers.lock`. They are not
-in the environment of everything else, since no code may come to need them. What is already there needs no network.
+The tests do not belong here (`edges/test_readers_page.py`: which reader reads what; `scenarios/test_manual_pages.py`: the
+lines of the pages). Versions and hashes are in `readers.lock`. They are not in the environment of everything else, since no
+code may come to need them. What is already there needs no network.
 
-    .venv/bin/python scripts/readers.py            into .cache/readers, or LAKEPROOF_READERS, some 250 MB
+    .venv/bin/python scripts/readers.py            into .cache/readers, or LAKEPROOF_READERS, some 350 MB
 """
 
 from __future__ import annotations

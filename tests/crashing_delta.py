@@ -41,8 +41,8 @@ class Log:
     table: TableName
     versions: list[tuple[CycleNumber | None, Any]] = field(default_factory=list)
 
-    def at(self, context: CycleContext, version: int) -> Any:
-        """What the table holds at a version, which the cycle goes on from."""
+    def held_at(self, context: CycleContext, version: int) -> Any:
+        """Return what the table holds at a version, which the cycle goes on from."""
         folder = self._folder(context)
         if not (folder / f"{0:020d}.json").exists():
             # A first commit that no cut names was removed.
@@ -59,7 +59,7 @@ class Log:
         context.lease.check()
         number, earlier = context.intent.number, list(self.versions)
         if expected >= 0:
-            self.at(context, expected)
+            self.held_at(context, expected)
         else:
             self.versions.clear()
         self._write(context, expected + 1)
@@ -113,7 +113,7 @@ class StandIn:
         self.step("before history")
         if task.entry is None:
             assert before is not None
-            start, state = context.intent.start_lsn, self.current[task.table].at(context, before.current_version)
+            start, state = context.intent.start_lsn, self.current[task.table].held_at(context, before.current_version)
             pieces = list(task.files)
         else:
             start = task.entry.consistent_point
@@ -128,7 +128,7 @@ class StandIn:
         self.dead.append((context, task))
         versions = (-1, -1) if before is None else (before.history_version, before.current_version)
         log = self.history.setdefault(task.table, Log("history", task.table))
-        past = log.at(context, versions[0]) if versions[0] >= 0 else ()
+        past = log.held_at(context, versions[0]) if versions[0] >= 0 else ()
         history = log.commit(context, versions[0], (*past, *events))
         self.step("after history")
         log = self.current.setdefault(task.table, Log("current", task.table))

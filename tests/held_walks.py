@@ -272,15 +272,15 @@ WALKS: dict[str, Walk] = {
     ),
     "log_emptied": Walk(HeldCause.LOG_DAMAGED, WayOut.SNAPSHOT, _emptied("current")),
     "history_emptied": Walk(HeldCause.LOG_DAMAGED, WayOut.RESTORE_LOG_OR_SNAPSHOT, _emptied("history")),
-    "squatted": Walk(
-        HeldCause.TABLE_NOT_NAMED, WayOut.MOVE_TABLE_THEN_SNAPSHOT, _squat, _move_away
-    ),
+    "squatted": Walk(HeldCause.TABLE_NOT_NAMED, WayOut.MOVE_TABLE_THEN_SNAPSHOT, _squat, _move_away),
     "history_gone": Walk(HeldCause.HISTORY_UNREADABLE, WayOut.RESTORE_FILE_OR_SNAPSHOT, _gone),
     "not_written": Walk(HeldCause.NOT_WRITTEN, WayOut.SNAPSHOT, _cut_short, make=_BAG),
     "large": Walk(
         HeldCause.ROW_TOO_LARGE,
         WayOut.MORE_MEMORY_THEN_SNAPSHOT,
         sql("INSERT INTO {t} SELECT 50, string_agg(md5(i::text), '') FROM generate_series(1, 130000) i"),
+        # What this process writes without Spark goes through no heap.
+        make=_BAG,
     ),
     "drifted": Walk(HeldCause.ROWS_DIFFER, WayOut.SNAPSHOT, _both(_altered("id", 7), sql(_TOUCH))),
     "octets": Walk(

@@ -41,6 +41,16 @@ def _duckdb(path: str, version: int, columns: list[str]) -> Iterable[tuple[Any, 
     return list(duckdb.execute(read, [files]).fetchall())
 
 
+def _duckdb_delta(path: str, version: int, columns: list[str]) -> Iterable[tuple[Any, ...]]:
+    duckdb = importlib.import_module("duckdb")
+    (package,) = importlib.import_module("duckdb_extension_delta").__path__
+    connection = duckdb.connect()
+    connection.load_extension(f"{package}/extensions/v{duckdb.__version__}/delta.duckdb_extension")
+    listed = ", ".join(f'"{name}"' for name in columns)
+    read = f"SELECT {listed} FROM delta_scan(?, version = ?)"  # noqa: S608  as above
+    return list(connection.execute(read, [path, version]).fetchall())
+
+
 def _lakeproof(path: str, version: int, columns: list[str]) -> Iterable[tuple[Any, ...]]:
     arrow_rows = importlib.import_module("lakeproof.lake.delta.arrow_rows")
     open_store = importlib.import_module("lakeproof.storage.open").open_store
@@ -56,6 +66,7 @@ READERS: Mapping[str, Callable[[str, int, list[str]], Iterable[tuple[Any, ...]]]
     "arrow": _arrow,
     "polars": _polars,
     "duckdb": _duckdb,
+    "duckdb_delta": _duckdb_delta,
 }
 
 

@@ -64,6 +64,8 @@ def table_outcome(table: TableName, report: ProofReport, proved: Proved | None, 
         ),
         _repair(proof.repair if proof else None),
     )
+    if reason is None and proof is not None and proof.status == "equal":
+        reason = f"{proof.source_rows:,} rows equal at {report.position}"
     if differed is not None and not compared:
         reason = f"{reason or status}; at {differed.position} ({differed.time}) it differed"
     wrong = status in _WRONG or (not compared and differed is not None)
@@ -89,7 +91,8 @@ def history_outcome(table: TableName, report: ProofReport, proved: Proved | None
         metadata = md.merged(
             {"status": proof.status, "rows": proof.rows}, _cut(report), md.optional(reason=proof.reason)
         )
-        return ProofOutcome(proof.status, proof.status in _WRONG, proof.reason, metadata)
+        intact = f"its {proof.rows:,} rows are those that cycles wrote" if proof.status == "equal" else None
+        return ProofOutcome(proof.status, proof.status in _WRONG, proof.reason or intact, metadata)
     last = proved.history if proved else None
     since = last.time if last is not None and last.status in _WRONG else None
     return _unreached(unreached, since)
@@ -100,7 +103,8 @@ def view_outcome(view: str, report: ProofReport, proved: LakeProved | None, unre
     proof = report.lake.views.get(view) if report.lake else None
     if proof is not None and proof.status in _COMPARED:
         metadata = md.merged({"status": proof.status}, md.optional(reason=proof.reason))
-        return ProofOutcome(proof.status, proof.status in _WRONG, proof.reason, metadata)
+        equal = "it has the rows that its query returns" if proof.status == "equal" else None
+        return ProofOutcome(proof.status, proof.status in _WRONG, proof.reason or equal, metadata)
     return _unreached((proof and proof.reason) or unreached, proved.differed_at if proved else None)
 
 

@@ -174,6 +174,12 @@ class TableChange:
         """The greatest consequence of its differences."""
         return consequence(self.differences)
 
+    @property
+    def words(self) -> str:
+        """Return what a person did: a renamed column is also an altered one, which calls for nothing by itself."""
+        count = [d for d in self.differences if DECISIONS[d] is not Consequence.IGNORE] or self.differences
+        return ", ".join(d.value for d in count)
+
 
 def consequence(differences: tuple[Difference, ...]) -> Consequence:
     """Return the greatest consequence of these differences."""

@@ -51,6 +51,16 @@ COMMANDS: Mapping[str, Callable[[Context, argparse.Namespace], Outcome]] = {
 _EPILOG = """\
 a first run, in this order: init, check, apply, bootstrap, drain --once, compact, prove
 
+words:
+  landing      the changes as they came: whole transactions as durable files, in no table yet
+  history      a table of every change; current: the table as it is now
+  cut          every table's version at one position of the log; readers open cuts
+  held         of a table: it stands still, for a reason that has a remedy; the others go on
+  bag          a table without a key: the lake knows how often each row occurs
+  incarnation  one life of the slot; recover begins the next one
+  lease        the right to write a lake: one process has it, others wait for their turn
+  all of them: lakeproof help glossary
+
 exit status:
   0  done; everything that was compared is equal
   1  done, but something differs or is lacking, or a table is held

@@ -268,9 +268,7 @@ def teardown(context: Context, args: argparse.Namespace) -> Outcome:
 
     if args.dry_run:
         plan = step.plan_teardown(context.config, source)
-        lines = [f"{source}: would {plan.would}"]
-        lines += [f"publication {name}: this role does not own it, so it may not drop it" for name in plan.not_owned]
-        return Outcome(DONE, plan, "\n".join(map(printable, lines)))
+        return Outcome(DONE, plan, printable(f"{source}: would {plan.would}"))
     slot, publication = context.config.sources[source].slot, context.config.sources[source].publication
     objects = f"slot {slot} and publication {publication} of source {source}"
     if not args.yes and not _agreed(f"Drop {objects}? Later changes are not captured. [yes/no] "):

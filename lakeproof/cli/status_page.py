@@ -100,7 +100,7 @@ def _tables(status: SourceStatus) -> Iterator[str]:
 
 
 def _readers(readers: Mapping[TableName, TableReaders]) -> Iterator[str]:
-    """Yield a line for each feature that readers must know, and one for each table that is to need none."""
+    """Yield a line for each feature that readers must know, and one for each table that should need none."""
     for feature in sorted({name for needs in readers.values() for name in needs.features}):
         reasons = {table: needs.features[feature] for table, needs in readers.items() if feature in needs.features}
         same = set(reasons.values())
@@ -111,8 +111,10 @@ def _readers(readers: Mapping[TableName, TableReaders]) -> Iterator[str]:
             named = f"{len(reasons):,} of {counted(len(readers), 'table')} ({same.pop()})"
         yield printable(f"  readers    must know {feature} for {named}")
     for table, needs in readers.items():
-        if needs.waits:
-            yield printable(f"  readers    {table}: it is written anew as portable with its next change")
+        if needs.keeps:
+            yield printable(
+                f"  readers    {table}: it has these since before it was configured as portable, and keeps them"
+            )
 
 
 def _not_equal(table: TableName, proved: Proved) -> Iterator[str]:

@@ -52,7 +52,12 @@ class TeardownPlan:
         """Return what would be done, in words."""
         things = [f"slot {self.slot}"] if self.slot is not None else []
         things += [f"publication {name}" for name in self.publications]
-        return f"drop {' and '.join(things)}" if things else "drop nothing: neither slot nor publication exists"
+        if not things:
+            return "drop nothing: neither slot nor publication exists"
+        refused = [f"process {self.active_pid} reads the slot"] if self.active_pid is not None else []
+        refused += [f"this role does not own publication {' and '.join(self.not_owned)}"] if self.not_owned else []
+        but = f", and would be refused: {'; '.join(refused)}" if refused else ""
+        return f"drop {' and '.join(things)}{but}"
 
 
 def plan_teardown(config: Config, name: str) -> TeardownPlan:

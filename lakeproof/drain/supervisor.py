@@ -319,7 +319,7 @@ class Supervisor:
     def _report_catalog(self, watch: CatalogWatch) -> None:
         while watch.changes:
             change = watch.changes.popleft()
-            message = f"{change.table}: {', '.join(d.value for d in change.differences)}"
+            message = f"{change.table}: {change.words}"
             self._emit("drain.catalog", message, table=change.table.key, consequence=change.consequence.value)
 
     def _spilled(self, size: int) -> None:

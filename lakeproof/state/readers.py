@@ -20,11 +20,11 @@ from lakeproof.storage.source_lake import SourceLake
 class TableReaders:
     """The features that readers of a table's history or current must know: feature → reason.
 
-    `waits`: the table is configured as portable, and is written anew with its next change.
+    `keeps`: the table is configured as portable, and has features since before, which it keeps until it begins again.
     """
 
     features: Mapping[str, str]
-    waits: bool
+    keeps: bool
 
 
 def table_readers(lake: SourceLake, cut: Cut, portable: Collection[TableName]) -> dict[TableName, TableReaders]:

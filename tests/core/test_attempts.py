@@ -17,6 +17,7 @@ from lakeproof.lake.records.cut_ordinals import NO_ROWS
 from lakeproof.lake.records.documents import CycleKind, Intent
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.spark.failures import reason_of, unreadable_file
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.storage.source_lake import SourceLake
@@ -58,7 +59,8 @@ def intent(number: int = 7) -> Intent:
 def run(lease: Lease, once: Callable[..., str], number: int = 7, session: Any = None) -> str:
     """The steps of a process that comes to this cycle."""
     earlier = earlier_attempts(lease, intent(number)).get(TABLE, [])
-    return tried(session, lease, intent(number), TABLE, earlier, once)
+    spark = None if session is None else SparkOnDemand.of(session)
+    return tried(spark, lease, intent(number), TABLE, earlier, once)
 
 
 def run_killed(lease: Lease) -> None:
@@ -81,7 +83,7 @@ def dead_session(number: int = 0) -> Any:
     if number:
         process.send_signal(number)
     process.wait()
-    return SimpleNamespace(sparkContext=SimpleNamespace(_gateway=SimpleNamespace(proc=process)))
+    return SimpleNamespace(sparkContext=SimpleNamespace(master="local[1]", _gateway=SimpleNamespace(proc=process)))
 
 
 def failing(*errors: BaseException) -> Callable[..., str]:

@@ -49,7 +49,7 @@ def test_views_with_mistakes_are_set_aside_with_those_that_read_them(file: Path)
 
 
 def test_a_mistake_of_a_source_is_refused_beside_those_of_views(file: Path) -> None:
-    """What is not about one view concerns everybody."""
+    """All that is not about one view concerns everybody."""
     file.write_text(_FILE.replace("tables: [", "tabels: ["))
     with pytest.raises(ConfigFileError) as refused:
         load(file, set_views_aside=True)

@@ -26,7 +26,6 @@ _PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 _CHECKED = {"lakeproof", "make", "pip", ".venv/bin/python", "python", "docker", "kubectl"}
 # What is left of a page's commands, and why no test of the manual tries it.
 _NOT_TRIED = {
-    "git": "it fetches the repository, whose address depends on who hosts it",
     "cd": "a folder of the checkout; the test would have to go there",
     "export": "it sets a variable of the reader's shell",
     "install": "it makes a folder for a group that a machine may not have",

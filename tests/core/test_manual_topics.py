@@ -34,7 +34,7 @@ def test_a_section_that_a_message_names_is_shown(page: str, heading: str, capsys
 
 
 def test_a_topic_is_a_heading_or_some_of_its_words(capsys: pytest.CaptureFixture[str]) -> None:
-    """What nobody has as a heading is refused with the nearest; what many have is listed."""
+    """A heading that nobody has is refused with the nearest; one that many have is listed."""
     assert [section.heading for section in matching(["slot", "lost"])] == ["The slot is lost"]
     assert main(["help", "the-slot-is-lots"]) == 2
     assert "did you mean the-slot-is-lost?" in capsys.readouterr().err

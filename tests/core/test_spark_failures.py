@@ -75,7 +75,7 @@ def test_all_else_is_left_to_the_caller(error: Exception) -> None:
 @pytest.mark.parametrize("error", [FULL, NO_MEMORY])
 def test_a_full_disk_is_no_damage_of_a_history(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     """A full disk is a passing error, both while history's files are read and while current is read."""
-    monkeypatch.setattr(histories, "fit", lambda *_: None)  # inside: a disk that fills while Spark reads, without Spark
+    monkeypatch.setattr(histories, "fit_table", lambda *_: None)  # inside: a disk that fills, without Spark
     monkeypatch.setattr(histories, "read_layer", raising(error))  # inside: the same
     with pytest.raises(PySparkException) as raised:
         check_history(session(), PATHS, TABLE, AT)
@@ -92,7 +92,7 @@ def test_a_full_disk_is_no_damage_of_a_history(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_file_that_can_not_be_read_is_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error has Spark's condition, and no values of a row."""
-    monkeypatch.setattr(histories, "fit", lambda *_: None)  # inside: a disk that fills while Spark reads, without Spark
+    monkeypatch.setattr(histories, "fit_table", lambda *_: None)  # inside: a disk that fills, without Spark
     monkeypatch.setattr(histories, "read_layer", raising(UNREADABLE))  # inside: the same
     proof = check_history(session(), PATHS, TABLE, AT)
     assert proof.status == "damaged"
@@ -105,7 +105,7 @@ def test_a_full_disk_is_no_difference_of_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """If it counted as a difference, `--repair` would copy every table."""
-    monkeypatch.setattr(proving, "fit", lambda *_: None)  # inside: a disk that fills while Spark reads, without Spark
+    monkeypatch.setattr(proving, "fit_table", lambda *_: None)  # inside: a disk that fills, without Spark
     monkeypatch.setattr(proving, "_in_lake", lambda *_: AT)  # inside: the same
     monkeypatch.setattr(proving, "read_layer", raising(error))  # inside: the same
     side: Any = SimpleNamespace(table=SimpleNamespace(), buckets={}, blocked=None)

@@ -241,3 +241,17 @@ def test_files_that_commits_name_are_synced_with_any_clock(tmp_path: Path, monke
     synced.clear()
     assert sync_commits({path: 2, str(lake / "none"): -1}, open_store(lake)) == 0
     assert synced == []
+
+
+def test_a_vector_that_was_taken_back_need_not_be_there(tmp_path: Path) -> None:
+    """The power went before it was on the disk; the commit that names it stays in the log, and no version that counts."""
+    path = table(tmp_path / "t", [OURS])
+    vector = {"storageType": "u", "pathOrInlineDv": "0" * 20, "offset": 1, "sizeInBytes": 36, "cardinality": 1}
+    entry = {"path": "0.parquet", "size": 1, "dataChange": True}
+    actions = [{"remove": entry}, {"add": {**entry, "deletionVector": vector}}, {"txn": {"appId": OURS, "version": 1}}]
+    (Path(path) / commit_name(1)).write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
+    with pytest.raises(LakeError, match="it is missing"):
+        sync_commits({path: 0}, open_store(tmp_path))
+    assert clean_log(path, 0, is_ours).base == 2
+    assert_same_table(path, 0, 2)
+    assert sync_commits({path: 0}, open_store(tmp_path)) > 0

@@ -37,7 +37,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedSource:
     monkeypatch.setattr(apply_cycle, "write_table", lake.write_table)  # inside: reads are counted, whatever Spark does
     monkeypatch.setattr(cycle, "sync_commits", lambda *_: None)  # inside: the same
     monkeypatch.setattr("lakeproof.commands.compact.at_work", lambda *_: nullcontext())  # inside: the same
-    for name in ("refuse_too_large", "fit"):
+    for name in ("refuse_too_large", "fit_table"):
         monkeypatch.setattr(apply_cycle, name, lambda *_: None)  # inside: the same
     source.snapshot(TABLES)
     compacted(source, tmp_path)

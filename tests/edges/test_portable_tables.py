@@ -6,6 +6,7 @@ reader reads what is in `test_readers_page.py`; the strategies of writing are in
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,11 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.check import check_source
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
-from lakeproof.commands.maintain import maintain
 from lakeproof.commands.prove import ProofRequest, prove
 from lakeproof.commands.status import status
 from lakeproof.config.model import Config, TableConfig
-from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Event, Stop, silent
-from lakeproof.failpoints import watched
 from lakeproof.lake.delta.reader_features import MAPPING, NO_ZONE, VECTORS, WIDENING, reader_features
 from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.records.held import HeldCause
@@ -168,65 +166,36 @@ def test_a_reader_without_features_reads_after_each_change(
 
 
 @pytest.mark.full
-def test_a_configured_table_is_written_anew_and_older_cuts_stay(
+def test_a_table_keeps_its_features_until_it_begins_again(
     database: Database, tmp_path: Path, spark: SparkSession
 ) -> None:
-    """With its next change: killed at any place it is done again; the rows of both its Delta tables stay."""
+    """Configured as portable later it is written as before, and `status` says so; moved away and copied it is portable."""
     config = begun(database, tmp_path, table={})
     for statements in ((*STEPS["rows"], *STEPS["dropped"]), ("ALTER TABLE keyed ALTER v TYPE bigint",)):
         database.execute(*statements, *TOUCH)
         into_the_lake(config, spark)
-    before = cut_of(config)
     assert needs(config, KEYED).keys() == {VECTORS, MAPPING, WIDENING}
-    rows = {layer: _all_rows(spark, config, layer) for layer in ("history", "current")}
     config = configured(database, tmp_path)
     assert compact(config, "shop", spark, silent, Stop()) == [], "nothing is written for the setting's sake"
-    waits = "  readers    public.keyed: it is written anew as portable with its next change"
-    assert waits in page(status(config, servers=False))
-    database.execute("UPDATE keyed SET v = 1000 WHERE id = 4")
-    drain(config, "shop", Until.caught_up())
-    for place, nth in (("cycle.after_moved_in", 1), ("cycle.after_log_begun", 2)):
-        _killed(config, spark, place, nth)
-    events: list[Event] = []
-    compact(config, "shop", spark, events.append, Stop())
-    assert [e.message for e in events if e.kind == "compact.readers"] == [
-        f"public.keyed: from cut {cut_of(config).number} on it was written anew, and readers need no feature for it"
-    ]
-    assert needs(config, KEYED) == {}
-    assert waits not in page(status(config, servers=False))
-    assert needs(config, BAG).keys() == {VECTORS, MAPPING}, "it had no change"
-    assert {layer: _all_rows(spark, config, layer, int(before.number)) for layer in rows} == rows
-    database.execute(*STEPS["renamed"], *TOUCH)
+    keeps = "  readers    public.keyed: it has these since before it was configured as portable, and keeps them"
+    database.execute("UPDATE keyed SET v = 1000 WHERE id = 4", *STEPS["renamed"], *TOUCH)
     into_the_lake(config, spark)
-    assert_read_as_in_the_source(database, config, "both")
+    assert needs(config, KEYED).keys() == {VECTORS, MAPPING, WIDENING}
+    assert keeps in page(status(config, servers=False))
     assert_equal(config, spark)
-    tidy = config.sources["shop"].model_copy(update={"retention": RetentionConfig(cuts_s=0, history_s=0.001)})
-    maintain(config.model_copy(update={"sources": {"shop": tidy}}), "shop", spark, silent)
-    assert_read_as_in_the_source(database, config, "maintained")
-    assert not list(Path(config.lake).rglob("_written_anew"))
-
-
-def _all_rows(spark: SparkSession, config: Config, layer: Any, cut: int | None = None) -> list[str]:
-    opened = open_lake(spark, config) if cut is None else open_lake(spark, config, cut)
-    return sorted(map(repr, opened.table("shop", KEYED, layer=layer, hidden=True).collect()))
-
-
-class _KilledError(BaseException):
-    """The end of a process, as far as the disk can tell; nothing catches it."""
-
-
-def _killed(config: Config, spark: SparkSession, place: str, nth: int) -> None:
-    """Let a compaction end there, and see that no reader sees anything of it."""
-    passed, cut = [], cut_of(config)
-
-    def end(name: str) -> None:
-        passed.append(name)
-        if passed.count(place) == nth:
-            raise _KilledError
-
-    with pytest.raises(_KilledError), watched(end):
-        compact(config, "shop", spark, silent, Stop())
-    assert cut_of(config) == cut
+    lake = SourceLake.open(config.lake, "shop")
+    for key in (lake.paths.history(KEYED), lake.paths.current(KEYED)):
+        shutil.move(lake.url(key), tmp_path / key.replace("/", "-"))
+    database.execute(*TOUCH)
+    into_the_lake(config, spark)
+    assert {table: held.cause for table, held in cut_of(config).held.items()} == {KEYED: HeldCause.LOG_DAMAGED}
+    bootstrap(config, "shop", [KEYED])
+    into_the_lake(config, spark)
+    assert needs(config, KEYED) == {}
+    assert keeps not in page(status(config, servers=False))
+    database.execute(*TOUCH)
+    into_the_lake(config, spark)
+    assert_equal(config, spark)
 
 
 def test_names_that_need_mapping_hold_a_portable_table(database: Database, tmp_path: Path, spark: SparkSession) -> None:
@@ -281,7 +250,7 @@ def test_a_feature_is_switched_on_only_by_what_needs_it(
         all_of_them |= switched
         assert needs(config, KEYED) == all_of_them
     report = status(config, servers=False)
-    assert report.sources["shop"].readers[KEYED] == TableReaders(all_of_them, waits=False)
+    assert report.sources["shop"].readers[KEYED] == TableReaders(all_of_them, keeps=False)
     text = page(report)
     assert "  readers    must know columnMapping for public.keyed (w was dropped)" in text
     assert f"  readers    must know deletionVectors for 2 of 2 tables ({all_of_them[VECTORS]})" in text

@@ -21,7 +21,7 @@ from tests.simulated_source import SimulatedSource, SimulatedTable
 def test_a_first_compaction_in_many_cycles_has_one_bar(tmp_path: Path) -> None:
     """Ten copies, three at a time, then what has landed: the fraction grows from nothing to one, without a step back.
 
-    A first compaction said "0 rows" of the copies that it wrote.
+    A first compaction shows the rows of the copies that it writes, where it once had "0 rows".
     """
     names = [f"t{number}" for number in range(10)]
     columns = {"id": "int4", "v": "text"}

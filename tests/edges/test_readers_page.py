@@ -50,9 +50,10 @@ READERS = {
     "queries": "delta-rs 1.6, `QueryBuilder`",
     "arrow": "delta-rs 1.6, `to_pyarrow_table`",
     "polars": "Polars 2.1, `scan_delta`",
-    "duckdb": "DuckDB 2.0, `read_parquet` of delta-rs's `file_uris()`",
+    "duckdb_delta": "DuckDB 1.5 with its extension for Delta, `delta_scan`",
+    "duckdb": "DuckDB 1.5, `read_parquet` of delta-rs's `file_uris()`",
 }
-FETCHED = ("polars", "duckdb")
+FETCHED = ("polars", "duckdb", "duckdb_delta")
 
 
 def test_the_page_says_what_each_reader_does(database: Database, tmp_path: Path, spark: SparkSession) -> None:
@@ -109,7 +110,7 @@ def _by_spark(spark: SparkSession, table: Mapping[str, object]) -> list[str]:
 
 
 def _by_process(name: str, tables: list[dict[str, object]]) -> list[dict[str, list[str]]] | None:
-    """What a reader gives for each table; None if it could not be fetched."""
+    """Return the rows that a reader gives for each table; None if it could not be fetched."""
     environment = dict(os.environ)
     if name in FETCHED:
         try:

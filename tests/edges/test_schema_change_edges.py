@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.catalog.differences import Difference
+from lakeproof.config.model import TableConfig
 from lakeproof.errors import TransientError
 from lakeproof.lake.delta import schema as delta_schema
 from lakeproof.lake.delta.apply import apply
@@ -25,11 +26,16 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.rows import memory
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from tests.lake_steps import make_config, run_compact
-from tests.simulated_source import SimulatedSource, two_tables
+from tests.simulated_source import SOURCE, SimulatedSource, two_tables
 
 pytestmark = pytest.mark.spark
+
+
+def _table(source: SimulatedSource, name: str) -> TableName:
+    return source.table(name).version.table
 
 
 def _schema(source: SimulatedSource) -> SchemaVersion:
@@ -41,8 +47,14 @@ def _schema(source: SimulatedSource) -> SchemaVersion:
 def test_rows_that_are_too_large_hold_the_table_before_its_schema_changes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Large rows hold the table in any cycle that reads and writes them; the other table goes on."""
+    """Large rows hold the table in any cycle in which Spark reads and writes them; the other table goes on.
+
+    A portable table's rows are written anew for a new name; of any other it is metadata, and no row is read.
+    """
     source, config = two_tables(tmp_path), make_config(tmp_path)
+    portable = {_table(source, "a"): TableConfig(readers="portable")}
+    shop = config.sources[SOURCE].model_copy(update={"table": portable})
+    config = config.model_copy(update={"sources": {SOURCE: shop}})
     for name, size in (("a", 100_000), ("b", 1)):
         source.insert(source.table(name), (1, "x" * size))
     position = source.commit(random.Random(1))

@@ -62,9 +62,9 @@ class Workload:
         rng = self.rng
         if table == "items":
             raw = None if rng.random() < 0.5 else rng.randbytes(rng.choice([3, 5000]))
-            at = f"2026-0{rng.randint(1, 9)}-11 10:00:{rng.randint(10, 59)}.{rng.randint(0, 999999):06}+02"
+            moment = f"2026-0{rng.randint(1, 9)}-11 10:00:{rng.randint(10, 59)}.{rng.randint(0, 999999):06}+02"
             price, tags = rng.randint(-(10**9), 10**9) / 100, rng.choice([None, [], ["a", None, "b,c"]])
-            return {"n": rng.randint(0, 9), "doc": self.text(), "raw": raw, "price": price, "at": at, "tags": tags}
+            return {"n": rng.randint(0, 9), "doc": self.text(), "raw": raw, "price": price, "at": moment, "tags": tags}
         if table == "pairs":
             return {"doc": self.text(), "flag": rng.choice([None, True, False])}
         day = rng.choice(["2024-02-29", "infinity", "0044-03-15 BC"])

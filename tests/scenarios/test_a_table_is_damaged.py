@@ -157,7 +157,8 @@ def test_beginning_a_log_again_may_be_killed_at_any_step(
     spark.catalog.clearCache()
     database.execute("UPDATE a SET v = 'w' WHERE id < 4")
     bootstrap(config, "shop", [table])
-    for step, nth in (("cycle.after_checkpoint", 1), ("cycle.after_log_begun", 1), ("cycle.after_log_begun", 2)):
+    begun, done = "cycle.after_log_begun", "cycle.after_log_begun_commit"
+    for step, nth in ((begun, 1), (done, 1), (begun, 2), (done, 2)):
         passed = 0
 
         def passing(name: str, step: str = step, nth: int = nth) -> None:

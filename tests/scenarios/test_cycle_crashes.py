@@ -102,7 +102,7 @@ def test_each_cut_is_one_state_of_the_source_after_any_crash(
     spark: Any = SimpleNamespace(newSession=lambda: None, sparkContext=context)
     # There is no driver that could be lost, and no JVM in which deletion vectors could be tried.
     monkeypatch.setattr("lakeproof.commands.compact.at_work", lambda *_: nullcontext())  # inside: the same
-    for name in ("refuse_too_large", "fit"):
+    for name in ("refuse_too_large", "fit_table"):
         monkeypatch.setattr(apply_cycle, name, lambda *_: None)  # inside: the same
     # One or two copies in a cycle, or all that wait.
     config = make_config(tmp_path, cycle_rows=20, engine="spark", cycle_copies=rng.choice([1, 2, 32]))

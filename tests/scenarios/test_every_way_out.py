@@ -6,9 +6,8 @@ is done to them are in `tests/held_walks.py`; one lake and one JVM serve them al
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from lakeproof.config.table_names import parse_table
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.failpoints import watched
-from lakeproof.lake.delta.jvm import Transaction
+from lakeproof.lake.delta import schema
 from lakeproof.lake.planning import schema_changes
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.rows import memory
@@ -106,7 +105,7 @@ def _hold(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> dict[str, Held]:
         # inside: a heap of 2 GB takes rows that a test has no time for
         patched.setattr(memory, "COPIES", 1 << 10)
         # inside: nothing that a source does is known to make Delta refuse a column
-        patched.setattr(Transaction, "update_metadata", _refusing(Transaction.update_metadata))
+        patched.setattr(schema, "_check_columns", _refusing(schema._check_columns))
         # inside: what names a schema is kept for as long as a row of it may come
         patched.setattr(schema_changes, "_version_of", _forgetting(schema_changes._version_of))
         for name, walk in WALKS.items():
@@ -133,15 +132,11 @@ def _public(name: str) -> TableName:
     return TableName("public", name)
 
 
-def _refusing(update: Callable[..., None]) -> Callable[..., None]:
-    """Return what asks Delta for a column twice, in the table whose columns are to be refused."""
+def _refusing(check: Callable[[str, Sequence[Mapping[str, Any]]], None]) -> Callable[..., None]:
+    """Return what checks the columns of a table as if one of them were there twice, where they are to be refused."""
 
-    def twice(self: Any, metadata: dict[str, Any]) -> None:
-        schema = json.loads(metadata["metaData"]["schemaString"])
-        if "refused" in self._path:
-            schema["fields"].append(schema["fields"][0])
-            metadata = {"metaData": {**metadata["metaData"], "schemaString": json.dumps(schema)}}
-        update(self, metadata)
+    def twice(path: str, fields: Sequence[Mapping[str, Any]]) -> None:
+        check(path, [*fields, fields[0]] if "refused" in path else fields)
 
     return twice
 

@@ -167,8 +167,8 @@ def _changed(source: SimulatedSource) -> None:
 def test_a_drift_is_reported_before_any_commit_and_a_snapshot_heals_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, road: str, names: tuple[str, ...]
 ) -> None:
-    """All strategies (in memory, by Spark, by MERGE, since a first snapshot) hold the same tables."""
-    engine: Literal["auto", "spark"] = "spark" if road == "by spark" else "auto"
+    """All roads (this process, Spark with a fold in memory and without, since a first snapshot) hold the same tables."""
+    engine: Literal["auto", "spark"] = "auto" if road in {"memory", "entering"} else "spark"
     source, config = _begun(tmp_path, names), make_config(tmp_path, engine=engine)
     if road == "spark":
         monkeypatch.setattr(in_memory, "SMALL_ROWS_MAX", 0)  # inside: the other road takes over at 20,000 rows

@@ -18,6 +18,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from demo.server import EmbeddedPostgres
+from scripts.readers import fetch
 from tests.fix_postgres import MakeServer
 from tests.manual_blocks import ROOT, Block, blocks, lines
 
@@ -48,7 +49,7 @@ class _Reader:
         self._environment = {
             **os.environ,
             "PATH": f"{programs}:{server.program('psql').parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{ROOT}:{fetch()}",
             "PGPASSFILE": str(passwords),
         }
         self.output: dict[str, str] = {}
@@ -120,13 +121,23 @@ def _proofs(reader: _Reader) -> list[str]:
     return [text for line, text in reader.output.items() if line.startswith("lakeproof prove")]
 
 
+def test_the_first_screen_ends_with_a_query(shop: EmbeddedPostgres, tmp_path: Path) -> None:
+    """The lines of README, from a role to rows in DuckDB; then those of the page about other tools, in one program."""
+    _orders_and_visits(shop)
+    reader = _read("README.md", shop, tmp_path)
+    (proof,) = _proofs(reader)
+    assert re.search(r"^public\.orders +1,000 +1,000 +\S+ +yes$", proof, re.MULTILINE), proof
+    (counted,) = [text for place, text in reader.output.items() if place.startswith("README.md")]
+    assert re.search(r"\b1000\b", counted), counted
+    page = "docs/how-to/read-from-other-tools.md"
+    reader.types(Block(page, 1, "python", "\n".join(block.text for block in blocks("python", page=page))))
+    printed = re.findall(r"\b(?:1000|990|11)\b", reader.output[f"{page}:1"])
+    assert printed == ["1000", "1000", "990", "11", "1000", "1000", "1000"], reader.output[f"{page}:1"]
+
+
 def test_the_first_hour_ends_with_a_proof(shop: EmbeddedPostgres, tmp_path: Path) -> None:
     """A database with two tables, one of them without a key, is copied, followed, proved and read as the page says."""
-    with psycopg.connect(shop.dsn("shop"), autocommit=True) as conn:
-        conn.execute("CREATE TABLE orders (id bigint PRIMARY KEY, total numeric(10, 2), note jsonb)")
-        conn.execute("INSERT INTO orders SELECT n, n * 1.5, '{}' FROM generate_series(1, 1000) n")
-        conn.execute("CREATE TABLE visits (page text)")
-        conn.execute("INSERT INTO visits SELECT 'page ' || n FROM generate_series(1, 50) n")
+    _orders_and_visits(shop)
     reader = _read("docs/first-hour.md", shop, tmp_path)
     (proof,) = _proofs(reader)
     assert re.search(r"^public\.orders +1,000 +1,000 +\S+ +yes$", proof, re.MULTILINE), proof
@@ -142,6 +153,14 @@ def test_the_tutorial_ends_with_equal_tables(shop: EmbeddedPostgres, tmp_path: P
     for table, rows in (("customers", 100), ("orders", 499), ("order_lines", 499), ("products", 20)):
         assert re.search(rf"^shop\.{table} +{rows} +{rows} +\S+ +yes$", proof, re.MULTILINE), proof
     _nothing_is_left(shop)
+
+
+def _orders_and_visits(server: EmbeddedPostgres) -> None:
+    with psycopg.connect(server.dsn("shop"), autocommit=True) as conn:
+        conn.execute("CREATE TABLE orders (id bigint PRIMARY KEY, total numeric(10, 2), note jsonb)")
+        conn.execute("INSERT INTO orders SELECT n, n * 1.5, '{}' FROM generate_series(1, 1000) n")
+        conn.execute("CREATE TABLE visits (page text)")
+        conn.execute("INSERT INTO visits SELECT 'page ' || n FROM generate_series(1, 50) n")
 
 
 def _nothing_is_left(server: EmbeddedPostgres) -> None:

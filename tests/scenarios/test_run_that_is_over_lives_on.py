@@ -109,7 +109,7 @@ class Running:
         wait_until(lambda: not self.is_read())
 
     def assert_same(self) -> None:
-        """What has landed adds up to the source's rows."""
+        """All that has landed adds up to the source's rows."""
         assert fold(landed_rows(self.chain()))[ORDERS] == sorted(self.asked("SELECT id FROM orders"))
 
 

@@ -98,7 +98,7 @@ def test_all_processes_end_with_the_first_that_is_killed(orders: Database, tmp_p
 
 
 def test_the_terminal_shows_a_line_of_each_warning_and_ends_in_order(orders: Database, tmp_path: Path) -> None:
-    """What runs write, and the stack traces of those that are ended, are in the log."""
+    """The log has what runs write, and the stack traces of those that are ended."""
     with _ui(orders, tmp_path) as ui:
         orders.execute("INSERT INTO orders VALUES (1)")
         log = ui.state / "ui.log"

@@ -77,6 +77,15 @@ def test_a_repair_shows_how_it_was_made(repair: TableRepair | None, shown: dict[
     assert {name: value for name, value in outcome.metadata.items() if name.startswith("repaired")} == shown
 
 
+def test_what_was_found_equal_says_so_in_a_sentence() -> None:
+    """A passed check has no reason to give, and says what was compared."""
+    lake = LakeProof(3, {T: HistoryProof("equal", 1234)}, {"v": ViewProof("equal")})
+    report = ProofReport("shop", Lsn(200), {T: TableProof("equal", 1234, 1234)}, lake)
+    assert table_outcome(T, report, None, "").reason == "1,234 rows equal at 0/C8"
+    assert history_outcome(T, report, None, "").reason == "its 1,234 rows are those that cycles wrote"
+    assert view_outcome("v", report, None, "").reason == "it has the rows that its query returns"
+
+
 def test_a_table_that_was_never_proved_says_only_why() -> None:
     """The table has no record."""
     outcome = table_outcome(T, ProofReport("shop", None, {}), None, "the server is gone")

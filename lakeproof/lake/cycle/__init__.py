@@ -3,7 +3,7 @@
 Deciding what a cycle does does not belong here but in `lakeproof.lake.planning`; resolving many changes to one per row in
 `lakeproof.lake.fold`; committing to Delta in `lakeproof.lake.delta`.
 
-    steps.py                  the six steps of every cycle: intent, tables, views, durable, cut, consumed
+    steps.py                  the five steps of every cycle: intent, tables, durable, cut, consumed
     runner.py                 cycle after cycle; an interrupted one is finished first
     apply_cycle.py            step 2 with changes, snapshots or schema changes
     maintenance.py            step 2 without changes: small files, old history, current made from history

@@ -1,6 +1,6 @@
 """Cycles of kind `apply` and `schema`: the changes of a range and the snapshots that enter, or tables' new schemas.
 
-The six steps are in `steps`; step 2 is here, table by table. Writing one table does not belong here but in `table` and
+The five steps are in `steps`; step 2 is here, table by table. Writing one table does not belong here but in `table` and
 `schema_change_commits`.
 """
 
@@ -87,7 +87,7 @@ _Written: TypeAlias = "tuple[Mapping[TableName, TableResult], tuple[RecordedChan
 def apply_cycle(
     spark: SparkOnDemand, chain: Chain, lease: Lease, cycle: OpenCycle, settings: CycleSettings
 ) -> CycleResult:
-    """Run steps 2 to 6 of a cycle of kind `apply` or `schema`, no matter who wrote its intent.
+    """Run steps 2 to 5 of a cycle of kind `apply` or `schema`, no matter who wrote its intent.
 
     A table whose data are refused, or which could not be written in several attempts, is held, and the others go on; an
     error that concerns all tables ends the cycle without a cut.
@@ -218,7 +218,7 @@ def _write_table(
     def once(*, from_scratch: bool) -> TableResult:
         return _write_table_once(spark, context, replace(task, from_scratch=from_scratch))
 
-    return tried(spark.started, context.lease, context.intent, task.table, earlier, once)
+    return tried(spark, context.lease, context.intent, task.table, earlier, once)
 
 
 def _write_table_once(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:

@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TypeVar
 
-from pyspark.sql import SparkSession
-
 from lakeproof.errors import TableError, TransientError
 from lakeproof.field_types import Count, CycleField, TableField
 from lakeproof.lake.records.documents import Intent
@@ -23,6 +21,7 @@ from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.spark.driver_end import DriverEnd, how_ended
 from lakeproof.lake.spark.failures import concerns_all, jvm_is_gone, reason_of, unreadable_file
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.storage.document import Document
 from lakeproof.storage.store import AlreadyExistsError
@@ -105,7 +104,7 @@ class AttemptsError(TableHeldError):
 
 
 def tried(  # noqa: PLR0917  whose table it is, and what is to be done
-    session: SparkSession | None,
+    spark: SparkOnDemand | None,
     lease: Lease,
     intent: Intent,
     table: TableName,
@@ -129,6 +128,8 @@ def tried(  # noqa: PLR0917  whose table it is, and what is to be done
             if isinstance(error, TableError) or concerns_all(error):
                 _forget(lease, [attempt])
                 raise
+            # The attempt itself may have started it.
+            session = None if spark is None else spark.started
             if jvm_is_gone(session, error):
                 _jvm_ended(lease, attempt, how_ended(session))
                 raise

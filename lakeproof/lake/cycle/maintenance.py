@@ -128,7 +128,7 @@ def _maintain_table(task: _TableMaintenance, earlier: Sequence[Attempt]) -> CutT
             return replace(task, cut_table=cut_table, from_scratch=from_scratch).run(intent.tables[table])
 
     try:
-        return tried(session, lease, intent, table, earlier, once)
+        return tried(SparkOnDemand.of(session), lease, intent, table, earlier, once)
     except AttemptsError as error:
         # What can't be read is copied again; whatever else went wrong, the table is as it was, and readable.
         if error.unreadable is None:

@@ -1,15 +1,15 @@
-"""The six steps of a cycle: crash-safe across many Delta tables, which have no common transaction.
+"""The five steps of a cycle: crash-safe across many Delta tables, which have no common transaction.
 
-`run_cycle` runs them for every kind of cycle of a source's tables. A view's cycle has some of them and shares `publish`
-(`lakeproof.views.cycle` says which it does not have, and why). Which tables a cycle writes, and how, does not belong here:
-`apply_cycle` (changes, snapshots, schema changes) and `maintenance` each pass a function for step 2.
+`run_cycle` runs them for every kind of cycle of a source's tables. Views are no step of it: they are refreshed later, from
+cuts, by a cycle of their own that shares `publish` (`lakeproof.views.cycle` says what it does not have, and why). Which
+tables a cycle writes, and how, does not belong here: `apply_cycle` (changes, snapshots, schema changes) and `maintenance`
+each pass a function for step 2.
 
     1 intent   put if absent: range, segments, tables, snapshots, held tables. An intent without a cut is finished first
     2 tables   history, then current, one Delta commit each that carries the cycle's number; several tables at a time
-    3 views    refresh themselves from cuts
-    4 durable  what the commits wrote is synced, with its folders
-    5 cut      put if absent: the position, and every table's versions
-    6 consumed the segments up to the cut's `next_segment` are no longer needed
+    3 durable  what the commits wrote is synced, with its folders
+    4 cut      put if absent: the position, and every table's versions
+    5 consumed the segments up to the cut's `next_segment` are no longer needed
 
 Invariants: consistent-cut (a reader sees what a cut names, so a half-finished cycle is invisible), idempotent-apply (a
 killed cycle is run again from its intent: the same inputs, on tables whose logs were first cleared of everything that no
@@ -50,7 +50,7 @@ class OpenCycle:
 
 @dataclass(frozen=True, slots=True)
 class WrittenTables:
-    """The result of step 2: what the cut says of all tables, and the Delta tables that step 4 syncs.
+    """The result of step 2: what the cut says of all tables, and the Delta tables that step 3 syncs.
 
     `versions_before` maps the place of each Delta table that was written to its last version that is durable already.
     `own_rows`: the most ordinals that the cycle gave to own rows of one table.
@@ -100,7 +100,7 @@ def versions_before(lake: SourceLake, previous: Cut | None, tables: Iterable[Tab
 
 
 def run_cycle(lease: Lease, cycle: OpenCycle, write_tables: Callable[[], tuple[WrittenTables, T]]) -> tuple[Cut, T]:
-    """Run steps 2 to 6 and return the cut; `write_tables` is step 2, and may raise to end the cycle without a cut.
+    """Run steps 2 to 5 and return the cut; `write_tables` is step 2, and may raise to end the cycle without a cut.
 
     What `write_tables` gives beside the tables is handed back.
     """
@@ -142,7 +142,7 @@ def _stands_still(cycle: OpenCycle, table: TableName, cut_table: CutTable) -> bo
 
 
 def publish(versions_before: Mapping[str, int], store: Store, put: Callable[[str], T]) -> T:
-    """Run steps 4 and 5 of any cycle: sync what its commits wrote in `store`, then `put` the cut that names them.
+    """Run steps 3 and 4 of any cycle: sync what its commits wrote in `store`, then `put` the cut that names them.
 
     `versions_before` is that of `WrittenTables`; `put` gets the time for the document, which is returned.
     """

@@ -59,8 +59,9 @@ def clean_log(path: str, version: int, is_ours: Callable[[DeltaCommit], bool]) -
         check_whole(path, version, files)
         return CleanedLog(version, version)
     listed = last_listed(files)
-    # Nobody has synced them, and a commit is right without them.
-    remove_notes_above(path, version, files)
+    if not Folder.at(path).store.writes_are_durable:
+        # Nobody has synced them, and a commit is right without them.
+        remove_notes_above(path, version, files)
     commits = readable_above(path, version)
     last = commits[-1].version if commits else version
     if listed > last or not commits:

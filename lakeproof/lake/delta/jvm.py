@@ -297,30 +297,6 @@ class Transaction:
         """True if nothing is deleted or inserted."""
         return not self._actions
 
-    def metadata(self) -> dict[str, Any]:
-        """Return the table's `metaData` action."""
-        return dict(json.loads(self._txn.metadata().json()))
-
-    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Replace the table's `metaData` action; raises what PySpark makes of it if Delta refuses it."""
-        action = _module(self.jvm.delta.actions, "Action$").fromJson(json.dumps(metadata))
-        self._txn.updateMetadata(action, False)
-
-    def remove_all(self) -> None:
-        """Remove all data files."""
-        self._actions += [file.remove() for file in self.jvm.items(self._txn.filterFiles())]
-
-    def commit_update(self, app_id: str, number: int) -> int:
-        """Commit everything together; returns the version. The table's history shows a manual update."""
-        return self._commit(app_id, number, _module(self.jvm.delta, "DeltaOperations$ManualUpdate$"))
-
-    def commit_numbers(self, numbers: Mapping[str, int]) -> int:
-        """Commit the numbers of application ids, and no data; returns the version. The table's history shows an update."""
-        *others, last = numbers.items()
-        now = self.jvm.some(int(time.time() * 1000))
-        self._actions += [self.jvm.delta.actions.SetTransaction(app, number, now) for app, number in others]
-        return self.commit_update(*last)
-
     def commit_append(self, app_id: str, number: int, user_metadata: str) -> int:
         """Commit the added files; returns the version. The table's history shows an append."""
         jvm = self.jvm

@@ -36,7 +36,7 @@ LISTS_FEATURES_READER, LISTS_FEATURES_WRITER = 3, 7
 
 
 def tombstone_key(action: Action) -> tuple[str, str]:
-    """Return what tells removed files apart: the path, and the deletion vector that the file had."""
+    """Return what removed files differ by: the path, and the deletion vector that the file had."""
     vector = action.get("deletionVector") or {}
     return action["path"], f"{vector.get('storageType', '')}{vector.get('pathOrInlineDv', '')}@{vector.get('offset')}"
 

@@ -24,6 +24,8 @@ _OOM_KILLS = (Path("/proc/vmstat"), Path("/sys/fs/cgroup/memory.events"))
 _NO_MEMORY = "OutOfMemoryError"
 # A connection may be seen to break before the process is seen to have ended.
 LAST_BREATH_S = 5.0
+# Spark's own end, with files to remove, may take a driver so long; one that was asked to end ends then.
+GOING_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from lakeproof.config.secret import secret_variables
 from lakeproof.config.spark import SparkConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeproofError, TransientError
 from lakeproof.lake.spark.cluster import placed_settings, refuse_connect, scratch_given, secret_given
-from lakeproof.lake.spark.driver_end import LAST_BREATH_S, driver_started, how_ended
+from lakeproof.lake.spark.driver_end import GOING_S, LAST_BREATH_S, driver_started, how_ended
 from lakeproof.lake.spark.driver_start import filtered_stderr, log_option, without
 from lakeproof.lake.spark.jars import jars
 from lakeproof.lake.spark.java import check_java
@@ -191,12 +191,12 @@ def why_lost(session: SparkSession, error: BaseException) -> str | None:
     end = how_ended(session, LAST_BREATH_S if broken else 0.0)
     if end is not None:
         return end.reason
-    if from_java and _GOING in str(error):
-        return "it was shut down, most often for want of memory"
     if from_java and any(name in str(error) for name in _NO_MEMORY):
         return "it has no memory left"
-    if (from_java or broken) and _is_stopped(session):
-        return "it was shut down, most often for want of memory"
+    if (from_java and _GOING in str(error)) or ((from_java or broken) and _is_stopped(session)):
+        # A driver that is asked to end stops Spark first: how its process ends says who ended it.
+        end = how_ended(session, GOING_S)
+        return "it was shut down, most often for want of memory" if end is None else end.reason
     return None
 
 
