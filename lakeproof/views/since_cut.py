@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import LakeError
-from lakeproof.lake.columns import column_names, in_lake, lake_types
+from lakeproof.lake.columns import column_names, in_lake
 from lakeproof.lake.delta.changed_places import changed_places
 from lakeproof.lake.delta.row_changes import ChangesUnavailableError, row_changes
 from lakeproof.lake.delta.versions import read_at, read_view_at
@@ -61,8 +61,8 @@ def changes_since(
 ) -> dict[str, ChangeSource]:
     """Return the changes of what has another version than at the view's cut, by the names in its SQL in lower case.
 
-    Raises NotIncrementalError if the changes are no sequence of rows: another table or incarnation, a cut or files that are
-    not kept. Columns that have another shape than then are named; whether the query looks at one is not known here.
+    Raises NotIncrementalError if the changes are no sequence of rows: other columns, another table or incarnation, a cut or
+    files that are not kept. Columns that were added are named; whether the query looks at one is not known here.
     """
     then = {source: _cut(location, source, cut.sources[source]) for source in now.cuts if source in cut.sources}
     opened = OpenedLake(session, location, then), OpenedLake(session, location, now.cuts)
@@ -80,38 +80,29 @@ def changes_since(
         read = _Read(f"{source}: {table}", place.url(place.paths.current(table)))
         versions = before.current_version, after.current_version
         now_rows, columns = opened[1].table(source, table), column_names(in_lake(after.version))
-        reshaped = _reshaped(before.version, after.version)
-        then_rows = partial(_in_shape_of, now_rows, partial(opened[0].table, source, table), reshaped)
+        added = _added(f"{source}: {table}", before.version, after.version)
+        then_rows = partial(_with_added, now_rows, partial(opened[0].table, source, table), added)
         change = read.change(session, versions, then_rows, now_rows, columns)
-        changes[name.lower()] = replace(change, reshaped=reshaped, gone=_gone(before.version, after.version))
+        changes[name.lower()] = replace(change, added=added)
     return changes | _of_others(session, location, view, cut, now)
 
 
-def _reshaped(before: SchemaVersion, after: SchemaVersion) -> frozenset[str]:
-    """Return the columns that were not there before under the same name, with the same values."""
-    if before.id == after.id:
-        return frozenset()
+def _added(thing: str, before: SchemaVersion, after: SchemaVersion) -> frozenset[str]:
+    """Return the columns that came; raise NotIncrementalError if another changed: Delta reads no changes over that."""
     then, now = ({c.name: replace(c, identity=False) for c in in_lake(v).columns} for v in (before, after))
-    return frozenset(name for name, column in now.items() if then.get(name) != column)
+    if any(now.get(name) != column for name, column in then.items()):
+        raise NotIncrementalError(f"the columns of {thing} have changed")
+    return frozenset(now.keys() - then.keys())
 
 
-def _gone(before: SchemaVersion, after: SchemaVersion) -> dict[str, str]:
-    """Return the columns that only `before` has, with their types, by names as Spark compares them."""
-    if before.id == after.id:
-        return {}
-    names = {name.lower() for name in column_names(in_lake(after))}
-    old = in_lake(before)
-    return lake_types(old, [name for name in column_names(old) if name.lower() not in names])
-
-
-def _in_shape_of(now: DataFrame, then: Callable[[], DataFrame], reshaped: frozenset[str]) -> DataFrame:
-    """Return the rows then with the columns of `now`; those that were others are NULL, and nobody looks at them."""
+def _with_added(now: DataFrame, then: Callable[[], DataFrame], added: frozenset[str]) -> DataFrame:
+    """Return the rows then with the columns of `now`; what was added is NULL, and nobody looks at it."""
     rows = then()
-    if not reshaped and rows.columns == now.columns:
+    if not added and rows.columns == now.columns:
         return rows
     fields = now.schema.fields
     return rows.select(
-        *(F.lit(None).cast(f.dataType).alias(f.name) if f.name in reshaped else col(f.name) for f in fields)
+        *(F.lit(None).cast(f.dataType).alias(f.name) if f.name in added else col(f.name) for f in fields)
     )
 
 

@@ -21,16 +21,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from lakeproof.lake.delta.commit import Unsupported
 from lakeproof.lake.delta.vectors import FoundRows
 from lakeproof.views import added_sums, linear_terms, touched_keys
 from lakeproof.views.added_sums import TouchedGroups
-from lakeproof.views.carried_keys import Analysis, analyse
+from lakeproof.views.carried_keys import Analysis
 from lakeproof.views.cost import check_worth
-from lakeproof.views.held_rows import HeldCorrection, NotIncrementalError, StoredView
+from lakeproof.views.held_rows import HeldCorrection, StoredView
 from lakeproof.views.sum_plans import Sums
 from lakeproof.views.table_changes import Changed, ChangeSource, Query, read_changes
 
@@ -84,8 +83,7 @@ def partial_correction(plan: Plan, query: Query, given: ViewTables, stored: Stor
         # A name that the query does not use may have changed as well.
         read = {name: change for name, change in given.changes.items() if name in analysis.used}
         for name, change in read.items():
-            change.check_shape(analysis.used[name])
-        _check_names(query, given)
+            change.check_added(analysis.used[name])
         changes, count = read_changes(read, analysis.used, kept)
         tables = Changed(given.now, changes, given.rows)
         if not changes:
@@ -110,27 +108,6 @@ def partial_correction(plan: Plan, query: Query, given: ViewTables, stored: Stor
             return _of_held("keys", count, held, kept)
         frames = touched_keys.kept_correction(analysis, key, query, tables, stored.rows, kept=kept)
         return _of_frames("keys", count, frames, kept)
-
-
-def _check_names(query: Query, given: ViewTables) -> None:
-    """Raise NotIncrementalError if the query looked at a column that is gone: its names may mean other columns now.
-
-    So it is with NATURAL JOIN, PIVOT, and a subquery's name that now means a column of the query around it.
-    """
-    gone = {name: change for name, change in given.changes.items() if change.gone}
-    if not gone:
-        return
-    tables = {n: gone[n.lower()].with_gone() if n.lower() in gone else frame for n, frame in given.now.items()}
-    try:
-        rows = query(tables)
-    except AnalysisException as error:
-        raise NotIncrementalError("its query can't be read with the columns of then") from error
-    used = analyse(rows.sparkSession, rows, list(tables)).used
-    others = sorted(
-        {column for name, change in gone.items() for column in change.gone_among(used.get(name, frozenset()))}
-    )
-    if others:
-        raise NotIncrementalError(f"it read {', '.join(others)}, which is gone")
 
 
 @dataclass(frozen=True)

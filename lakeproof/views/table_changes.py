@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -32,32 +32,25 @@ class ChangeSource:
     """The origin of a table's changes: the table `now` and as it was (`before`), and the rows that came and went.
 
     `rows` has them for Spark, with `CAME`; it raises NotIncrementalError if they can't be had. `places` has those of some
-    columns for this process, at most so many; None if they are more, or not to be had so. `reshaped` are the columns of
-    `now` that were not the same ones before, `gone` those that only the table before had, with Spark's types.
+    columns for this process, at most so many; None if they are more, or not to be had so. `added` are the columns of
+    `now` that were not there before.
     """
 
     now: DataFrame
     before: Callable[[], DataFrame]
     rows: Callable[[], DataFrame]
     places: Callable[[Sequence[str], int], pa.Table | None]
-    reshaped: frozenset[str] = frozenset()
-    gone: Mapping[str, str] = field(default_factory=dict)
+    added: frozenset[str] = frozenset()
 
-    def with_gone(self) -> DataFrame:
-        """Return `now` with the columns that are gone behind its own, all NULL: a name in a query means what it did."""
-        return self.now.select("*", *(F.lit(None).cast(kind).alias(name) for name, kind in self.gone.items()))
+    def check_added(self, used: frozenset[int]) -> None:
+        """Raise NotIncrementalError if a column at one of these positions was added: a name may mean another one now.
 
-    def gone_among(self, positions: frozenset[int]) -> list[str]:
-        """Return the columns of `with_gone` at these positions that are gone."""
-        first = len(self.now.columns)
-        return [name for position, name in enumerate(self.gone, first) if position in positions]
-
-    def check_shape(self, used: frozenset[int]) -> None:
-        """Raise NotIncrementalError if a column at one of these positions was another one before."""
+        So it is with NATURAL JOIN, and with a subquery's name that meant a column of the query around it.
+        """
         columns = [name for position, name in enumerate(self.now.columns) if position in used]
-        others = sorted(self.reshaped.intersection(columns))
+        others = sorted(self.added.intersection(columns))
         if others:
-            raise NotIncrementalError(f"it reads {', '.join(others)}, which is another column than then")
+            raise NotIncrementalError(f"it reads {', '.join(others)}, which was added")
 
 
 @dataclass(frozen=True, slots=True)

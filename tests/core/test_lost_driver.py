@@ -98,9 +98,9 @@ def test_a_session_whose_driver_has_ended_can_be_stopped(
 
 
 def killed(number: int) -> subprocess.Popen[bytes]:
-    """A process that a signal has ended."""
-    process = subprocess.Popen(["sleep", "60"])
-    process.send_signal(number)
+    """A process that a signal has ended, also where the tests were started to ignore it (by `nohup`)."""
+    obey = "" if number == signal.SIGKILL else f"signal.signal({number}, signal.SIG_DFL); "
+    process = subprocess.Popen([sys.executable, "-c", f"import os, signal; {obey}os.kill(os.getpid(), {number})"])
     process.wait()
     return process
 
