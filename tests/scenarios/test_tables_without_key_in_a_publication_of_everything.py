@@ -223,7 +223,10 @@ def test_partitions_with_keys_below_a_root_without_are_followed_after_the_remedy
     else:
         database.execute("ALTER TABLE root ADD PRIMARY KEY (id)")
         tables = _names("root")
-    assert not _of(check_source(config, "shop"), Severity.ERROR)
+    # What is left to do is the copy.
+    assert all(
+        "it is published and not in the lake" in e.reason for e in _of(check_source(config, "shop"), Severity.ERROR)
+    )
     # The drain sees the publication's other form first.
     into_the_lake(config, spark)
     bootstrap(config, "shop")
@@ -234,6 +237,7 @@ def test_partitions_with_keys_below_a_root_without_are_followed_after_the_remedy
     _assert_equal(config, database, [*tables, *_names("good")])
     proof = prove(config, "shop", [*tables, *_names("good")], spark, request=TABLES_ALONE)
     assert {p.status for p in proof.tables.values()} == {"equal"}
+    assert not _of(check_source(config, "shop"), Severity.ERROR)
 
 
 def test_a_root_that_is_not_published_yet_is_followed_with_its_inserts(database: Database, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def _failure(config: Path, *words: str) -> dg.Failure:
 
 def test_an_error_is_the_same_from_both_places(tmp_path: Path) -> None:
     """There is no landing: thing, reason and remedy arrive, and nothing of the messages stays in the lake."""
+    (tmp_path / "lake" / "another_source").mkdir(parents=True)
     here = _failure(_config(tmp_path), "compact", "shop")
     config = _config(tmp_path, f"compute: {{command: {HERE}}}\n")
     elsewhere = _failure(config, "compact", "shop")
