@@ -7,13 +7,10 @@ Computing the correction does not belong here (`snapshot_entry`), nor choosing t
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
-from operator import or_
 
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.lake.columns import merge_key
 from lakeproof.lake.cycle.current_commit import commit_current, prepare_current
 from lakeproof.lake.cycle.history_commit import HistoryRows, append_history
 from lakeproof.lake.cycle.snapshot_entry import EntryCorrection
@@ -22,9 +19,7 @@ from lakeproof.lake.cycle.task import CycleContext, TableResult, TableTask
 from lakeproof.lake.delta.commit import Hints
 from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, change_rows, state_rows
 from lakeproof.lake.fold.net_change import ResolvedChanges
-from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import numbered
-from lakeproof.schema import SchemaVersion
 
 # A change up to this size (rows, and their decoded bytes) is sent whole to every task of its MERGE.
 FEW_ROWS = 100_000
@@ -62,10 +57,8 @@ def write_correction(  # noqa: PLR0917  whose table, and what is written
             broadcast=rows <= FEW_ROWS and rows * task.row_bytes <= FEW_BYTES,
             max_keys=retractions.count + counts.rows,
         )
-        net = correction.net(insertions.frame)
-        if retractions.count > 0 and _has_null_key(schema, retractions.kept):
-            # Rows are deleted that were written before the table had its key.
-            net = replace(net, null_safe=True)
+        # By no statistics: a file may have been altered behind them, or written before the table had its key.
+        net = replace(correction.net(insertions.frame), null_safe=True)
         current = commit_current(context, prepare_current(session, context, task, net, hints))
     finally:
         correction.release()
@@ -77,8 +70,3 @@ def write_correction(  # noqa: PLR0917  whose table, and what is written
         return result
     # Nobody knows if the lake was damaged, or if changes were never sent.
     return replace(result, cut_table=replace(result.cut_table, exact_from=end))
-
-
-def _has_null_key(schema: SchemaVersion, rows: DataFrame) -> bool:
-    """True if a row's key is NULL, wholly or in part: it was written before the table had this key."""
-    return not rows.where(reduce(or_, (col(k).isNull() for k in merge_key(schema)))).isEmpty()
