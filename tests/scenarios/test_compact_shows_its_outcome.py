@@ -33,7 +33,7 @@ def test_it_ends_with_a_table_of_its_cuts(
         "CREATE PUBLICATION pub FOR TABLE orders",
     )
     monkeypatch.setenv("LP_SHELL_PASSWORD", password_of(database))
-    monkeypatch.setattr("lakeproof.lake.spark.session.session", _no_session)
+    monkeypatch.setattr("lakeproof.lake.spark.session.session", _no_session)  # inside: that no JVM is started
     path = write_source(tmp_path, database, "    tables: [public.orders]\n")
     config = load(path)
     bootstrap(config, "shop")
