@@ -11,7 +11,6 @@ know.
     holders.py            the rows that have the values which updates left out, in Arrow
     unchanged_rows.py     rows with these values named, or filled in
     toast.py              holders of unchanged large values
-    in_memory_toast.py    the same, in memory
     unchanged_values.py   history's large values, filled in
     lineage.py            the row to which each change belongs
     bags.py               tables without a key

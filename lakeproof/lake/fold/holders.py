@@ -1,18 +1,18 @@
 """The holders of values that updates leave out (unchanged TOAST): found by one walk through a range's keys, in Arrow.
 
 Ranges of bags and the like belong to `toast` and `lineage`, with whose results these agree; reading and adding up the range
-to `key_fold`.
+to `key_fold` and `in_memory`.
 
 For every key the walk tracks its row and the change that last set each large value. An unchanged value is read from that
 change, or, if the range never set it, from the row that the table had under the row's first key. Those rows are fetched by
-their keys (`Base`). History gets the holders' ordinals, the inserted rows get the values (`unchanged_rows`). If a holder
+their keys. History gets the holders' ordinals, the inserted rows get the values (`unchanged_rows`). If a holder
 can't be found (a missing row, a value that was never sent), the range is left to Spark, which refuses it by name if it must.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -23,8 +23,9 @@ from lakeproof.lake.columns import column_names, large_columns, merge_key
 from lakeproof.schema import SchemaVersion
 
 Key: TypeAlias = tuple[Any, ...]
-# The walk goes row by row, some microseconds for each.
-WALKED_ROWS_MAX = 1_000_000
+# A function that returns the columns named of the table's rows that have one of the keys; raises NotFolded if they are too
+# large.
+Fetch: TypeAlias = Callable[[pa.Table, Sequence[str]], pa.Table]
 
 
 class NotFolded(Exception):  # noqa: N818  not an error: Spark adds the range up
@@ -108,19 +109,17 @@ class _Walk:
         return self.fetched.setdefault(row.base, self.count + len(self.fetched))
 
 
-def find_holders(schema: SchemaVersion, changes: pa.Table, base: Base | None) -> Holders:
+def find_holders(schema: SchemaVersion, changes: pa.Table, fetch: Fetch | None) -> Holders:
     """Find the holder of every unchanged value; `changes` has the key, `_lp_op`, `_lp_ord` and `_lp_unchanged`, in order.
 
-    Raises NotFolded if Spark has to do it.
+    `fetch` reads rows of the table before the range; None if there is no such table. Raises NotFolded if Spark has to do it.
     """
-    if changes.num_rows > WALKED_ROWS_MAX:
-        raise NotFolded(f"more than {WALKED_ROWS_MAX:,} changes, some of which lack an unchanged value")
     key = merge_key(schema)
     walk = _Walk(large_columns(schema), changes.num_rows)
     keys = list(zip(*(changes.column(k).to_pylist() for k in key), strict=True))
     try:
         _follow(walk, changes, keys)
-        stored = _fetch(walk, changes, schema, base)
+        stored = _fetch(walk, changes, schema, fetch)
         marks = _marks(walk, changes, stored, schema)
     except _HolderNotFoundError:
         raise NotFolded("the holder of an unchanged value is not in the lake") from None
@@ -174,16 +173,16 @@ def _follow(walk: _Walk, rows: pa.Table, keys: Sequence[Key]) -> None:
                 walk.image(walk.row(key), number, unchanged)
 
 
-def _fetch(walk: _Walk, rows: pa.Table, schema: SchemaVersion, base: Base | None) -> pa.Table:
+def _fetch(walk: _Walk, rows: pa.Table, schema: SchemaVersion, fetch: Fetch | None) -> pa.Table:
     """Return the table's rows needed, in the order of their numbers; raises if one is missing or doubled."""
     key, own = merge_key(schema), column_names(schema)
     chosen = [*key, *(own[i] for i in walk.columns if own[i] not in key), TEXT, ORD, FROM]
     if not walk.fetched:
         return pa.table({})
-    if base is None:
+    if fetch is None:
         raise _HolderNotFoundError
     keys = [pa.array([k[i] for k in walk.fetched], rows.schema.field(name).type) for i, name in enumerate(key)]
-    fetched = base.fetch(pa.table(keys, names=list(key)), chosen)
+    fetched = fetch(pa.table(keys, names=list(key)), chosen)
     existing = list(zip(*(fetched.column(k).to_pylist() for k in key), strict=True))
     places = {k: i for i, k in enumerate(existing)}
     if len(places) != len(existing) or places.keys() != walk.fetched.keys():

@@ -1,7 +1,7 @@
 """A range that fits into memory, added up without a Spark job: landing files → Arrow → two local relations.
 
 Larger ranges, bags and identity FULL belong to `net_change`, with whose results these agree; unchanged TOAST values to
-`in_memory_toast`; writing the result to `delta.apply`.
+`holders`; writing the result to `delta.apply`.
 
 A cycle over many tables with few changes each costs what its Spark jobs and plans cost, and hardly anything else. Here the
 newest row of each key is found by one pass over columns in memory, and both commits are made from relations that the
@@ -24,9 +24,10 @@ from pyspark.sql import functions as F
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import FROM, KEY, ORD, UNCHANGED, scratch
 from lakeproof.lake.columns import current_columns, has_old_rows, keeps_key, lake_types, merge_key, quoted
-from lakeproof.lake.fold.in_memory_toast import MarkedRows, mark
+from lakeproof.lake.fold.holders import NotFolded
 from lakeproof.lake.fold.net_change import ResolvedChanges
 from lakeproof.lake.fold.small_range import is_refused, net_rows, read_range
+from lakeproof.lake.fold.unchanged_rows import range_in_memory
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col, key_value, pick
@@ -54,21 +55,16 @@ def fold_in_memory(
     if rows is None or is_refused(schema, rows):
         return None
     rows = _with_key(session, schema, rows)
-    marked: MarkedRows | None = None
-    if counts.unchanged:
-        marked = mark(rows, schema, merge_key(schema), None if base is None else partial(_fetch, base))
-        if marked is None:
-            return None
-        rows = marked.rows
-    else:
-        rows = rows.drop_columns([UNCHANGED]).append_column(FROM, pa.nulls(rows.num_rows, pa.string()))
-    events = _relation(session, schema, rows)
-    net = net_rows(rows, merge_key(schema), inserts_only=counts.inserts_only)
-    live, images = net.live, net.images
-    if marked is not None:
-        images = marked.completed(images)
-        if images.nbytes > SMALL_BYTES_MAX:
-            return None
+    fetch = None if base is None else partial(_fetch, base)
+    try:
+        whole = range_in_memory(schema, rows, fetch, lacks_values=bool(counts.unchanged))
+    except NotFolded:
+        return None
+    events = _relation(session, schema, whole.rows)
+    net = net_rows(whole.rows, merge_key(schema), inserts_only=counts.inserts_only)
+    live, images = net.live, whole.completed(net.images)
+    if counts.unchanged and images.nbytes > SMALL_BYTES_MAX:
+        return None
     if counts.inserts_only:
         return ResolvedChanges(events, _inserted(session, schema, images), counts)
     return ResolvedChanges(events, _net(session, schema, live, images, truncate=net.truncate), counts)
@@ -107,14 +103,16 @@ def _relation(session: SparkSession, schema: SchemaVersion, rows: pa.Table) -> D
     return session.createDataFrame(rows, ", ".join(f"{quoted(n)} {types[n]}" for n in rows.column_names))
 
 
-def _fetch(base: DataFrame, keys: pa.Table, chosen: Sequence[str]) -> pa.Table | None:
-    """Return rows of `base` by their keys; None if one is too large for the driver."""
+def _fetch(base: DataFrame, keys: pa.Table, chosen: Sequence[str]) -> pa.Table:
+    """Return rows of `base` by their keys; raises NotFolded if one is too large for the driver."""
     types, key = dict(base.dtypes), keys.column_names
     needed = base.sparkSession.createDataFrame(keys, ", ".join(f"{quoted(k)} {types[k]}" for k in key))
     stored = join_on_key(pick(base, chosen), F.broadcast(needed), key, "left_semi", null_safe=False)
     sized = [c for c in chosen if c not in {*key, ORD, FROM}]
     fetched = within(stored, sized, FETCHED_BYTES_MAX // keys.num_rows).toArrow()
-    return None if pc.any(fetched.column(_LARGE)).as_py() else fetched
+    if pc.any(fetched.column(_LARGE)).as_py():
+        raise NotFolded("a row that has an unchanged value is too large for the driver")
+    return fetched
 
 
 def within(rows: DataFrame, names: Sequence[str], bytes_max: int) -> DataFrame:

@@ -34,6 +34,8 @@ from lakeproof.landing.reader import Slice
 KEY_BYTES_MAX = 256 << 20
 # So many rows are read at a time: as many as a row group of a segment has.
 _ROWS_AT_ONCE = 1 << 17
+# The walk to the holders of unchanged values goes row by row, some microseconds for each.
+WALKED_ROWS_MAX = 1_000_000
 _IMAGES = pa.array(["insert", "update"])
 _TRUNCATE = "truncate"
 Places: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -94,7 +96,9 @@ def fold_keys(landed: LandedRange, counts: ChangeCounts, base: Base | None) -> K
     alive[live[last]] = pc.is_in(after.column(OP).take(last), value_set=_IMAGES).to_numpy()
     holders = None
     if counts.unchanged:
-        holders = find_holders(landed.schema, changes, base)
+        if changes.num_rows > WALKED_ROWS_MAX:
+            raise NotFolded(f"more than {WALKED_ROWS_MAX:,} changes, some of which lack an unchanged value")
+        holders = find_holders(landed.schema, changes, None if base is None else base.fetch)
     keys = presupposed(key, after.take(first), after)
     return KeyFold(_files(landed, masks, order, alive, holders), keys, bool(len(truncates)), holders)
 

@@ -1,6 +1,6 @@
 """Unchanged large values in history: naming the row that holds each, and filling rows with their values.
 
-Finding the holders belongs to `toast` and `in_memory_toast`; choosing rows to fill belongs to the callers.
+Finding the holders belongs to `toast` and `holders`; choosing rows to fill belongs to the callers.
 
     _lp_ord  op      counter  doc      _lp_from
     101       insert  1        «3 MB»   NULL

@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.errors import LakeError
-from lakeproof.hidden_columns import FROM, KEY, UNCHANGED
+from lakeproof.hidden_columns import KEY
 from lakeproof.lake.columns import column_names, current_columns, has_old_rows, in_lake, keeps_key, merge_key
 from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows
-from lakeproof.lake.fold.in_memory_toast import mark
+from lakeproof.lake.fold.holders import NotFolded
 from lakeproof.lake.fold.small_range import is_refused, net_rows, read_range
+from lakeproof.lake.fold.unchanged_rows import range_in_memory
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.planning.landing_end import LakeAtLanding, LandingEnd
 from lakeproof.lake.planning.range_counts import count_changes
@@ -119,25 +120,25 @@ def _net(end: LandingEnd, schema: SchemaVersion, delta: DeltaRows) -> _Net | Non
     if is_refused(schema, rows):
         raise _with_spark(end, table, "a row that has landed may have to be refused")
     key = merge_key(schema)
-    marked = mark(rows, schema, key, partial(_fetched, delta)) if counts.unchanged else None
-    if counts.unchanged and marked is None:
-        raise _with_spark(end, table, "a large value that was left alone was not found, or is too large")
-    nothing = pa.nulls(rows.num_rows, pa.string())
-    rows = rows.append_column(FROM, nothing).drop_columns([UNCHANGED]) if marked is None else marked.rows
-    net = net_rows(rows.append_column(KEY, nothing), key, inserts_only=counts.inserts_only)
-    images = net.images if marked is None else marked.completed(net.images)
+    try:
+        whole = range_in_memory(schema, rows, partial(_fetched, delta), lacks_values=bool(counts.unchanged))
+    except NotFolded:
+        raise _with_spark(end, table, "a large value that was left alone was not found, or is too large") from None
+    keyed = whole.rows.append_column(KEY, pa.nulls(rows.num_rows, pa.string()))
+    net = net_rows(keyed, key, inserts_only=counts.inserts_only)
+    images = whole.completed(net.images)
     touched = _distinct(net.live.slice(0, 0) if counts.inserts_only else net.live, key)
     return _Net(touched, images.select(current_columns(schema)), net.truncate)
 
 
-def _fetched(delta: DeltaRows, keys: pa.Table, names: Sequence[str]) -> pa.Table | None:
-    """Return the rows of the cut that have one of the keys; None if they are too large."""
+def _fetched(delta: DeltaRows, keys: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return the rows of the cut that have one of the keys; raises NotFolded if they are too large."""
     batches, size = [delta.schema.empty_table().select(list(names))], 0
     for batch in delta.batches(names):
         chosen = batch.take(_places(batch, keys))
         size += chosen.nbytes
         if size > FETCHED_BYTES_MAX:
-            return None
+            raise NotFolded("the rows that have unchanged values are too large")
         batches.append(pa.table(chosen))
     return pa.concat_tables(batches)
 
