@@ -5,7 +5,7 @@ Reading the file does not belong here (`load.py`), nor what one name of a view i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from lakeproof.config.document import YamlDocument
 from lakeproof.config.mistakes import nearest
@@ -29,11 +29,6 @@ def with_inputs(views: Views, names: Iterable[str]) -> list[str]:
 def sources_of(views: Views, name: str) -> list[str]:
     """Return the sources whose tables a view reads, directly or through other views, by name."""
     return sorted({source for other in with_inputs(views, [name]) for source, _ in views[other].reads.values()})
-
-
-def dependents_of(views: Views, names: Collection[str]) -> set[str]:
-    """Return the views that read one of these, directly or through others; none of `names` itself."""
-    return {name for name in views if name not in names and not set(with_inputs(views, [name])).isdisjoint(names)}
 
 
 def check_graph(document: YamlDocument, views: Mapping[str, ViewConfig | None]) -> None:

@@ -5,8 +5,6 @@ Bringing it up does not belong here (`refresh`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from lakeproof.config.model import Config
 from lakeproof.lake.delta.external_log import newest_external
 from lakeproof.lake.delta.log import NO_VERSION, LogGapError
@@ -41,11 +39,6 @@ def newest_for_views(config: Config, store: Store, source: str) -> CycleNumber |
         return group_cuts(store, group).get(source)
     cut = newest_cut(SourceLake(store, LakePaths(source)))
     return None if cut is None else cut.number
-
-
-def has_newer_external(cut: ViewCut | None, behind: Mapping[str, int]) -> bool:
-    """Return True if an external table that a view reads has a newer version; `behind` is its status'."""
-    return cut is not None and any(behind.get(place) for place in cut.external)
 
 
 def _versions(config: Config, pinned: ExternalVersion) -> int:

@@ -26,7 +26,15 @@ from pyroaring import BitMap64
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.files import DeltaFile, VectorPlace, data_file, files_at, of_base_85
 from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, is_emptied
-from lakeproof.lake.delta.reader_features import MAPPING, NO_ZONE, PHYSICAL_NAME, VECTORS, WIDENING, table_state
+from lakeproof.lake.delta.reader_features import (
+    LISTS_FEATURES_READER,
+    MAPPING,
+    NO_ZONE,
+    PHYSICAL_NAME,
+    VECTORS,
+    WIDENING,
+    table_state,
+)
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.parquet import parquet_file
 from lakeproof.storage.store import NotFoundError
@@ -36,7 +44,6 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 65_536
 _KNOWN = frozenset({VECTORS, MAPPING, WIDENING, NO_ZONE, "typeWidening-preview"})
-_LISTS_FEATURES = 3
 _MAGIC = 1_681_511_377
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _TYPES: Mapping[str, pa.DataType] = {
@@ -258,7 +265,7 @@ def widened(array: pa.Array, wide: pa.DataType) -> pa.Array:
 def _check_features(path: str, protocol: Mapping[str, Any]) -> None:
     version, names = int(protocol["minReaderVersion"]), set(protocol.get("readerFeatures") or ())
     unknown = sorted(names - _KNOWN)
-    if version > _LISTS_FEATURES or unknown:
+    if version > LISTS_FEATURES_READER or unknown:
         reason = f"its readers must know {', '.join(unknown) or f'version {version} of the protocol'}"
         raise LakeError(path, reason, "read it with Spark: `lakeproof.open`")
 

@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -32,18 +32,12 @@ from lakeproof.lake.delta.commit import CHECKPOINT_INTERVAL, CommitInfo
 from lakeproof.lake.delta.files import data_file
 from lakeproof.lake.delta.log import NO_VERSION, commit_name, find_commit
 from lakeproof.lake.delta.protocol import protocol_for
-from lakeproof.lake.delta.state import (
-    Action,
-    Replay,
-    TableState,
-    digest_of,
-    keep,
-)
+from lakeproof.lake.delta.search import Rows
+from lakeproof.lake.delta.state import Action, Replay, TableState, digest_of, keep
 from lakeproof.lake.delta.vector_file import write_vectors
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import AlreadyExistsError
 
-Rows: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 _ENGINE = "lakeproof"
 
 

@@ -118,14 +118,6 @@ class TableFile:
         return None if low is None or high is None else (low, high)
 
 
-@dataclass(frozen=True, slots=True)
-class ExistingFile:
-    """A data file to add as it is: its `entry` in the log, and the numbers of rows in it that are not the table's."""
-
-    entry: Mapping[str, Any]
-    left_out: np.ndarray[Any, np.dtype[np.int64]] | None = None
-
-
 class Transaction:
     """One optimistic transaction on the newest version of the table at `path`."""
 
@@ -256,21 +248,6 @@ class Transaction:
         self._actions += actions
         counts = [_known(action.numPhysicalRecords()) for action in actions]
         return sum(c for c in counts if c is not None)
-
-    def add_files(self, files: Iterable[ExistingFile]) -> None:
-        """Add data files that are in the table's folder already."""
-        from_json = _module(self.jvm.delta.actions, "Action$").fromJson
-        portable = self.jvm.delta.deletionvectors.RoaringBitmapArrayFormat.Portable()
-        vectors = []
-        for file in files:
-            action = from_json(json.dumps({"add": dict(file.entry)}))
-            if file.left_out is None:
-                self._actions.append(action)
-                continue
-            bitmap = self.jvm.delta.deletionvectors.RoaringBitmapArray.apply(self.jvm.longs(file.left_out))
-            bitmap.runOptimize()
-            vectors.append((action, bitmap.serializeAsByteArray(portable), int(bitmap.cardinality())))
-        self._actions += [changed._1() for changed in self._with_vectors(vectors)]
 
     def rewrite(self, files: Sequence[TableFile], order: str, count: int = 1) -> None:
         """Replace some files by `count` with the same rows, sorted by the column `order`; evaluates them."""

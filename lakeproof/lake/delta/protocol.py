@@ -14,8 +14,16 @@ from typing import Any
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import needs_mapping
-from lakeproof.lake.delta.reader_features import MAPPING, NO_ZONE, VECTORS, VECTORS_ENABLED, WIDENING
-from lakeproof.lake.delta.state import LISTS_FEATURES_READER, LISTS_FEATURES_WRITER, Action, TableState
+from lakeproof.lake.delta.reader_features import (
+    LISTS_FEATURES_READER,
+    LISTS_FEATURES_WRITER,
+    MAPPING,
+    NO_ZONE,
+    VECTORS,
+    VECTORS_ENABLED,
+    WIDENING,
+)
+from lakeproof.lake.delta.state import Action, TableState
 
 _BASE_FEATURES = ("appendOnly", "invariants")
 # What a commit of ours may be made on: the features that were tried. Row tracking, in-commit timestamps, catalog-managed

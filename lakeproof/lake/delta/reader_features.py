@@ -23,8 +23,9 @@ NOT_PORTABLE = frozenset({VECTORS, MAPPING, WIDENING})
 VECTORS_ENABLED = "delta.enableDeletionVectors"
 PHYSICAL_NAME, TYPE_CHANGES = "delta.columnMapping.physicalName", "delta.typeChanges"
 _KINDS = ("protocol", "metaData")
-# From this version of the protocol on it lists features; version 2 is column mapping, version 1 nothing.
-_LISTS_FEATURES, _MAPS = 3, 2
+# From these versions of the protocol on it lists features; version 2 for readers is column mapping, version 1 nothing.
+LISTS_FEATURES_READER, LISTS_FEATURES_WRITER = 3, 7
+_MAPS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def reader_features(path: str, version: int) -> ReaderFeatures:
     state = table_state(path, version)
     protocol, metadata = state["protocol"], state["metaData"]
     names = list(protocol.get("readerFeatures") or [])
-    if protocol["minReaderVersion"] < _LISTS_FEATURES:
+    if protocol["minReaderVersion"] < LISTS_FEATURES_READER:
         names = [MAPPING] if protocol["minReaderVersion"] == _MAPS else []
     fields = json.loads(metadata["schemaString"])["fields"]
     reasons = {name: "; ".join(_reasons(name, fields)) or "since an earlier change" for name in sorted(names)}

@@ -1,6 +1,6 @@
 """The gate before all names inside Delta: the one version that they belong to, and a try on a scratch table.
 
-Using the names belongs to `jvm`, `vectors`, `optimize` and `schema`; what replaces them belongs to those who ask here.
+Using the names belongs to `jvm`, `vectors` and `optimize`; what replaces them belongs to those who ask here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from lakeproof.errors import InvariantError, LakeError
+from lakeproof.errors import InvariantError
 from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec, Unsupported
 from lakeproof.lake.delta.jvm import DELTA_VERSION, delta_version, forget
 from lakeproof.lake.delta.log_restart import remove_place
@@ -55,17 +55,6 @@ def other_version(session: SparkSession) -> str | None:
 def supported(session: SparkSession, path: str) -> bool:
     """True if names inside Delta can be used in this session's JVM; `path` as elsewhere."""
     return unsupported_reason(session, path) is None
-
-
-def check_supported(session: SparkSession, path: str) -> None:
-    """Raise LakeError about the table at `path` if names inside Delta can't be used; for work that has no other way."""
-    reason = unsupported_reason(session, path)
-    if reason is not None:
-        raise LakeError(
-            path,
-            f"its columns can't be changed with this Delta: {reason}",
-            f"install Delta {DELTA_VERSION}, then run it again",
-        )
 
 
 def _try(session: SparkSession, path: str) -> str | None:

@@ -31,8 +31,6 @@ from lakeproof.storage.store import NotFoundError
 KEPT_FILES_MAX = 200_000
 Action: TypeAlias = Mapping[str, Any]
 Actions: TypeAlias = Iterable[tuple[str, Action]]
-# Protocol versions from which on features are listed.
-LISTS_FEATURES_READER, LISTS_FEATURES_WRITER = 3, 7
 
 
 def tombstone_key(action: Action) -> tuple[str, str]:
