@@ -9,35 +9,17 @@ their own, and Debian's is kept up to date with the machine. Without a browser t
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 
-from scripts import debian
+from scripts.debian import Program
 
-VARIABLE = "LAKEPROOF_BROWSER"
-_PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-REMEDY = f"run .venv/bin/python scripts/browser.py as root on Debian, or set {VARIABLE} to a Chromium"
-
-
-class BrowserError(Exception):
-    """There is no browser, and none could be installed; `str()` has the reason and the remedy."""
-
-
-def main() -> int:
-    """Return 0 if there is a browser now, 2 with one line on stderr if not."""
-    try:
-        print(find() or install(), flush=True)
-    except BrowserError as error:
-        print(f"lakeproof: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-def find() -> str | None:
-    """Return the program's path, None if this machine has none."""
-    configured = os.environ.get(VARIABLE)
-    programs = (configured,) if configured else _PROGRAMS
-    return next((path for program in programs if (path := shutil.which(program)) is not None), None)
+_VARIABLE = "LAKEPROOF_BROWSER"
+CHROMIUM = Program(
+    _VARIABLE,
+    places=("chromium", "chromium-browser", "google-chrome"),
+    packages=("chromium", "fonts-dejavu-core"),
+    remedy=f"run .venv/bin/python scripts/browser.py as root on Debian, or set {_VARIABLE} to a Chromium",
+)
 
 
 def arguments() -> list[str]:
@@ -45,17 +27,5 @@ def arguments() -> list[str]:
     return ["--no-sandbox"] if os.geteuid() == 0 else []
 
 
-def install() -> str:
-    """Install Debian's package and return the program's path; raises BrowserError."""
-    try:
-        debian.install(["chromium", "fonts-dejavu-core"], REMEDY)
-    except debian.PackageError as error:
-        raise BrowserError(str(error)) from None
-    program = find()
-    if program is None:
-        raise BrowserError(f"Debian's package chromium brought no program; {REMEDY}")
-    return program
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(CHROMIUM.main())

@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from demo.server import unprivileged_user
 from scripts.debian import PackageError
-from scripts.pooler import REMEDY, find, installed
+from scripts.pooler import PGBOUNCER
 from tests.fix_postgres import Database
 
 
@@ -64,9 +64,9 @@ def pooled(database: Database, **settings: str) -> Iterator[str]:
 
 def _program() -> str:
     try:
-        return find() or installed()
+        return PGBOUNCER.find() or PGBOUNCER.installed()
     except PackageError:
-        pytest.skip(f"no PgBouncer: {REMEDY}")
+        pytest.skip(f"no PgBouncer: {PGBOUNCER.remedy}")
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:

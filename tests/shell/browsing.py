@@ -17,7 +17,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
-from scripts.browser import REMEDY, arguments, find
+from scripts.browser import CHROMIUM, arguments
 
 VARIABLE = "LAKEPROOF_PICTURES"
 # A page takes seconds on a machine that has other things to do; what a run brings has its own limit.
@@ -82,9 +82,9 @@ class Browser:
 @contextmanager
 def browser(url: str, scheme: Literal["light", "dark"] = "light") -> Iterator[Browser]:
     """A browser on the UI at `url`; skips the test without one."""
-    program = find()
+    program = CHROMIUM.find()
     if program is None:
-        pytest.skip(f"no browser: {REMEDY}")
+        pytest.skip(f"no browser: {CHROMIUM.remedy}")
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=program, args=arguments())
         page = chromium.new_page(viewport={"width": _SIZE[0], "height": _SIZE[1]}, color_scheme=scheme)

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import expect
 
 from demo.server import EmbeddedPostgres
-from scripts.browser import REMEDY, find
+from scripts.browser import CHROMIUM
 from tests.fix_postgres import new_database
 from tests.shell.browsing import Browser, browser
 from tests.shell.served_ui import DAYS, ServedUi, served_ui
@@ -32,8 +32,8 @@ _EXPECTATIONS = "expectations/shop/shop/orders"
 @pytest.fixture(scope="module")
 def served(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedUi]:
     """The UI's processes."""
-    if find() is None:
-        pytest.skip(f"no browser: {REMEDY}")
+    if CHROMIUM.find() is None:
+        pytest.skip(f"no browser: {CHROMIUM.remedy}")
     with new_database(postgres) as database, served_ui(tmp_path_factory.mktemp("ui"), database) as ui:
         yield ui
 
