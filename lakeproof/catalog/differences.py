@@ -292,8 +292,17 @@ def _columns(before: TableFacts, after: TableFacts, old: Fingerprint, new: Finge
         yield from _column(a, b, retyped)
     # VACUUM FULL, CLUSTER and TRUNCATE create a new file too, and leave the columns' lines in the catalog alone.
     if before.file != after.file:
-        explained = all(_widened(a, b) or a.attnum in retyped for a, b in touched)
+        explained = all(_widened(a, b) or a.attnum in retyped or _filled(a, b) for a, b in touched)
         yield Difference.FILE if explained else Difference.REWRITTEN
+
+
+def _filled(had: ColumnFacts, has: ColumnFacts) -> bool:
+    """True if all that is new of the column is that a new file has its value in every row, in place of the catalog.
+
+    Whatever writes the table anew does this. An ALTER of the column's own type would have made its default anew too.
+    """
+    same_default = had.default is not None and had.default == has.default
+    return same_default and had.missing is not None and had._replace(epoch=has.epoch, missing=None) == has
 
 
 def _same_below(had: ColumnFacts, has: ColumnFacts, old: Fingerprint, new: Fingerprint) -> bool:

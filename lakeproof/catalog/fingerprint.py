@@ -24,7 +24,10 @@ FORMAT = "lakeproof.catalog/1"
 
 
 class ColumnFacts(NamedTuple):
-    """A column. `epoch` changes with every ALTER of it; `missing` is the value of rows older than the column, as text."""
+    """A column. `epoch` changes with every ALTER of it; `missing` is the value of rows older than the column, as text.
+
+    `default` is the OID of its default's line, which `ALTER … TYPE` and `SET DEFAULT` write anew.
+    """
 
     attnum: int
     name: str
@@ -33,6 +36,7 @@ class ColumnFacts(NamedTuple):
     generated: str
     epoch: str
     missing: str | None
+    default: int | None
 
 
 class LeafFacts(NamedTuple):

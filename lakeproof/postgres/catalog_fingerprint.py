@@ -133,8 +133,10 @@ SELECT c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name,
                         SELECT m.attmissingval::text
                         FROM down d JOIN pg_catalog.pg_attribute m ON m.attrelid = d.oid AND m.attname = a.attname
                         WHERE d.root = c.oid AND m.atthasmissing ORDER BY m.attrelid LIMIT 1)
-                 END) ORDER BY a.attnum)::text
-        FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns,
+                 END, v.oid::bigint) ORDER BY a.attnum)::text
+        FROM pg_catalog.pg_attribute a
+        LEFT JOIN pg_catalog.pg_attrdef v ON v.adrelid = a.attrelid AND v.adnum = a.attnum
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns,
        (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(i.indnkeyatts, i.indkey::text))::text
         FROM pg_catalog.pg_index i
         WHERE i.indrelid = c.oid AND i.indimmediate AND i.indisvalid

@@ -195,7 +195,7 @@ def _columns(reading: Fingerprint, table: TableFacts | None) -> Columns | None:
 def _columns_now(around: ReadingsAround, relation: Relation, now: TableNow) -> Columns:
     """Return the present columns that the publications send, judged by the readings."""
     lines = [
-        ColumnFacts(int(r["attnum"]), r["name"], int(r["type_oid"]), int(r["typmod"]), r["generated"], "", None)
+        ColumnFacts(int(r["attnum"]), r["name"], int(r["type_oid"]), int(r["typmod"]), r["generated"], "", None, None)
         for r in sorted(now.lines, key=lambda r: int(r["attnum"]))
         if not r["dropped"]
     ]

@@ -40,6 +40,7 @@ PLAIN: Sequence[LiteralString] = (TABLE, ROWS, FOR_T)
 SEQUENCE: Sequence[LiteralString] = (
     TABLE, "CREATE SEQUENCE counter", "ALTER TABLE t ALTER o SET DEFAULT nextval('counter')", ROWS, FOR_T,
 )  # fmt: skip
+STORED: Sequence[LiteralString] = (*PLAIN, "ALTER TABLE t ADD w int DEFAULT 7")
 FULL: Sequence[LiteralString] = (TABLE, ROWS, FOR_T, "ALTER TABLE t REPLICA IDENTITY FULL")
 GENERATED: Sequence[LiteralString] = (
     "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id * 2) STORED)",
@@ -90,7 +91,18 @@ CASES = [
          "column altered, column widened, file"),
     Case("widened_and_rewritten", PLAIN, ["ALTER TABLE t ALTER o TYPE bigint, ALTER v TYPE text USING v || v"],
          "column altered, column widened, rewritten"),
+    Case("widened_beside_a_stored_default", STORED, ["ALTER TABLE t ALTER o TYPE bigint"],
+         "column altered, column widened, file"),
+    Case("stored_default_rewritten", STORED, ["ALTER TABLE t ALTER w TYPE int USING w + 1"],
+         "column altered, rewritten"),
+    Case("stored_default_rewritten_beside_a_widening", STORED,
+         ["ALTER TABLE t ALTER w TYPE int USING w + 1, ALTER o TYPE bigint"],
+         "column altered, column widened, rewritten"),
+    Case("stored_default_rewritten_before_a_widening", STORED,
+         ["ALTER TABLE t ALTER w TYPE int USING w + 1", "ALTER TABLE t ALTER o TYPE bigint"],
+         "column altered, column widened, rewritten"),
     Case("vacuum_full", PLAIN, ["VACUUM FULL t"], "file"),
+    Case("vacuum_full_of_a_stored_default", STORED, ["VACUUM FULL t"], "column altered, file"),
     Case("cluster", PLAIN, ["CLUSTER t USING t_pkey"], "file"),
     Case("truncate", PLAIN, ["TRUNCATE t"], "file"),
     Case("truncated_beside_an_alter", SEQUENCE,

@@ -218,7 +218,7 @@ def test_names_that_need_mapping_hold_a_portable_table(database: Database, tmp_p
     bootstrap(config, "shop", [odd, KEYED])
     into_the_lake(config, spark)
     assert not cut_of(config).held
-    assert (needs(config, odd), needs(config, KEYED)) == ({}, {MAPPING: "w, x was w"})
+    assert (needs(config, odd), needs(config, KEYED)) == ({}, {MAPPING: "a file can't have the name w, x"})
     assert_equal(config, spark)
 
 

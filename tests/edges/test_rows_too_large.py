@@ -30,7 +30,7 @@ def test_a_row_too_large_holds_its_table_alone(
         SimulatedTable(schema("large", ITEM, ("id",), Identity.DEFAULT, 1)),
         SimulatedTable(schema("good", ITEM, ("id",), Identity.DEFAULT, 2)),
     ]
-    source, config = SimulatedSource(tmp_path, tables), make_config(tmp_path)
+    source, config = SimulatedSource(tmp_path, tables), make_config(tmp_path, engine="spark")
     source.snapshot(["large", "good"])
     source.insert(large, (1, "x" * 100_000))
     source.insert(good, (1, "x"))

@@ -95,9 +95,9 @@ def test_a_pattern_is_published_as_the_tables_that_it_matches(
 def test_a_partition_whose_root_is_not_selected_is_a_table(erp: Database, tmp_path: Path) -> None:
     """No other table would have the partition's rows; below it nothing is published twice."""
     planned = plan(_config(erp, tmp_path, "parts.*"), SOURCE)
-    assert '"parts"."alone", "parts"."days_2"' in planned.statements[0]
+    assert 'ONLY "parts"."alone", ONLY "parts"."days_2"' in planned.statements[0]
     planned = plan(_config(erp, tmp_path, "erp.days_* parts.alone"), SOURCE)
-    assert '"parts"."alone", "erp"."days_1" WITH' in planned.statements[0]
+    assert 'ONLY "parts"."alone", ONLY "erp"."days_1" WITH' in planned.statements[0]
 
 
 def test_a_pattern_that_matches_nothing_is_refused(erp: Database, tmp_path: Path) -> None:

@@ -214,6 +214,7 @@ def test_a_run_that_goes_on_and_one_by_hand_report_each_cut_once(
         killed = running.start("shop_compaction", ops=goes_on)
         wait_until(lambda: "has its turn" in _log(running, killed), timeout_s=240)
         _change(shop, 5)
+        wait_until(lambda: sum(reported[2] for reported in shop.reported(ORDERS)) == 7 + 5, timeout_s=60)
         _change(shop, 6)
         pids = re.findall(r"pid: (\d+)", _log(running, killed))
         os.kill(int(pids[0]), signal.SIGKILL)

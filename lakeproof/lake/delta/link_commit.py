@@ -24,7 +24,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -233,7 +232,7 @@ def _place_all(
             file = place(link.landed, folder, linked_name(request.info, link.landed))
             placed.append(file)
             _refuse(mismatch(file.footer, fields, request.required))
-        rows = chain(request.rows, () if state is None else _spared(state, places))
+        rows = request.rows if state is None else _with_spared(request.rows, state, places)
         placed.extend(_written(request, folder, rows, fields, statistics))
     except BaseException as error:
         for file in placed:
@@ -245,14 +244,26 @@ def _place_all(
     return placed
 
 
-def _spared(state: TableState, places: Places) -> Iterator[pa.Table]:
-    """Give the rows that stay of files that lose others, if the table has no vectors: they are written anew."""
+def _with_spared(new: Iterable[pa.Table], state: TableState, places: Places) -> Iterator[pa.Table]:
+    """Give new rows and, if the table has no vectors, the rows that stay of files that lose others: written anew.
+
+    These have every column of the table, dropped ones too, so the new rows beside them have them as well.
+    """
     if _has_vectors(state) or not places.rows:
+        yield from new
         return
     rows = DeltaRows.of_state(state)
+    yield from (_in_schema(part, rows.schema) for part in new)
     for path, numbers in places.rows.items():
         for batch in rows.without(data_file(state.files[path]), numbers):
             yield pa.Table.from_batches([batch])
+
+
+def _in_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with the columns of the schema: those that they lack are null."""
+    named = set(part.column_names)
+    columns = [part[f.name] if f.name in named else pa.nulls(part.num_rows, f.type) for f in schema]
+    return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
 
 
 def linked_name(info: CommitInfo, landed: LandedFile) -> str:
