@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.lake.columns import quoted
+from lakeproof.lake.rows.columns import relation
 from lakeproof.lake.rows.keys_in_memory import FIRST
 
 
@@ -36,7 +37,7 @@ class HeldKeys:
     def frame(self, session: SparkSession) -> DataFrame:
         """Return the same as a relation that the driver holds."""
         ddl = ", ".join(f"{quoted(name)} {self.types[name]}" for name in self.rows.column_names)
-        return session.createDataFrame(self.rows, ddl)
+        return relation(session, self.rows, ddl)
 
 
 @dataclass(frozen=True, slots=True)
