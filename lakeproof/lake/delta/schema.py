@@ -119,6 +119,12 @@ def change_schema(spark: SparkOnDemand, request: SchemaRequest) -> Applied:
     return Applied(change.commit(info, operation).version, 0, 0)
 
 
+def with_columns(metadata: Mapping[str, Any], change: ColumnChanges) -> Mapping[str, Any]:
+    """Return a `metaData` action with changed columns; the same if nothing changes."""
+    changed = dict(metadata)
+    return changed if _change(changed, change, portable=False).differs else metadata
+
+
 def _check_columns(path: str, fields: Sequence[Mapping[str, Any]]) -> None:
     """Raise TableHeldError for columns that no reader could tell apart."""
     names = [str(field["name"]).casefold() for field in fields]

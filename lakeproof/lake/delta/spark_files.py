@@ -28,6 +28,13 @@ def write_by_spark(
     A column of the table that the rows lack reads as NULL. `number` is the cycle's, `statistics` as in a `TableSpec`.
     Evaluates the rows; a folder whose commit is never made is nobody's, as any file that no commit names.
     """
+    return write_into(rows, path, f"cycle-{number:012d}-{uuid.uuid4().hex}", fields, statistics)
+
+
+def write_into(
+    rows: DataFrame, path: str, place: str, fields: Sequence[Mapping[str, Any]], statistics: Sequence[str]
+) -> list[NewFile]:
+    """Do the same for a new folder of the table that the caller names."""
     physical, table = physical_names(fields), Folder.at(path)
     types = {field["name"]: T._parse_datatype_json_value(field["type"]) for field in fields}  # noqa: SLF001  Delta's schema is Spark's
     given = {field.name: field.dataType for field in rows.schema.fields}
@@ -36,7 +43,6 @@ def write_by_spark(
         for name, kind in types.items()
         if name in given
     ]
-    place = f"cycle-{number:012d}-{uuid.uuid4().hex}"
     rows.select(*chosen).write.parquet(table.url_of(place))
     columns, files = statistics_columns(fields, statistics), list[NewFile]()
     for file in sorted(table.files(place), key=lambda each: each.key):
