@@ -10,24 +10,72 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import date, datetime, timezone
 
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakeproof.errors import LakeError
+from lakeproof.errors import LakeError, TransientError
 from lakeproof.lake.columns import quoted
-from lakeproof.lake.delta.apply import conflicts, one_attempt
 from lakeproof.lake.delta.commit import TableSpec
 from lakeproof.lake.delta.files import table_files, unneeded
 from lakeproof.lake.delta.log import NO_VERSION, newest_version, read_commit
 from lakeproof.lake.rows.columns import col
+from lakeproof.lake.spark.session import with_settings
+from lakeproof.storage.folder import Folder
 from lakeproof.storage.times import now_text, time_of
 
 DAY = "day"
 _NUMBERS = ("tinyint", "smallint", "int", "bigint")
 # In the metadata of each commit.
 _MADE_AT = "made_at"
+
+
+ONE_ATTEMPT = {"spark.databricks.delta.maxCommitAttempts": "0"}
+_NO_CHECKSUM = {"spark.databricks.delta.writeChecksumFile.enabled": "false"}
+_LOST = "DELTA_MAX_COMMIT_RETRIES_EXCEEDED"
+_CONFLICTS = (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+
+
+def one_attempt(session: SparkSession, path: str, before: int) -> AbstractContextManager[None]:
+    """Set how a commit on version `before` is made: on that version, or not at all."""
+    is_first = before == NO_VERSION and Folder.at(path).store.holders_may_sleep
+    return with_settings(session, {**ONE_ATTEMPT, **(_NO_CHECKSUM if is_first else {})})
+
+
+@contextmanager
+def conflicts(path: str) -> Iterator[None]:
+    """Turn a lost race for the table's next version into TransientError; nothing was committed then."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        if not isinstance(error, _CONFLICTS) and _LOST not in str(error):
+            raise
+        raise TransientError(
+            path, "someone else committed to the table meanwhile", "the next run finishes the cycle"
+        ) from error
 
 
 def day_column(session: SparkSession, path: str, columns: Sequence[str]) -> str:

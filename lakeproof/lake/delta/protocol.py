@@ -7,6 +7,7 @@ has every demand.
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -19,12 +20,19 @@ from lakeproof.lake.delta.reader_features import (
     LISTS_FEATURES_WRITER,
     MAPPING,
     NO_ZONE,
+    PHYSICAL_NAME,
     VECTORS,
     VECTORS_ENABLED,
     WIDENING,
 )
 from lakeproof.lake.delta.state import Action, TableState
 
+COLUMN_ID = "delta.columnMapping.id"
+MAPPING_MODE = "delta.columnMapping.mode"
+MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
+STATISTICS = "delta.dataSkippingStatsColumns"
+# Names in a list, quoted as in SQL or not.
+_NAMES = re.compile(r"`((?:[^`]|``)*)`|([^`,]+)")
 _BASE_FEATURES = ("appendOnly", "invariants")
 # What a commit of ours may be made on: the features that were tried. Row tracking, in-commit timestamps, catalog-managed
 # tables and the like ask more of a writer than is done here.
@@ -72,13 +80,12 @@ def metadata_of(
     `physical` are names that columns have in files; any other column has its own there, if Parquet takes that.
     """
     settings, columns = dict(configuration), [dict(each) for each in fields]
-    if settings.get("delta.columnMapping.mode") == "name":
+    if settings.get(MAPPING_MODE) == "name":
         for number, column in enumerate(columns, start=1):
             in_files = (physical or {}).get(column["name"], column["name"])
             in_files = f"col-{uuid.uuid4()}" if needs_mapping([in_files]) else in_files
-            ids = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": in_files}
-            column["metadata"] = {**(column.get("metadata") or {}), **ids}
-        settings["delta.columnMapping.maxColumnId"] = str(len(columns))
+            column["metadata"] = {**(column.get("metadata") or {}), COLUMN_ID: number, PHYSICAL_NAME: in_files}
+        settings[MAX_COLUMN_ID] = str(len(columns))
     return {
         "id": str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
@@ -89,13 +96,32 @@ def metadata_of(
     }
 
 
+def with_other_columns(metadata: Action, fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a `metaData` action with these columns in place of all that the table has: no file of it has one of them."""
+    settings, columns = dict(metadata.get("configuration") or {}), [dict(each) for each in fields]
+    if settings.get(MAPPING_MODE, "none") != "none":
+        last = int(settings[MAX_COLUMN_ID])
+        for number, column in enumerate(columns, start=last + 1):
+            ids = {COLUMN_ID: number, PHYSICAL_NAME: f"col-{uuid.uuid4()}"}
+            column["metadata"] = {**(column.get("metadata") or {}), **ids}
+        settings[MAX_COLUMN_ID] = str(last + len(columns))
+    schema = json.dumps({"type": "struct", "fields": columns})
+    return {**metadata, "schemaString": schema, "configuration": settings}
+
+
+def statistics_of(metadata: Action) -> tuple[str, ...]:
+    """Return the columns that a table's properties choose for statistics; none, if they are the first of the table."""
+    chosen = str((metadata.get("configuration") or {}).get(STATISTICS) or "")
+    return tuple(quoted.replace("``", "`") if quoted else bare.strip() for quoted, bare in _NAMES.findall(chosen))
+
+
 def protocol_for(metadata: Action, before: Action | None) -> dict[str, Any]:
     """Return the protocol that a table needs: what it has, and the features that its columns and properties ask for."""
     settings = metadata.get("configuration") or {}
     needed = set()
     if settings.get(VECTORS_ENABLED) == "true":
         needed.add(VECTORS)
-    if settings.get("delta.columnMapping.mode", "none") != "none":
+    if settings.get(MAPPING_MODE, "none") != "none":
         needed.add(MAPPING)
     if settings.get("delta.enableTypeWidening") == "true":
         needed.add(WIDENING)
