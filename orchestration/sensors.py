@@ -144,7 +144,9 @@ def held_sensor(
             job_name=job,
             asset_selection=[table_key(Layer.SNAPSHOT, source.name, table) for table in decision.tables],
             run_config=dg.RunConfig(
-                ops={f"snapshot_{source.name}": SnapshotOptions(reason=f"automatic: {decision.reason}", again=True)}
+                ops={
+                    f"snapshot_{source.name}": SnapshotOptions(reason=f"automatic: {decision.reason}", copy_again=True)
+                }
             ),
         )
         return dg.SensorResult(run_requests=[request], cursor=cursor)
