@@ -142,8 +142,11 @@ def _specs(config: Config, source: SourceConfig, table: TableName) -> list[dg.As
         LayerTable(source, table, Layer.CURRENT, paths.current(table)),
         deps=deps,
         kinds={"deltalake", "spark"},
-        description=f"The table {table} as it is at the newest cut. If it is equal to the source stands on its proof, "
-        f"`{proof_key(key).to_user_string()}`, and what is expected of its rows on its expectations.",
+        description=(
+            f"The table {table} as it is at the newest cut. If it is equal to the source stands on its proof, "
+            f"`{proof_key(key).to_user_string()}`, and what is expected of its rows on its expectations: both are linked "
+            "in this asset's metadata."
+        ),
         code_version=COMPACTION_CODE_VERSION,
     )
     return [history, current]
