@@ -1,4 +1,4 @@
-"""A proof that the command line made was in the lake's record and nowhere in Dagster, where its check was "Not evaluated"."""
+"""A proof that the command line made was in the lake's record and not in Dagster, where its check was "Not evaluated"."""
 
 from __future__ import annotations
 
