@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from lakeproof.errors import LakeError
+from lakeproof.lake.delta.column_types import in_files
 from lakeproof.lake.delta.files import DeltaFile, VectorPlace, data_file, files_at, of_base_85
 from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, is_emptied
 from lakeproof.lake.delta.reader_features import (
@@ -272,6 +273,9 @@ def _check_features(path: str, protocol: Mapping[str, Any]) -> None:
 
 def _field(field: Mapping[str, Any]) -> _Field:
     metadata = field.get("metadata") or {}
+    if in_files(field["type"]) != field["type"]:
+        reason = f"fields inside its column {field['name'][:80]} have other names in files"
+        raise LakeError("a Delta table", reason, "read it with Spark: `lakeproof.open`")
     return _Field(field["name"], metadata.get(PHYSICAL_NAME, field["name"]), _arrow_type(field["type"]))
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import scratch
 from lakeproof.lake.delta.arrow_rows import deleted_rows
+from lakeproof.lake.delta.column_types import in_files
 from lakeproof.lake.delta.commit import Unsupported
 from lakeproof.lake.delta.committer import NewFile
 from lakeproof.lake.delta.files import data_file
@@ -60,6 +61,12 @@ def fields_of(rows: DataFrame) -> list[dict[str, Any]]:
     return [{**_nullable(field.jsonValue()), "metadata": {}} for field in rows.schema.fields]
 
 
+def _type(in_log: Any) -> T.DataType:
+    """Return a type of the log's schema text: Delta's schema is Spark's."""
+    kind: T.DataType = T._parse_datatype_json_value(in_log)  # noqa: SLF001  no public name reads a type alone
+    return kind
+
+
 def _check_type(name: str, kind: T.DataType) -> None:
     if not isinstance(kind, _TYPES):
         raise Unsupported(f"column {name} is of the type {kind.simpleString()}, which no table can have")
@@ -97,9 +104,9 @@ def rows_of_files(session: SparkSession, state: TableState, entries: Sequence[Ac
             gone.append(pa.table({_FILE: name, _ROW: pa.array(numbers)}))
     types = T.StructType()
     for field in state.fields:
-        types.add(physical[field["name"]], T._parse_datatype_json_value(field["type"]))  # noqa: SLF001  Delta's schema is Spark's
+        types.add(physical[field["name"]], _type(in_files(field["type"])))
     rows = session.read.schema(types).parquet(*(table.url_of(data_file(entry).path) for entry in entries))
-    chosen = [col(in_files).alias(name) for name, in_files in physical.items()]
+    chosen = [col(physical[f["name"]]).cast(_type(f["type"])).alias(f["name"]) for f in state.fields]
     if not gone:
         return rows.select(*chosen)
     metadata = rows.metadataColumn("_metadata")
@@ -120,7 +127,7 @@ def write_by_spark(rows: DataFrame, path: str, number: int, metadata: Action) ->
     others = [name for name in rows.columns if name not in physical]
     if others:
         raise InvariantError(path, f"rows have the column {others[0]}, and the table has not", "report this")
-    types = {field["name"]: T._parse_datatype_json_value(field["type"]) for field in fields}  # noqa: SLF001  Delta's schema is Spark's
+    types = {field["name"]: _type(in_files(field["type"])) for field in fields}
     given = {field.name: field.dataType for field in rows.schema.fields}
     chosen = [
         (col(name) if given[name].simpleString() == kind.simpleString() else col(name).cast(kind)).alias(physical[name])
