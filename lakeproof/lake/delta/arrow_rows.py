@@ -82,8 +82,11 @@ class DeltaRows:
     files: tuple[DeltaFile, ...]
 
     @classmethod
-    def open(cls, path: str, version: int) -> DeltaRows:
-        """Read the log; raises LakeError if the version is not whole, or has features that are not known here."""
+    def open(cls, path: str, version: int, files: Sequence[DeltaFile] | None = None) -> DeltaRows:
+        """Read the log; raises LakeError if the version is not whole, or has features that are not known here.
+
+        With `files` these are the version's: nothing but its columns is read.
+        """
         if is_emptied(path, version):
             raise LogGapError(path, f"version {version} of its log is empty, and a cut names it", RESTORE_LOG)
         state = table_state(path, version)
@@ -91,7 +94,8 @@ class DeltaRows:
         if state["metaData"].get("partitionColumns"):
             raise LakeError(path, "it is partitioned, as lakeproof writes no table", "read it with Spark")
         fields = json.loads(state["metaData"]["schemaString"])["fields"]
-        return cls(Folder.at(path), version, tuple(map(_field, fields)), files_at(path, version))
+        chosen = files_at(path, version) if files is None else tuple(files)
+        return cls(Folder.at(path), version, tuple(map(_field, fields)), chosen)
 
     @classmethod
     def of_state(cls, state: TableState) -> DeltaRows:

@@ -25,7 +25,7 @@ from lakeproof.lake.delta.link_commit import entry_of, physical_names, statistic
 from lakeproof.lake.delta.links import PlacedFile, now_ms
 from lakeproof.lake.delta.protocol import statistics_of
 from lakeproof.lake.delta.state import Action, TableState
-from lakeproof.lake.rows.columns import col
+from lakeproof.lake.rows.columns import col, relation
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.parquet import parquet_file
 
@@ -111,7 +111,7 @@ def rows_of_files(session: SparkSession, state: TableState, entries: Sequence[Ac
         return rows.select(*chosen)
     metadata = rows.metadataColumn("_metadata")
     places = [metadata.getField("file_name").alias(_FILE), metadata.getField("row_index").alias(_ROW)]
-    deleted = session.createDataFrame(pa.concat_tables(gone))
+    deleted = relation(session, pa.concat_tables(gone), f"{_FILE} string, {_ROW} bigint")
     return rows.select(*chosen, *places).join(deleted, [_FILE, _ROW], "left_anti").drop(_FILE, _ROW)
 
 
