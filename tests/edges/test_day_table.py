@@ -73,7 +73,7 @@ def _write_by_spark(spark: SparkSession, path: str, copy: Path) -> None:
 
 def test_a_commit_beside_it_wins(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A day is committed on the version that was read, or not at all."""
-    path, rows, write = str(tmp_path / "days"), spark.range(3), spark_files.write_into
+    path, rows, write = str(tmp_path / "days"), spark.range(3), spark_files.write_by_spark
     write_day(path, rows, MONDAY)
 
     def beside(*arguments: object) -> list[NewFile]:
@@ -81,7 +81,7 @@ def test_a_commit_beside_it_wins(spark: SparkSession, tmp_path: Path, monkeypatc
         return write(*arguments)  # type: ignore[arg-type]  # as they came
 
     # inside: somebody commits while the rows are written
-    monkeypatch.setattr(day_table, "write_into", beside)
+    monkeypatch.setattr(day_table, "write_by_spark", beside)
     with pytest.raises(TransientError, match="someone else committed"):
         write_day(path, rows, TUESDAY)
     assert (newest_version(path), spark.read.format("delta").load(path).count()) == (1, 2)

@@ -9,10 +9,8 @@ other days have are NULL in it. No cut names it, so it may be moved away, and ma
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timezone
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,8 +25,8 @@ from lakeproof.lake.delta.link_commit import physical_names
 from lakeproof.lake.delta.log import NO_VERSION, newest_version, read_commit
 from lakeproof.lake.delta.protocol import check_writable, metadata_of
 from lakeproof.lake.delta.schema import ColumnChanges, with_columns
-from lakeproof.lake.delta.spark_files import write_into
-from lakeproof.lake.delta.state import TableState, read_state
+from lakeproof.lake.delta.spark_files import fields_of, write_by_spark
+from lakeproof.lake.delta.state import Action, TableState, read_state
 from lakeproof.lake.rows.columns import col
 from lakeproof.storage.times import now_text, time_of
 
@@ -54,22 +52,19 @@ def write_day(path: str, rows: DataFrame, day: date) -> int:
     state = None if before == NO_VERSION else read_state(path, before)
     change, name, text = Change(path, state), _day_column(state, rows.columns), day.isoformat()
     if state is None:
-        types = {field.name: field.dataType.simpleString() for field in rows.schema} | {name: "date"}
-        options = {**TableSpec().options(list(types)), "delta.enableTypeWidening": "true"}
-        metadata: Mapping[str, Any] = metadata_of(new_fields(types), options, [name])
+        options = {**TableSpec().options([*rows.columns, name]), "delta.enableTypeWidening": "true"}
+        metadata: Action = metadata_of([*fields_of(rows), *new_fields({name: "date"})], options, [name])
     else:
         check_writable(state)
         rows, columns = _fitting(state, rows, name)
         metadata = with_columns(state.metadata, columns)
     if state is None or metadata != state.metadata:
         change.set_metadata(metadata)
-    fields = json.loads(metadata["schemaString"])["fields"]
-    partition = {physical_names(fields)[name]: text}
+    partition = {physical_names(json.loads(metadata["schemaString"])["fields"])[name]: text}
     for entry in () if state is None else state.files.values():
         if entry["partitionValues"] == partition:
             change.remove(entry)
-    place, in_files = f"day-{text}-{uuid.uuid4().hex}", [field for field in fields if field["name"] != name]
-    files = write_into(rows, path, place, in_files, ())
+    files = write_by_spark(rows, path, before + 1, metadata)
     inserted = change.add(NewFile({**file.entry, "partitionValues": partition}) for file in files)
     note = json.dumps({_MADE_AT: now_text(), "day": text}, sort_keys=True)
     parameters = {"mode": "Overwrite", "partitionBy": json.dumps([name]), "predicate": f"{quoted(name)} = '{text}'"}

@@ -23,6 +23,7 @@ from pyspark.sql import types as T
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import CAME, scratch
 from lakeproof.lake.delta.changed_places import ChangedFile, Changes, ChangesUnavailableError
+from lakeproof.lake.delta.column_types import in_files
 from lakeproof.lake.delta.reader_features import PHYSICAL_NAME
 from lakeproof.lake.rows.columns import col, no_rows, relation
 from lakeproof.lake.rows.memory import has_ordinary_rows
@@ -98,8 +99,8 @@ class _Files:
 
     def _scan(self, numbers: Sequence[int]) -> DataFrame:
         """Return the rows of some files, deleted ones too, each with its file's number, its own there, and `CAME`."""
-        in_files = [field for field in self.fields if field["name"] not in self.partitions]
-        schema = _schema(_in_files({"type": "struct", "fields": in_files})["fields"])
+        read_fields = [field for field in self.fields if field["name"] not in self.partitions]
+        schema = _schema(in_files({"type": "struct", "fields": read_fields})["fields"])
         # A file that was put together with others, and restored, may have come more than once.
         by_place = defaultdict[str, list[int]](list)
         for number in numbers:
@@ -165,16 +166,6 @@ def _schema(fields: Iterable[Mapping[str, Any]]) -> T.StructType:
 
 def _physical(field: Mapping[str, Any]) -> str:
     return str((field.get("metadata") or {}).get(PHYSICAL_NAME, field["name"]))
-
-
-def _in_files(kind: Any) -> Any:
-    """Return a type of the log's schema text with the names that its inner columns have in files."""
-    if isinstance(kind, str):
-        return kind
-    if kind["type"] == "struct":
-        fields = [{**f, "name": _physical(f), "type": _in_files(f["type"]), "metadata": {}} for f in kind["fields"]]
-        return {**kind, "fields": fields}
-    return {n: _in_files(inner) if n.endswith("Type") else inner for n, inner in kind.items()}
 
 
 def _place(url: str) -> str:
