@@ -106,11 +106,14 @@ class _Files:
         for number in numbers:
             by_place[_place(self.table.url_of(self.files[number].file.path))].append(number)
         read = self.session.read.schema(schema).parquet(*by_place)
+        named = {url: _place(unquote(url)) for url in read.inputFiles()}
+        if set(named.values()) != set(by_place):
+            raise ChangesUnavailableError("Spark has other names for its files")
         # Hadoop writes a path as `file:/a` or as `file:///a`.
         urls = [
             (spelling, number)
-            for url in read.inputFiles()
-            for number in by_place[_place(unquote(url))]
+            for url, place in named.items()
+            for number in by_place[place]
             for spelling in {url, url.replace("file:///", "file:/", 1)}
         ]
         files = relation(self.session, self._table_of(urls))
