@@ -238,7 +238,7 @@ def prove(context: Context, args: argparse.Namespace) -> Outcome:
     if args.histories is not None or args.views is not None:
         part = LakePart(args.histories or (), [str(context.view(view)) for view in args.views or ()])
     if part is not None and args.tables is None:
-        with context.spark() as spark:
+        with context.spark_on_demand() as spark:
             lake = prove_in_lake(context.config, source, part, spark, control)
         proof = step.ProofReport(source, None, {}, lake)
     else:
@@ -246,7 +246,7 @@ def prove(context: Context, args: argparse.Namespace) -> Outcome:
         _check_free(context, source)
         report_decoding(context.report)
         request = step.ProofRequest(repair=args.repair, history=args.history, part=part)
-        with context.spark() as spark:
+        with context.spark_on_demand() as spark:
             proof = step.prove(context.config, source, args.tables, spark, control, request)
     result = DIFFERS if proof.damaged else _proof_status({t.status for t in proof.tables.values()})
     return Outcome(result, proof, proof_page(proof))

@@ -67,6 +67,7 @@ from lakeproof.landing.retention import (
     summed,
 )
 from lakeproof.names import CycleNumber, Incarnation, TableName
+from lakeproof.proof.lake_side import Reader
 from lakeproof.proof.record import one_proof
 from lakeproof.snapshot.folder import open_points
 from lakeproof.storage.source_lake import SourceLake
@@ -139,7 +140,7 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
         mark_age(lake, run.newest())
         _check_request(lake, archive_of(lake, source.retention), request)
         if request.rebuild:
-            refuse_damaged(on_demand.get(), lake, run.newest(), request.rebuild)
+            refuse_damaged(Reader.of(lake, on_demand, source.compaction.engine), run.newest(), request.rebuild)
         rebuilt = run.cycle(CycleKind.REPAIR, dict.fromkeys(request.rebuild))
         run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(request.restore), restores=True)
         if request.nothing_else:

@@ -1,6 +1,7 @@
 """Proves that the lake holds what the source holds, table by table, at one position.
 
-Comparing does not belong here but in `lakeproof.proof`; the cycle that ends at the position is `compact`'s.
+Comparing does not belong here but in `lakeproof.proof`; the cycle that ends at the position is `compact`'s. Spark starts for
+whatever needs it, and for nothing else.
 
     under the lease   temporary slot with its snapshot at C ─ drain until the landing has C ─ cycle that ends at C
     without it        source's buckets under the snapshot ─ lake's buckets at that cut ─ differing buckets narrowed to keys
@@ -20,8 +21,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pyspark.sql import SparkSession
-
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact_under
 from lakeproof.commands.drain import drain
@@ -38,6 +37,7 @@ from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.chain import newest_incarnation
 from lakeproof.landing.missing import no_landing
 from lakeproof.names import TableName
@@ -67,7 +67,7 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     config: Config,
     name: str,
     tables: Sequence[TableName] | None,
-    spark: SparkSession,
+    spark: AnySpark,
     control: RunControl | None = None,
     request: ProofRequest | None = None,
 ) -> ProofReport:
@@ -81,7 +81,7 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     """
     control, request = control or RunControl(), request or ProofRequest()
     to_repair: dict[TableName, KeysToRepair] | None = {} if request.repair else None
-    once = partial(_prove_once, config, name, tables, spark, control, request)
+    once = partial(_prove_once, config, name, tables, SparkOnDemand.of(spark), control, request)
     proof = once(to_repair=to_repair)
     wrong = proof.with_status("differs")
     if to_repair is None or not wrong or control.stop.requested:
@@ -122,7 +122,7 @@ def _prove_once(  # noqa: PLR0917  as prove
     config: Config,
     name: str,
     tables: Sequence[TableName] | None,
-    spark: SparkSession,
+    spark: SparkOnDemand,
     control: RunControl,
     request: ProofRequest,
     *,

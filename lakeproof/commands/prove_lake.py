@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pyspark.sql import SparkSession
-
 from lakeproof.commands.concurrently import few_at_a_time
 from lakeproof.config.model import Config
 from lakeproof.config.table_names import write_table
@@ -21,9 +19,11 @@ from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.names import TableName
-from lakeproof.proof.compare import Buckets
+from lakeproof.proof.compare import Sums
 from lakeproof.proof.history import HistoryProof, check_history, prove_history
+from lakeproof.proof.lake_side import Reader
 from lakeproof.proof.record import histories_due, one_proof, read_proved, read_views, record, views_due
 from lakeproof.proof.result import LakeProof, ProofReport
 from lakeproof.storage.source_lake import SourceLake
@@ -46,17 +46,17 @@ class LakePart:
 class LakeScope:
     """The scope of a proof of the lake: histories of `tables` and views that are due, or all, or `part`.
 
-    `current`: the buckets of current tables that were read already, at the cut's versions.
+    `current`: the sums of current tables that were read already, at the cut's versions.
     """
 
     tables: Sequence[TableName] = ()
     everything: bool = False
     part: LakePart | None = None
-    current: Mapping[TableName, Buckets] = field(default_factory=dict)
+    current: Mapping[TableName, Sums] = field(default_factory=dict)
 
 
 def prove_lake(
-    config: Config, spark: SparkSession, control: RunControl, lake: SourceLake, scope: LakeScope, *, cut: Cut
+    config: Config, spark: SparkOnDemand, control: RunControl, lake: SourceLake, scope: LakeScope, *, cut: Cut
 ) -> LakeProof:
     """Prove the histories of a source's tables at `cut`, and audit the views that read the source, as `scope` says."""
     name, part = lake.source, scope.part
@@ -64,12 +64,13 @@ def prove_lake(
     in_lake = [t for t in (scope.tables if part is None else part.histories) if t in cut.tables]
     rows = {t: cut.tables[t].history_sum.rows for t in in_lake}
     every = scope.everything or part is not None
+    reader = Reader.of(lake, spark, source.compaction.engine)
     chosen = in_lake if every else histories_due(rows, read_proved(lake), source.proof_rows)
 
     def history(table: TableName) -> HistoryProof | None:
         if control.stop.requested:
             return None
-        return prove_history(spark, lake, table, cut.tables[table], source.buckets, scope.current.get(table))
+        return prove_history(reader, table, cut.tables[table], source.buckets, scope.current.get(table))
 
     histories = dict[TableName, HistoryProof]()
     for table, history_proof in few_at_a_time(chosen, history, source.compaction.threads):
@@ -81,7 +82,7 @@ def prove_lake(
     named = list(views) if scope.everything else due if part is None else part.views
 
     def view(name: str) -> ViewProof:
-        proof = audit_view(spark.newSession(), lake.store, views[name])
+        proof = audit_view(spark.get().newSession(), lake.store, views[name])
         control.report(_event(f"view {name}", proof.status, proof.reason))
         return proof
 
@@ -90,26 +91,27 @@ def prove_lake(
 
 @without_java(lambda _config, name, *_, **__: name)
 def prove_in_lake(
-    config: Config, name: str, part: LakePart, spark: SparkSession, control: RunControl | None = None
+    config: Config, name: str, part: LakePart, spark: AnySpark, control: RunControl | None = None
 ) -> LakeProof | None:
     """Prove `part` alone at the newest cut, without the source; None if the lake has no cut.
 
     Raises TransientError if another process proves or maintains this source.
     """
-    source_lake = SourceLake.open(config.location, name)
-    with at_work(spark, config.location), one_proof(source_lake):
+    source_lake, on_demand = SourceLake.open(config.location, name), SparkOnDemand.of(spark)
+    with at_work(on_demand, config.location), one_proof(source_lake):
         cut = newest_cut(source_lake)
         if cut is None:
             return None
-        lake = prove_lake(config, spark, control or RunControl(), source_lake, LakeScope(part=part), cut=cut)
+        lake = prove_lake(config, on_demand, control or RunControl(), source_lake, LakeScope(part=part), cut=cut)
         record(source_lake, cut.incarnation, ProofReport(name, None, {}, lake))
     return lake
 
 
-def refuse_damaged(spark: SparkSession, lake: SourceLake, cut: Cut, tables: Iterable[TableName]) -> None:
+def refuse_damaged(reader: Reader, cut: Cut, tables: Iterable[TableName]) -> None:
     """Raise LakeError for the first of `tables` whose history is not what was written; reads them."""
+    lake = reader.lake
     for table in tables:
-        proof = check_history(spark, lake, table, cut.table(table, lake.source))
+        proof = check_history(reader, table, cut.table(table, lake.source))
         if proof.status != "equal":
             named = shlex.quote(write_table(table))
             raise LakeError(

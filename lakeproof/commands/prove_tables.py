@@ -1,33 +1,35 @@
 """Compares the tables of a proof at its position: the source's buckets under the snapshot, the lake's at the cut.
 
 Making the snapshot and the cut does not belong here (`prove`), nor correcting what differs (`prove_repair`).
+
+The number of a table's buckets follows the rows that the log of the lake's table has. So the lake's tables are opened first.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.commands.concurrently import few_at_a_time
+from lakeproof.commands.prove_source import Asked, SourceSide, read_source
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import write_table
 from lakeproof.errors import DefiniteError, TransientError, manual
 from lakeproof.events import Report, Stop, counted
-from lakeproof.lake.columns import in_lake
+from lakeproof.lake.delta.arrow_rows import UnreadableRowsError
 from lakeproof.lake.delta.log import LogGapError
-from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.planning.schema_change import describe_change
 from lakeproof.lake.planning.schema_changes import waiting
 from lakeproof.lake.planning.set_aside import left_behind, paused_among
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import describe
-from lakeproof.lake.rows.memory import fit_table
 from lakeproof.lake.spark.failures import reading, reason_of
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import read_tables
@@ -36,12 +38,12 @@ from lakeproof.postgres.catalog_unchanged import read_catalog
 from lakeproof.postgres.connection import Connection, close_quietly
 from lakeproof.postgres.copy_keys import why_not_by_keys
 from lakeproof.postgres.copy_snapshot import SnapshotSession, TableChangedError
-from lakeproof.progress import Progress, Work
-from lakeproof.proof.compare import Buckets, ProofRow, differing, differing_keys, rows_in, to_narrow
+from lakeproof.proof.compare import Buckets, ProofRow, Sums, differing, differing_keys, rows_in, to_narrow
 from lakeproof.proof.keys_to_repair import ROWS_MAX, KeysToRepair, keys_to_repair
-from lakeproof.proof.lake_form import lake_buckets, lake_rows
+from lakeproof.proof.lake_in_arrow import TooLargeError
+from lakeproof.proof.lake_side import LakeSide, Reader
 from lakeproof.proof.result import ProofReport, Status, TableProof, compared
-from lakeproof.proof.source_side import source_buckets, source_rows
+from lakeproof.proof.source_side import source_rows
 from lakeproof.proof.unsent import ALL_ACTIONS, differences, judge
 from lakeproof.snapshot.folder import part_key, read_snapshot
 from lakeproof.storage.source_lake import SourceLake
@@ -58,17 +60,17 @@ _Rows: TypeAlias = "tuple[Sequence[tuple[int, ProofRow]], Sequence[tuple[int, Pr
 class OpenProof:
     """The values that one proof works with; `conn` is idle outside of a guard.
 
-    `current` gets the buckets of the lake's tables that were read; `to_repair` the keys of those that differ, unless it is
+    `current` gets the sums of the lake's tables that were read; `to_repair` the keys of those that differ, unless it is
     None.
     """
 
     config: Config
     source: SourceConfig
-    spark: SparkSession
+    spark: SparkOnDemand
     session: SnapshotSession
     conn: Connection
     report: Report
-    current: dict[TableName, Buckets] = field(default_factory=dict)
+    current: dict[TableName, Sums] = field(default_factory=dict)
     to_repair: dict[TableName, KeysToRepair] | None = None
 
     @property
@@ -77,23 +79,13 @@ class OpenProof:
 
 
 @dataclass(frozen=True, slots=True)
-class _SourceSide:
-    """A table as the snapshot has it: its buckets, or why it could not be read."""
-
-    table: PublishedTable | None
-    buckets: Buckets | None
-    blocked: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _BothSides:
-    """A table that both sides have at the position: the buckets of each, and the lake's rows."""
+    """A table that both sides have at the position: the buckets of each."""
 
     published: PublishedTable
-    cut_table: CutTable
+    side: LakeSide
     source: Buckets
     lake: Buckets
-    rows: DataFrame
 
 
 def compare_all(proof: OpenProof, names: Sequence[TableName], cut: Cut | None, stop: Stop) -> ProofReport:
@@ -102,13 +94,24 @@ def compare_all(proof: OpenProof, names: Sequence[TableName], cut: Cut | None, s
     if stop.requested:
         blocked = TableProof("blocked", reason="it was asked to stop")
         return ProofReport(name, point, dict.fromkeys(names, blocked))
-    sides = _read_source(proof, names, stop)
+    threads = proof.source.compaction.threads
+    published, refused = _published(proof, names)
+    reader = Reader.of(proof.lake, proof.spark, proof.source.compaction.engine)
+
+    def open_table(table: TableName) -> TableProof | LakeSide:
+        return _open(proof, reader, published[table], cut)
+
+    opened = dict(few_at_a_time([*published], open_table, threads))
+    sides = read_source(proof, [_asked(published[table], of) for table, of in opened.items()], refused, stop)
     proofs = dict[TableName, TableProof]()
 
     def read(table: TableName) -> TableProof | _BothSides:
-        return _read_lake(proof, table, sides.get(table), cut)
+        side = sides.get(table)
+        if side is None or side.table is None or side.buckets is None:
+            return _unread(proof, table, side, cut)
+        return _read_lake(proof, side.table, side.buckets, opened[table])
 
-    for number, (table, both) in enumerate(few_at_a_time(names, read, proof.source.compaction.threads), 1):
+    for number, (table, both) in enumerate(few_at_a_time(names, read, threads), 1):
         side = sides.get(table)
         proofs[table] = both if isinstance(both, TableProof) else _compare(proof, both)
         if side is not None and side.table is not None:
@@ -118,62 +121,66 @@ def compare_all(proof: OpenProof, names: Sequence[TableName], cut: Cut | None, s
     return ProofReport(name, point, proofs)
 
 
-def _read_source(proof: OpenProof, names: Sequence[TableName], stop: Stop) -> dict[TableName, _SourceSide]:
-    """Read every table's buckets under the snapshot, one table's lock at a time."""
+def _published(
+    proof: OpenProof, names: Sequence[TableName]
+) -> tuple[dict[TableName, PublishedTable], dict[TableName, DefiniteError]]:
+    """Return the tables as the snapshot's catalog has them, and those that can't be read."""
     conn = proof.session.connect("lakeproof proof")
     refused: dict[TableName, DefiniteError] = {}
     try:
-        published = read_tables(conn, proof.source, only=set(names), refused=refused)
+        return dict(read_tables(conn, proof.source, only=set(names), refused=refused)), refused
     finally:
         close_quietly(conn)
-    sides = {table: _SourceSide(None, None, f"{e.reason}; {e.remedy}") for table, e in refused.items()}
-    progress = Progress(proof.report, Work("prove.progress", "reading the source", len(published)))
-    progress.begin()
-    for table, published_table in published.items():
-        if stop.requested:
-            sides[table] = _SourceSide(published_table, None, "it was asked to stop")
-            continue
-        try:
-            with proof.session.guard(proof.conn, proof.source, published_table):
-                buckets = source_buckets(proof.conn, published_table, proof.source.buckets)
-        except (TableChangedError, TransientError) as error:
-            sides[table] = _SourceSide(published_table, None, f"{error.reason}; {error.remedy}")
-        else:
-            sides[table] = _SourceSide(published_table, buckets)
-            progress.done(rows_in(buckets))
-    return sides
+
+
+def _open(proof: OpenProof, reader: Reader, published: PublishedTable, cut: Cut | None) -> TableProof | LakeSide:
+    """Open a table in the lake, from any thread; or return why there is nothing to compare."""
+    cut_table = _in_lake(proof, published.table, published, cut)
+    if isinstance(cut_table, TableProof):
+        return cut_table
+    with reading(None, LogGapError, UnreadableRowsError) as attempt:
+        return reader.open(published.table, cut_table, proof.source.buckets)
+    return _unreadable(attempt.error)
+
+
+def _asked(published: PublishedTable, opened: TableProof | LakeSide) -> Asked:
+    if isinstance(opened, TableProof):
+        return Asked(published, 1, None)
+    return Asked(published, opened.number, opened.rows_in_log)
 
 
 def _read_lake(
-    proof: OpenProof, table: TableName, side: _SourceSide | None, cut: Cut | None
+    proof: OpenProof, published: PublishedTable, source: Buckets, opened: TableProof | LakeSide
 ) -> TableProof | _BothSides:
     """Read a table's buckets in the lake, from any thread; or return why there is nothing to compare."""
-    if side is None or side.buckets is None or side.table is None:
-        return _unread(proof, table, side, cut)
-    source = rows_in(side.buckets)
-    cut_table = _in_lake(proof, table, side.table, cut)
-    if isinstance(cut_table, TableProof):
-        return replace(cut_table, source_rows=source)
-    schema = in_lake(cut_table.version)
-    session = proof.spark.newSession()
-    fit_table(session, cut_table.row_bytes, cut_table.version)
-    with reading(proof.spark, Py4JError, LogGapError) as attempt:
-        current = read_layer(session, proof.lake, table, cut_table)
-        proof.current[table] = lake_buckets(current, schema, proof.source.buckets)
-    if attempt.error is not None:
-        # Nobody can read these rows: a repair writes them anew.
-        return TableProof("differs", source, reason=f"the lake's table can't be read: {reason_of(attempt.error)}")
-    return _BothSides(side.table, cut_table, side.buckets, proof.current[table], current)
+    if isinstance(opened, TableProof):
+        return replace(opened, source_rows=rows_in(source))
+    lake = None
+    while lake is None:
+        # Spark reads it from the start if it turns out to be too large for this process.
+        with suppress(TooLargeError), reading(opened.session, Py4JError, LogGapError, UnreadableRowsError) as attempt:
+            lake = opened.buckets()
+        if attempt.error is not None:
+            return replace(_unreadable(attempt.error), source_rows=rows_in(source), by_spark=opened.by_spark)
+    proof.current[published.table] = Sums(lake, opened.number)
+    return _BothSides(published, opened, source, lake)
+
+
+def _unreadable(error: BaseException | None) -> TableProof:
+    """Return the proof of a table whose rows nobody can read: a repair writes them anew."""
+    reason = "" if error is None else reason_of(error)
+    return TableProof("differs", reason=f"the lake's table can't be read: {reason}")
 
 
 def _compare(proof: OpenProof, both: _BothSides) -> TableProof:
     """Compare the buckets of a table, and name the keys in those that differ."""
-    wrong, source, lake = differing(both.source, both.lake), rows_in(both.source), rows_in(both.lake)
+    wrong, number = differing(both.source, both.lake), both.side.number
+    counts = (rows_in(both.source), rows_in(both.lake))
     if not wrong:
-        return TableProof("equal", source, lake)
-    reason = f"{len(wrong)} of {proof.source.buckets} buckets differ"
-    proven = TableProof("differs", source, lake, len(wrong), reason=reason)
-    published, schema = both.published, in_lake(both.cut_table.version)
+        return TableProof("equal", *counts, by_spark=both.side.by_spark)
+    reason = f"{len(wrong)} of {counted(number, 'bucket')} differ"
+    proven = TableProof("differs", *counts, len(wrong), reason=reason, by_spark=both.side.by_spark)
+    published = both.published
     unsent = not set(ALL_ACTIONS) <= published.actions
     narrowed = wrong if unsent else to_narrow(both.source, both.lake)
     if len(narrowed) < len(wrong):
@@ -181,11 +188,13 @@ def _compare(proof: OpenProof, both: _BothSides) -> TableProof:
     names = published.version.key
     try:
         with proof.session.guard(proof.conn, proof.source, published):
-            rows = source_rows(proof.conn, published, proof.source.buckets, narrowed)
-            lake_side = lake_rows(both.rows, schema, proof.source.buckets, narrowed)
+            rows = source_rows(proof.conn, published, number, narrowed)
+            lake_side = both.side.rows(narrowed)
             if unsent:
                 judged = judge(
-                    differences(names, rows, lake_side), published.actions, new_file=_new_file(proof, both.cut_table)
+                    differences(names, rows, lake_side),
+                    published.actions,
+                    new_file=_new_file(proof, both.side.cut_table),
                 )
                 status: Status = "not applicable" if judged.excused else "differs"
                 return replace(
@@ -216,9 +225,8 @@ def _keys_to_repair(proof: OpenProof, both: _BothSides, wrong: Sequence[int], ro
     most = max(sum(side[b].rows for b in wrong if b in side) for side in (both.source, both.lake))
     if most > ROWS_MAX:
         return KeysToRepair(why_whole=f"the buckets that differ have {most:,} rows, and at most {ROWS_MAX:,} are read")
-    buckets, schema = proof.source.buckets, in_lake(both.cut_table.version)
-    source = source_rows(proof.conn, both.published, buckets, wrong)
-    return keys_to_repair(source, lake_rows(both.rows, schema, buckets, wrong))
+    source = source_rows(proof.conn, both.published, both.side.number, wrong)
+    return keys_to_repair(source, both.side.rows(wrong))
 
 
 def _new_file(proof: OpenProof, cut_table: CutTable) -> bool:
@@ -233,7 +241,7 @@ def _new_file(proof: OpenProof, cut_table: CutTable) -> bool:
     return any(now.get(oid) != file for oid, file in files.items())
 
 
-def _unread(proof: OpenProof, table: TableName, side: _SourceSide | None, cut: Cut | None) -> TableProof:
+def _unread(proof: OpenProof, table: TableName, side: SourceSide | None, cut: Cut | None) -> TableProof:
     """Return the proof of a table that could not be read in the source."""
     held = {} if side is not None or cut is None else {t: h for t, h in cut.held.items() if t == table}
     if left_behind(proof.source, held):

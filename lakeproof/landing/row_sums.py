@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakeproof.hidden_columns import HIDDEN_PREFIX
-from lakeproof.landing.row_tags import Tag, tagged
+from lakeproof.landing.row_tags import Tag, attribute_number, tagged
 from lakeproof.values.loading import loading
 from lakeproof.values.xxhash import (
     NO_TAG,
@@ -55,7 +54,7 @@ class RowSum:
     """
 
     def __init__(self, numbers: Mapping[str, int], constants: Mapping[str, pa.Scalar] | None = None) -> None:
-        self._numbers = {n: number for n, number in numbers.items() if not n.startswith(HIDDEN_PREFIX)}
+        self._numbers = dict(numbers)
         self._constants = dict(constants or {})
         self._order: list[tuple[Tag, str]] = []
         self._seed = SEED
@@ -86,7 +85,7 @@ class RowSum:
     def _begin(self, names: Iterable[str]) -> None:
         """Put the columns in order; take the constants at its beginning once for all rows."""
         names = [*names, *self._constants]
-        self._order = tagged({name: self._numbers.get(name, 0) for name in names})
+        self._order = tagged({name: attribute_number(name, self._numbers) for name in names})
         seed = np.full(1, SEED, np.uint64)
         for tag, name in self._order[: len(self._constants)]:
             if name not in self._constants:

@@ -5,10 +5,24 @@ Neither is computed here: `row_sums.py` does it from Arrow, with compiled loops,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
+from lakeproof.hidden_columns import (
+    COMMIT_NUMBER,
+    COMMIT_TIME,
+    FROM,
+    HIDDEN_PREFIX,
+    KEY,
+    LSN,
+    OP,
+    ORD,
+    PUT_AWAY,
+    SEQ,
+    TEXT,
+    XID,
+)
 
 # A column's tag: a number, a text, or none.
 Tag: TypeAlias = int | str | None
@@ -17,6 +31,15 @@ Tag: TypeAlias = int | str | None
 _FIRST = (OP, LSN)
 _TAGGED = (ORD, SEQ, XID, COMMIT_TIME, TEXT, KEY, FROM, COMMIT_NUMBER)
 _HIDDEN_TAGS = {name: 10_000 + i for i, name in enumerate(_TAGGED)}
+_AWAY = re.compile(re.escape(PUT_AWAY) + r"[0-9]+_([0-9]+)(_[0-9]+)?")
+
+
+def attribute_number(name: str, numbers: Mapping[str, int]) -> int:
+    """Return a column's attribute number, the same under all schemas; 0 if it is hidden or the catalog did not know it."""
+    away = _AWAY.fullmatch(name)
+    if away is not None:
+        return int(away[1])
+    return 0 if name.startswith(HIDDEN_PREFIX) else numbers.get(name, 0)
 
 
 def tagged(numbers: Mapping[str, int]) -> list[tuple[Tag, str]]:

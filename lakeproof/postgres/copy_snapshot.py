@@ -28,7 +28,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import final
+from typing import TypeAlias, final
 
 import psycopg
 import pyarrow as pa
@@ -57,6 +57,8 @@ from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.values.cast import CastError
 
 _BLOCKERS_SHOWN = 10
+# Tables with those of their leaves that are read.
+_Locked: TypeAlias = Sequence[tuple[PublishedTable, Sequence[Leaf]]]
 # The errors of SET TRANSACTION SNAPSHOT after the exporting transaction's end: no file (up to 16), or no process.
 _SNAPSHOT_GONE = (
     psycopg.errors.UndefinedObject,
@@ -166,26 +168,34 @@ class SnapshotSession:
         `conn` must be idle and in autocommit mode, and is so again afterwards. Raises TableChangedError if a file is a
         different one now, or the lock could not be taken, else as `source_errors`.
         """
+        with self._held(conn, [(table, leaves)], waits=True):
+            yield
+
+    @contextmanager
+    def guard(self, conn: Connection, source: SourceConfig, *tables: PublishedTable) -> Iterator[None]:
+        """`hold` whole tables, and check that their columns, filters and partitions are as at the snapshot too.
+
+        Of several tables no lock is waited for: one who waits for a lock and holds others may be waited for by its holder.
+        """
+        with self._held(conn, [(table, table.leaves) for table in tables], waits=len(tables) == 1):
+            only = [table.version.oid for table in tables]
+            with self.open() as outside:
+                then, now = read_catalog(conn, source, only), read_catalog(outside, source, only)
+            for table in tables:
+                reason = change_since(then, now, table.version.oid)
+                if reason is not None:
+                    raise table_changed(table.table, reason)
+            yield
+
+    @contextmanager
+    def _held(self, conn: Connection, locked: _Locked, *, waits: bool) -> Iterator[None]:
         try:
-            self._import_and_lock(conn, table, leaves)
-            self._compare_files(conn, table, leaves)
+            self._import_and_lock(conn, locked, waits=waits)
+            self._compare_files(conn, locked)
             yield
         finally:
             with suppress(psycopg.Error):
                 conn.execute(SQL("ROLLBACK"))
-
-    @contextmanager
-    def guard(self, conn: Connection, source: SourceConfig, table: PublishedTable) -> Iterator[None]:
-        """`hold` the whole table, and check that its columns, filter and partitions are as at the snapshot too."""
-        with self.hold(conn, table, table.leaves):
-            only = [table.version.oid]
-            with self.open() as outside:
-                reason = change_since(
-                    read_catalog(conn, source, only), read_catalog(outside, source, only), table.version.oid
-                )
-            if reason is not None:
-                raise table_changed(table.table, reason)
-            yield
 
     def _begin_in(self, conn: Connection, *statements: Composed | SQL) -> None:
         """Begin a transaction that sees this snapshot, and run `statements` in it, all in one message to the server.
@@ -219,39 +229,43 @@ class SnapshotSession:
             raise SourceError(f"slot {self.slot}", "the server exported no snapshot", "see the server's log")
         self.snapshot_name = str(row[0])
 
-    def _import_and_lock(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> None:
-        names = dict.fromkeys([table.table, *(leaf.table for leaf in leaves)])
-        relations = SQL(", ").join(SQL("ONLY {}").format(_identifier(name)) for name in names)
+    def _import_and_lock(self, conn: Connection, locked: _Locked, *, waits: bool) -> None:
+        names = {name for table, leaves in locked for name in (table.table, *(leaf.table for leaf in leaves))}
+        relations = SQL(", ").join(SQL("ONLY {}").format(_identifier(name)) for name in sorted(names))
+        lock = SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(relations)
+        thing = _named(locked)
         try:
             self._begin_in(
                 conn,
                 SQL("SET LOCAL lock_timeout = {}").format(Literal(f"{self._lock_timeout_ms}ms")),
-                SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(relations),
+                lock if waits else lock + SQL(" NOWAIT"),
                 # From here on only an index that is being rebuilt can be waited for, and that does not wait for us.
                 SQL("SET LOCAL lock_timeout = 0"),
             )
         except psycopg.errors.LockNotAvailable:
             # Most often by a running rewrite: at a later point the table may be free.
             raise TableChangedError(
-                f"table {table.table}",
+                thing,
                 f"its lock could not be taken within {self._lock_timeout_ms / 1000:g} s",
                 "let the ALTER or LOCK finish, then run `lakeproof bootstrap` for it again",
             ) from None
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
-            raise table_changed(table.table, "it, or a partition, was dropped or renamed") from None
+            raise _changed(thing, "it, or a partition, was dropped or renamed") from None
         except psycopg.Error as error:
-            raise translate(error, f"table {table.table}") from None
+            raise translate(error, thing) from None
 
-    def _compare_files(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> None:
-        with source_errors(f"table {table.table}"):
-            files = rows(conn, queries.FILES, {"oids": [int(leaf.oid) for leaf in leaves]})
+    def _compare_files(self, conn: Connection, locked: _Locked) -> None:
+        with source_errors(_named(locked)):
+            oids = [int(leaf.oid) for _, leaves in locked for leaf in leaves]
+            files = rows(conn, queries.FILES, {"oids": oids})
         now = {int(row["oid"]): row for row in files}
-        for leaf in leaves:
-            row = now.get(int(leaf.oid))
-            if row is None or not row["same_name"]:
-                raise table_changed(table.table, f"{leaf.table} was renamed or replaced")
-            if row["file_now"] is None or int(row["file_then"]) != int(row["file_now"]):
-                raise table_changed(table.table, f"{leaf.table} was rewritten or truncated")
+        for table, leaves in locked:
+            for leaf in leaves:
+                row = now.get(int(leaf.oid))
+                if row is None or not row["same_name"]:
+                    raise table_changed(table.table, f"{leaf.table} was renamed or replaced")
+                if row["file_now"] is None or int(row["file_then"]) != int(row["file_now"]):
+                    raise table_changed(table.table, f"{leaf.table} was rewritten or truncated")
 
 
 def chunks(table: PublishedTable, chunk_pages: int) -> list[Chunk]:
@@ -332,7 +346,16 @@ def _identifier(table: TableName) -> Identifier:
 
 def table_changed(table: TableName, reason: str) -> TableChangedError:
     """Return the error for a table that was changed after the snapshot."""
-    return TableChangedError(f"table {table}", f"{reason} after the snapshot", "run `lakeproof bootstrap` for it again")
+    return _changed(f"table {table}", reason)
+
+
+def _changed(thing: str, reason: str) -> TableChangedError:
+    return TableChangedError(thing, f"{reason} after the snapshot", "run `lakeproof bootstrap` for it again")
+
+
+def _named(locked: _Locked) -> str:
+    """Return the table that is held, or how many."""
+    return f"table {locked[0][0].table}" if len(locked) == 1 else f"{len(locked)} tables"
 
 
 def _blocked(dsn: SecretStr, slot: str, timeout_ms: int) -> TransientError:

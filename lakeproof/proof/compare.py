@@ -15,6 +15,8 @@ from lakeproof.hidden_columns import KEY
 # A bag's rows, and a key's columns, in a report: at most so many, and of so many characters each.
 KEYS_MAX = 100
 KEY_TEXT_MAX = 200
+# A bucket is of about so many rows: narrowing reads whole buckets, and each costs something on both sides.
+ROWS_PER_BUCKET = 1_000
 # The most rows read from each side to find keys: whole buckets, at least one.
 NARROW_ROWS_MAX = 200_000
 
@@ -29,6 +31,14 @@ class Bucket:
 
 Buckets: TypeAlias = Mapping[int, Bucket]
 _NONE = Bucket(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Those of a table's buckets that have rows, of `number` buckets."""
+
+    buckets: Buckets
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,11 @@ class DifferingKey:
     key: Mapping[str, str | None]
     source_rows: int
     lake_rows: int
+
+
+def number_of_buckets(rows: int | None, most: int) -> int:
+    """Return the number of buckets for a table of about so many rows (None: nobody knows), `most` at most."""
+    return most if rows is None else max(1, min(most, -(-rows // ROWS_PER_BUCKET)))
 
 
 def rows_in(buckets: Buckets) -> int:

@@ -48,7 +48,8 @@ class TableProof:
     `source_rows` and `lake_rows` are None if that side was not read; `differing_buckets` counts buckets, `differing_keys`
     names keys of some of them (at most `compare.KEYS_MAX`). `left_out` are columns that are not published, and so not
     compared, `outside` are its partitions that send nothing, whose rows neither side of the comparison has. `repair` says
-    how the table was repaired before it was compared, None if it was not.
+    how the table was repaired before it was compared, None if it was not. `by_spark` says why Spark has read the lake's
+    side, None if the proving process has.
     """
 
     status: Status
@@ -60,6 +61,7 @@ class TableProof:
     left_out: tuple[LeftOutColumn, ...] = ()
     outside: tuple[TableName, ...] = ()
     repair: TableRepair | None = None
+    by_spark: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,5 +117,6 @@ def compared(table: TableName, proof: TableProof, position: Lsn, number: str) ->
             "position": str(position),
             "left_out": [column.name for column in proof.left_out],
             "outside": [table.key for table in proof.outside],
+            "by_spark": proof.by_spark,
         },
     )

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from lakeproof.errors import InvariantError
-from lakeproof.lake.rows.exact import END
 from lakeproof.schema import Column, SchemaVersion
-from lakeproof.values.exact_kinds import is_ended, key_columns, whole_key
+from lakeproof.values.exact_kinds import END, is_ended, key_columns, whole_key
 from lakeproof.values.types import element_kind, precision_scale
 
 _ARGUMENTS_MAX = 90  # PostgreSQL takes 100 arguments per function call
@@ -63,6 +62,17 @@ def buckets_query(relation: ComparedRelation, buckets: int) -> sql.Composed:
             bucket=_bucket(relation, buckets), hash=_bits(_row_text(relation), relation), source=_from(relation)
         )
     )
+
+
+def buckets_of_all_query(relations: Sequence[tuple[ComparedRelation, int]]) -> sql.Composed:
+    """One row (number of the relation, bucket, count, sum) for each bucket that has rows, of several in one statement."""
+    queries = [
+        sql.SQL("SELECT {number} AS relation, lp_buckets.* FROM ({buckets}) AS lp_buckets").format(
+            number=sql.Literal(number), buckets=buckets_query(relation, buckets)
+        )
+        for number, (relation, buckets) in enumerate(relations)
+    ]
+    return sql.SQL(" UNION ALL ").join(queries)
 
 
 def rows_query(relation: ComparedRelation, buckets: int, chosen_buckets: Sequence[int]) -> sql.Composed:
@@ -218,6 +228,8 @@ def _bits(text: sql.Composable, relation: ComparedRelation) -> sql.Composed:
 def _bucket(relation: ComparedRelation, buckets: int) -> sql.Composed:
     if not 1 <= buckets <= 1 << 20:
         raise InvariantError(str(relation.version.table), f"{buckets} buckets were asked for", "report this")
+    if buckets == 1:
+        return sql.SQL("0").format()
     number = None if relation.version.is_bag else whole_key(relation.version)
     if number is not None:
         # PostgreSQL's remainder has the sign of the number.

@@ -11,7 +11,7 @@ from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.connection import Connection, source_errors
 from lakeproof.postgres.sent_rows import sent_rows
 from lakeproof.proof.compare import Bucket, Buckets, ProofRow
-from lakeproof.proof.source_form import ComparedRelation, buckets_query, rows_query
+from lakeproof.proof.source_form import ComparedRelation, buckets_of_all_query, rows_query
 
 ROWS_AT_ONCE = 10_000
 
@@ -26,11 +26,18 @@ def relation_of(conn: Connection, table: PublishedTable) -> ComparedRelation:
     )
 
 
-def source_buckets(conn: Connection, table: PublishedTable, buckets: int) -> Buckets:
-    """Return the count of rows and the sum of their hashes in each bucket that has rows. Raises as `source_errors`."""
-    with source_errors(f"table {table.table}"):
-        rows = conn.execute(buckets_query(relation_of(conn, table), buckets), prepare=False).fetchall()
-    return {int(bucket): Bucket(rows=int(count), total=int(total)) for bucket, count, total in rows}
+def source_buckets(conn: Connection, tables: Sequence[tuple[PublishedTable, int]]) -> list[Buckets]:
+    """Return each table's buckets that have rows, the count of rows and the sum of their hashes, in its number of buckets.
+
+    All tables are one statement. Raises as `source_errors`.
+    """
+    thing = f"table {tables[0][0].table}" if len(tables) == 1 else f"{len(tables)} tables"
+    query = buckets_of_all_query([(relation_of(conn, table), buckets) for table, buckets in tables])
+    result: list[dict[int, Bucket]] = [{} for _ in tables]
+    with source_errors(thing):
+        for number, bucket, count, total in conn.execute(query, prepare=False).fetchall():
+            result[int(number)][int(bucket)] = Bucket(rows=int(count), total=int(total))
+    return [*result]
 
 
 def source_rows(

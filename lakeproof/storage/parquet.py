@@ -67,9 +67,13 @@ def open_parquet(
 def parquet_file(store: Store, key: str, int96: str | None = None) -> Iterator[pq.ParquetFile]:
     """Open a file of the store for reading; raises NotFoundError, and Arrow's errors if it is damaged.
 
-    `int96` is the unit for times in that form, which Arrow takes for nanoseconds.
+    `int96` is the unit for times in that form, which Arrow takes for nanoseconds. Pages that have a checksum are compared
+    with it: those of Spark's files have one.
     """
-    with store.open(key) as opened, pq.ParquetFile(opened, coerce_int96_timestamp_unit=int96) as file:
+    with (
+        store.open(key) as opened,
+        pq.ParquetFile(opened, coerce_int96_timestamp_unit=int96, page_checksum_verification=True) as file,
+    ):
         yield file
 
 

@@ -8,6 +8,11 @@ from __future__ import annotations
 from lakeproof.schema import Column, SchemaVersion
 from lakeproof.values.types import KINDS, element_kind, precision_scale
 
+# Ends a value in a row, of the kinds whose texts never have it.
+END = "|"
+# The form of NULL where octets precede a value. It also surrounds the form of a text and a value that contradict each other;
+# no text of a kind with hidden texts begins with it.
+NULL_FORM = "~"
 # Kinds whose lake column holds every possible value: `_lp_text` never has one of theirs.
 WHOLE_KINDS = frozenset(kind.name for kind in KINDS.values() if kind.holds_every_value)
 # Kinds of whole numbers.

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import ViewConfig
+from lakeproof.errors import LakeError
 from lakeproof.lake.delta.files import data_file
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.state import read_state
@@ -44,9 +45,15 @@ def table_rows(location: LakeLocation, view: ViewConfig) -> Mapping[str, int | N
 
 
 def _live_rows(path: str) -> int | None:
-    total = 0
-    for file in map(data_file, read_state(path, newest_version(path)).files.values()):
+    """Return the number of rows of a table's newest version, as its log counts them; None if it does not."""
+    try:
+        state = read_state(path, newest_version(path))
+    except LakeError:
+        # What a killed process has left above the version that is read.
+        return None
+    rows = 0
+    for file in map(data_file, state.files.values()):
         if file.rows is None:
             return None
-        total += file.rows - (0 if file.deleted is None else file.deleted.rows)
-    return total
+        rows += file.rows - (0 if file.deleted is None else file.deleted.rows)
+    return rows

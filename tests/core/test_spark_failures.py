@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,10 +14,14 @@ from pyspark.errors import PySparkException
 
 from lakeproof.commands import prove_tables as proving
 from lakeproof.errors import LakeError, NoRoomError, TransientError
+from lakeproof.lake.delta.arrow_rows import UnreadableRowsError
+from lakeproof.lake.delta.log import LogGapError
 from lakeproof.lake.spark.failures import concerns_all, reading, store_refusal
-from lakeproof.lsn import Lsn
-from lakeproof.proof import history as histories
+from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.proof import history_by_spark as histories
+from lakeproof.proof.compare import Sums
 from lakeproof.proof.history import check_history, prove_history
+from lakeproof.proof.lake_side import LakeSide, Reader
 from lakeproof.proof.result import TableProof
 from lakeproof.storage.source_lake import SourceLake
 from tests.core.lake_document_samples import CUT, TABLE
@@ -72,56 +75,64 @@ def test_all_else_is_left_to_the_caller(error: Exception) -> None:
         assert attempt.error is error
 
 
+def by_spark(monkeypatch: pytest.MonkeyPatch) -> Reader:
+    """Return a reader whose tables Spark reads, with a session of parts alone."""
+    monkeypatch.setattr(histories, "fit_table", lambda *_: None)  # inside: a disk that fills, without Spark
+    return Reader(PATHS, SparkOnDemand(session), "a test asks for it")
+
+
 @pytest.mark.parametrize("error", [FULL, NO_MEMORY])
 def test_a_full_disk_is_no_damage_of_a_history(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    """A full disk is a passing error, both while history's files are read and while current is read."""
-    monkeypatch.setattr(histories, "fit_table", lambda *_: None)  # inside: a disk that fills, without Spark
-    monkeypatch.setattr(histories, "read_layer", raising(error))  # inside: the same
+    """A full disk is a passing error, both while history's files are read and while they are added up."""
+    reader = by_spark(monkeypatch)
+    monkeypatch.setattr(histories, "read_layer", raising(error))  # inside: a disk that fills, without Spark
     with pytest.raises(PySparkException) as raised:
-        check_history(session(), PATHS, TABLE, AT)
+        check_history(reader, TABLE, AT)
     assert raised.value is error
     monkeypatch.setattr(histories, "read_layer", lambda *_: None)  # inside: the same
     monkeypatch.setattr(histories, "_is_small", lambda *_: False)  # inside: the same
     monkeypatch.setattr(histories, "sum_of", lambda *_: AT.history_sum)  # inside: the same
-    monkeypatch.setattr(histories, "rows_of_state", lambda *_: None)  # inside: the same
-    monkeypatch.setattr(histories, "lake_buckets", raising(error))  # inside: the same
+    monkeypatch.setattr(histories, "rows_of_state", raising(error))  # inside: the same
     with pytest.raises(PySparkException) as raised:
-        prove_history(session(), PATHS, TABLE, AT, 4)
+        prove_history(reader, TABLE, AT, 4, Sums({}, 4))
     assert raised.value is error
 
 
 def test_a_file_that_can_not_be_read_is_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error has Spark's condition, and no values of a row."""
-    monkeypatch.setattr(histories, "fit_table", lambda *_: None)  # inside: a disk that fills, without Spark
-    monkeypatch.setattr(histories, "read_layer", raising(UNREADABLE))  # inside: the same
-    proof = check_history(session(), PATHS, TABLE, AT)
+    reader = by_spark(monkeypatch)
+    monkeypatch.setattr(histories, "read_layer", raising(UNREADABLE))  # inside: a file that is damaged, without Spark
+    proof = check_history(reader, TABLE, AT)
     assert proof.status == "damaged"
     assert proof.reason is not None
     assert "fails with FAILED_READ_FILE.NO_HINT reading /lake/x.parquet" in proof.reason
 
 
-@pytest.mark.parametrize("error", [FULL, NO_MEMORY])
+@pytest.mark.parametrize(
+    ("why", "error", "damage"),
+    [
+        ("a test asks for it", FULL, UNREADABLE),
+        ("a test asks for it", NO_MEMORY, UNREADABLE),
+        (None, NoRoomError("t", "r", "m"), UnreadableRowsError("t", "it is damaged", "m")),
+        (None, TransientError("t", "r", "m"), UnreadableRowsError("t", "it is damaged", "m")),
+        (None, LakeError("t", "it is not permitted (403)", "m"), LogGapError("t", "it is empty", "m")),
+    ],
+)
 def test_a_full_disk_is_no_difference_of_a_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    monkeypatch: pytest.MonkeyPatch, why: str | None, error: Exception, damage: Exception
 ) -> None:
-    """If it counted as a difference, `--repair` would copy every table."""
-    monkeypatch.setattr(proving, "fit_table", lambda *_: None)  # inside: a disk that fills, without Spark
-    monkeypatch.setattr(proving, "_in_lake", lambda *_: AT)  # inside: the same
-    monkeypatch.setattr(proving, "read_layer", raising(error))  # inside: the same
-    side: Any = SimpleNamespace(table=SimpleNamespace(), buckets={}, blocked=None)
-    proof: Any = SimpleNamespace(
-        spark=session(),
-        lake=SourceLake.open(str(tmp_path), "shop"),
-        session=SimpleNamespace(consistent_point=Lsn(1)),
-        current={},
-    )
-    with pytest.raises(PySparkException) as raised:
-        proving._read_lake(proof, TABLE, side, CUT)
+    """If it counted as a difference, `--repair` would copy every table; by Spark and in this process."""
+    proof: Any = SimpleNamespace(current={})
+    published: Any = SimpleNamespace(table=TABLE)
+    side = LakeSide(Reader(PATHS, SparkOnDemand(session), why), TABLE, AT, 4, why)
+    monkeypatch.setattr(LakeSide, "buckets", raising(error))  # inside: a disk that fills, without Spark
+    with pytest.raises(type(error)) as raised:
+        proving._read_lake(proof, published, {}, side)
     assert raised.value is error
-    monkeypatch.setattr(proving, "read_layer", raising(UNREADABLE))  # inside: the same
-    unreadable = proving._read_lake(proof, TABLE, side, CUT)
+    monkeypatch.setattr(LakeSide, "buckets", raising(damage))  # inside: the same
+    unreadable = proving._read_lake(proof, published, {}, side)
     assert isinstance(unreadable, TableProof)
-    assert unreadable.status == "differs"
+    assert (unreadable.status, unreadable.by_spark, proof.current) == ("differs", why, {})
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from lakeproof.lake.cycle.table_files import Damaged
 from lakeproof.lake.records.held import describe
 from lakeproof.lsn import Lsn
 from lakeproof.proof.history import HistoryProof
+from lakeproof.proof.lake_side import Reader
 from lakeproof.storage.source_lake import SourceLake
 from tests.core.lake_document_samples import CUT, TABLE
 
@@ -46,9 +47,9 @@ def test_a_table_that_can_not_be_made_from_its_history(lake: SourceLake, monkeyp
     """History is damaged, or the table's schema has changed since."""
     # inside: the remedy is the claim; damage itself is in tests/scenarios
     monkeypatch.setattr(prove_lake, "check_history", lambda *_: HistoryProof("damaged", 1, "a row is lost"))
-    session: Any = None
+    spark: Any = None
     with pytest.raises(LakeError) as raised:
-        prove_lake.refuse_damaged(session, lake, CUT, [TABLE])
+        prove_lake.refuse_damaged(Reader(lake, spark), CUT, [TABLE])
     assert f"`lakeproof prove shop {TYPED} --repair`" in raised.value.remedy
     for name in ("0" * 16, "1" * 16):
         lake.store.put_if_absent(f"{lake.paths.schema_versions(TABLE)}/{name}.json", b"{}")

@@ -1,18 +1,24 @@
-"""The comparison of a table's exact forms in PostgreSQL with those in the lake.
+"""The comparison of a table's exact forms in PostgreSQL with those in the lake, by Spark and in Arrow.
 
 Which types are compared belongs to the tests; their values are in `exact_values.py`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.rows import exact
 from lakeproof.postgres.connection import Connection
 from lakeproof.proof import source_form
 from lakeproof.proof.jvm_functions import jvm_functions
 from lakeproof.proof.lake_form import proof_forms
+from lakeproof.proof.lake_in_arrow import RowsOfBatch
 from lakeproof.schema import SchemaVersion
 
 
@@ -22,13 +28,33 @@ def source_digests(conn: Connection, relation: source_form.ComparedRelation) -> 
 
 
 def assert_same_forms(source: dict[str, str], lake: DataFrame, version: SchemaVersion) -> None:
-    """Compare the digests of both sides, by both paths; names the first values that differ."""
+    """Compare the digests of both sides, by all paths; names the first values that differ."""
     functions = jvm_functions(lake.sparkSession)
     assert functions is not None, "they do what they should in the Spark that is locked"
     for road in (functions, None):
         assert_same_digests(source, lake, proof_forms(version, road))
     hashes = lake.select(functions.text_bits(F.concat(*proof_forms(version, functions))))
     assert sorted(r[0] for r in hashes.collect()) == sorted(int(digest[:15], 16) for digest in source)
+    folder = lake.inputFiles()[0].removeprefix("file://").partition("/current/")[0]
+    assert_same_in_arrow(source, DeltaRows.open(f"{folder}/current", 0).batches(), version)
+
+
+def assert_same_in_arrow(source: dict[str, str], batches: Iterable[pa.RecordBatch], version: SchemaVersion) -> None:
+    """The hashes of rows in Arrow are the first bits of the source's digests, whole columns at a time and row by row."""
+    actual = dict[int, int]()
+    for batch in batches:
+        bits = _bits(version, batch)
+        assert bits == [bit for row in range(batch.num_rows) for bit in _bits(version, batch.slice(row, 1))]
+        actual |= Counter(bits)
+    expected = Counter(int(digest[:15], 16) for digest in source)
+    if actual != expected:
+        wrong = {text for digest, text in source.items() if int(digest[:15], 16) not in actual}
+        print(*(repr(text)[:300] for text in sorted(wrong)[:6]), sep="\n")  # noqa: T201  (shown on failure)
+    assert actual.keys() == expected.keys()
+
+
+def _bits(version: SchemaVersion, batch: pa.RecordBatch) -> list[int]:
+    return [int(bits) for bits in RowsOfBatch.of(version, batch).hashed(version, 1)[0]]
 
 
 def assert_same_digests(source: dict[str, str], lake: DataFrame, forms: list[Column]) -> None:

@@ -73,8 +73,8 @@ def fill(conn: Connection, name: str, values: Sequence[Sequence[Text]]) -> None:
             copy.write_row(row)
 
 
-def to_lake(conn: Connection, version: SchemaVersion, spark: SparkSession, folder: Path) -> DataFrame:
-    """Bring a table into a Delta table the way rows go, from the texts that COPY gives."""
+def to_arrow(conn: Connection, version: SchemaVersion) -> pa.Table:
+    """Return a table's rows the way rows go, from the texts that COPY gives, with `_lp_text`."""
     columns_sql = sql.SQL(", ").join(sql.Identifier(c.name) for c in version.columns)
     query = sql.SQL("COPY {} ({}) TO STDOUT").format(sql.Identifier("exact", version.table.name), columns_sql)
     with conn.cursor().copy(query) as copy:
@@ -83,8 +83,14 @@ def to_lake(conn: Connection, version: SchemaVersion, spark: SparkSession, folde
     casts = [cast_column(t, c) for t, c in zip(texts, version.columns, strict=True)]
     assert all(cast.malformed is None for cast in casts)
     hidden = text_overflow(list(zip(version.columns, texts, casts, strict=True)), length=len(rows))
-    arrays = {f"c{i}": cast.values for i, cast in enumerate(casts)} | {"_lp_text": hidden}
-    pq.write_table(pa.table(arrays), folder / "chunk.parquet")
+    return pa.table([*(cast.values for cast in casts), hidden], [*(c.name for c in version.columns), "_lp_text"])
+
+
+def to_lake(conn: Connection, version: SchemaVersion, spark: SparkSession, folder: Path) -> DataFrame:
+    """Bring a table into a Delta table in `folder/current` the way rows go."""
+    rows = to_arrow(conn, version)
+    places = [f"c{i}" for i in range(rows.num_columns - 1)]
+    pq.write_table(rows.rename_columns([*places, "_lp_text"]), folder / "chunk.parquet")
     landed = spark.read.parquet(str(folder / "chunk.parquet"))
     named = landed.select(*(F.col(f"c{i}").alias(c.name) for i, c in enumerate(version.columns)), F.col("_lp_text"))
     named.write.format("delta").option("delta.columnMapping.mode", "name").save(str(folder / "current"))

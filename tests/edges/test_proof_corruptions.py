@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import reduce
 from pathlib import Path
@@ -26,9 +27,11 @@ from lakeproof.proof.compare import (
     to_narrow,
 )
 from lakeproof.proof.jvm_functions import jvm_functions
+from lakeproof.proof.lake_in_arrow import RowsOfBatch
 from lakeproof.proof.source_form import rows_query
 from lakeproof.schema import SchemaVersion
 from lakeproof.values import exact_kinds
+from lakeproof.values.exact_texts import exact_texts
 from tests.edges.exact_tables import exact_schema, relation_of, to_lake, version_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -149,15 +152,35 @@ def lake_sides(frames: dict[str, DataFrame], version: SchemaVersion) -> dict[str
     return sides
 
 
+def arrow_sides(frames: dict[str, DataFrame], version: SchemaVersion) -> dict[str, Side]:
+    """Return the same as this process has it in Arrow."""
+    named = [frame.withColumn("__lp_frame", F.lit(name)) for name, frame in frames.items()]
+    rows = reduce(DataFrame.unionAll, named).toArrow()
+    sides: dict[str, Side] = {name: [] for name in frames}
+    for batch in rows.to_batches():
+        part = RowsOfBatch.of(version, batch)
+        bits, bucket = part.hashed(version, _BUCKETS)
+        columns = exact_kinds.key_columns(version)
+        texts = [exact_texts(c, part.columns[c.name], part.hidden).to_pylist() for c in columns]
+        keys = list(zip(*texts, strict=True)) if texts else [()] * batch.num_rows
+        for name, *row in zip(
+            batch.column("__lp_frame").to_pylist(), bucket.tolist(), bits.tolist(), keys, strict=True
+        ):
+            sides[name].append((row[0], ProofRow(*row[1:])))
+    return sides
+
+
 @pytest.mark.parametrize("key", [("k",), pytest.param((), marks=pytest.mark.full)], ids=["keyed", "bag"])
 def test_every_corruption_is_found_and_its_key_named(
     conn: Connection, spark: SparkSession, tmp_path: Path, key: tuple[str, ...]
 ) -> None:
-    """Corruptions are made one at a time; a bag's rows are named by their digests."""
+    """Corruptions are made one at a time; a bag's rows are named by their digests. Spark and this process see the same."""
     version = version_of(conn, "t", key)
     lake = to_lake(conn, version, spark, tmp_path)
     frames = {name: corrupt(lake) for name, (_key, corrupt) in _CORRUPTIONS.items()} | {"as it is": lake}
     source, sides = source_side(conn, version), lake_sides(frames, version)
+    in_arrow = arrow_sides(frames, version)
+    assert {name: Counter(side) for name, side in in_arrow.items()} == {n: Counter(side) for n, side in sides.items()}
     assert differing_first_columns(version, source, sides.pop("as it is")) == set()
     for name, (wrong, _corrupt) in _CORRUPTIONS.items():
         actual = differing_first_columns(version, source, sides[name])

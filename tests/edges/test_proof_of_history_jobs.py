@@ -1,4 +1,4 @@
-"""The proof of a small table's history costs few Spark jobs: its rows are read once, and current's buckets are shared."""
+"""Where Spark proves a small table's history it costs few jobs: its rows are read once, and current's buckets are shared."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeproof.lake.columns import in_lake
-from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
-from lakeproof.proof import history as histories
-from lakeproof.proof.compare import Buckets
+from lakeproof.proof import history_by_spark as histories
+from lakeproof.proof.compare import Sums
 from lakeproof.proof.history import HistoryProof, prove_history
-from lakeproof.proof.lake_form import lake_buckets
+from lakeproof.proof.lake_side import Reader
 from tests.lake_steps import jobs_run, run_compact
 from tests.lake_workload import run_transactions
 from tests.maintain_steps import begun, newest_cut_of, policy
@@ -28,19 +27,20 @@ class Proofs:
     """Proofs of one source's histories, with the jobs that they cost."""
 
     def __init__(self, spark: SparkSession, source: SimulatedSource) -> None:
-        self.spark, self.lake = spark, source.lake
+        self.spark = spark
+        self.reader = Reader.of(source.lake, SparkOnDemand.of(spark), "spark")
         self.tables = newest_cut_of(policy(source.folder)).tables
 
-    def current(self, table: TableName, cut_table: CutTable) -> Buckets:
+    def current(self, table: TableName, cut_table: CutTable) -> Sums:
         """The buckets of current, as the comparison with the source has read them."""
-        rows = read_layer(self.spark.newSession(), self.lake, table, cut_table)
-        return lake_buckets(rows, in_lake(cut_table.version), BUCKETS)
+        side = self.reader.open(table, cut_table, BUCKETS)
+        return Sums(side.buckets(), side.number)
 
     def run(self, *, shared: bool) -> tuple[dict[TableName, HistoryProof], int]:
         """Prove every history."""
         current = {t: self.current(t, c) if shared else None for t, c in self.tables.items()}
         before = jobs_run(self.spark)
-        proofs = {t: prove_history(self.spark, self.lake, t, c, BUCKETS, current[t]) for t, c in self.tables.items()}
+        proofs = {t: prove_history(self.reader, t, c, BUCKETS, current[t]) for t, c in self.tables.items()}
         return proofs, jobs_run(self.spark) - before
 
 
@@ -73,6 +73,6 @@ def test_a_current_that_is_not_the_sum_of_history_differs(spark: SparkSession, t
     run_compact(spark, policy(tmp_path))
     proofs = Proofs(spark, source)
     # A table that random changes have left without rows is the sum of nothing.
-    table, cut_table = next((t, c) for t, c in proofs.tables.items() if proofs.current(t, c))
-    wrong = prove_history(spark, proofs.lake, table, cut_table, BUCKETS, {})
+    table, cut_table = next((t, c) for t, c in proofs.tables.items() if proofs.current(t, c).buckets)
+    wrong = prove_history(proofs.reader, table, cut_table, BUCKETS, Sums({}, 1))
     assert wrong.status == "differs"

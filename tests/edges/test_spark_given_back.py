@@ -1,7 +1,7 @@
 """Spark's process is given back while nothing needs it, and starts again for whoever does.
 
-When a compaction does so is not asked here (`lakeproof.commands.follow`). It is tried in a process of its own, since the other
-tests share one JVM.
+When a compaction does so is not asked here (`lakeproof.commands.follow`). It is tried in a process of its own, since the
+other tests share one JVM.
 """
 
 from __future__ import annotations

@@ -26,10 +26,12 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.delta.files import remove_file, table_files, unneeded
 from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.records.store import cut_numbers, write_cut
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain, verify_chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.proof.history import prove_history
+from lakeproof.proof.lake_side import Reader
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 from tests.lake_steps import check, make_config, run_compact
@@ -121,10 +123,12 @@ def test_a_pinned_cut_within_the_policy_is_readable_of_an_idle_table_too(spark: 
 
 
 def histories_are_whole(spark: SparkSession, config: Config) -> None:
-    """Each history has the rows that were written, and adds up to current."""
-    lake = SourceLake.open(config.lake, SOURCE)
-    proofs = {t: prove_history(spark, lake, t, position, 8) for t, position in newest_cut_of(config).tables.items()}
-    assert {t: p.reason for t, p in proofs.items() if p.status != "equal"} == {}, f"seed {SEED}"
+    """Each history has the rows that were written, and adds up to current: so this process says, and so does Spark."""
+    for engine in ("auto", "spark"):
+        reader = Reader.of(SourceLake.open(config.lake, SOURCE), SparkOnDemand.of(spark), engine)
+        proofs = {t: prove_history(reader, t, position, 8) for t, position in newest_cut_of(config).tables.items()}
+        assert {t: p.reason for t, p in proofs.items() if p.status != "equal"} == {}, f"{engine}, seed {SEED}"
+        assert {p.by_spark is None for p in proofs.values()} == {engine == "auto"}
 
 
 @pytest.mark.full

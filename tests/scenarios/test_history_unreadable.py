@@ -16,8 +16,10 @@ from lakeproof.events import silent
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.rows import memory
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.proof.history import check_history
+from lakeproof.proof.lake_side import Reader
 from lakeproof.schema import Identity
 from tests.damage import data_files
 from tests.lake_steps import check, run_compact
@@ -91,6 +93,7 @@ def test_a_history_that_can_not_be_read_is_held_and_begun_again(
     check(spark, config, source, names)
     cut = _cut(source)
     assert {t for t, position in cut.tables.items() if position.history_low is not None} == {GONE}
+    reader = Reader.of(source.lake, SparkOnDemand.of(spark), "auto")
     for table, position in cut.tables.items():
-        assert check_history(spark, source.lake, table, position).status == "equal"
+        assert check_history(reader, table, position).status == "equal"
     assert maintain(config, SOURCE, spark, silent).damaged == {}

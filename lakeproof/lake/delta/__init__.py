@@ -17,8 +17,8 @@ Computing the rows belongs to `lakeproof.lake.fold`, which this does not know; t
     unnamed_commits.py  removing from a log
     files.py       the files that versions need        fsync.py            making files durable
     versions.py    tables at the version of a cut      log_restart.py     a log that begins again
-    row_changes.py rows that came and went             reader_features.py  what readers must know
-    changed_places.py  ... without Spark
+    changed_places.py  rows that came and went         reader_features.py  what readers must know
+    row_changes.py ... for Spark
     arrow_rows.py  the rows of a version, without Spark
     day_table.py   a table's rows at the end of each day
 """

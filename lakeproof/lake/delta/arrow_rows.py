@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from lakeproof.errors import LakeError
+from lakeproof.lake.delta.column_types import in_files
 from lakeproof.lake.delta.files import DeltaFile, VectorPlace, data_file, files_at, of_base_85
 from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, is_emptied
 from lakeproof.lake.delta.reader_features import (
@@ -62,6 +63,14 @@ _TYPES: Mapping[str, pa.DataType] = {
 }
 
 
+class NotInArrowError(LakeError):
+    """A table that has what is not known here, and that Spark may read."""
+
+
+class UnreadableRowsError(LakeError):
+    """A file of a table, or one of its deletion vectors, that is missing or damaged; or a column that is not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Field:
     """A column: its name, its name in files, and its type now."""
@@ -81,16 +90,20 @@ class DeltaRows:
     files: tuple[DeltaFile, ...]
 
     @classmethod
-    def open(cls, path: str, version: int) -> DeltaRows:
-        """Read the log; raises LakeError if the version is not whole, or has features that are not known here."""
+    def open(cls, path: str, version: int, files: Sequence[DeltaFile] | None = None) -> DeltaRows:
+        """Read the log; raises LakeError if the version is not whole, or has features that are not known here.
+
+        With `files` these are the version's: nothing but its columns is read.
+        """
         if is_emptied(path, version):
             raise LogGapError(path, f"version {version} of its log is empty, and a cut names it", RESTORE_LOG)
         state = table_state(path, version)
         _check_features(path, state["protocol"])
         if state["metaData"].get("partitionColumns"):
-            raise LakeError(path, "it is partitioned, as lakeproof writes no table", "read it with Spark")
+            raise NotInArrowError(path, "it is partitioned, as lakeproof writes no table", "read it with Spark")
         fields = json.loads(state["metaData"]["schemaString"])["fields"]
-        return cls(Folder.at(path), version, tuple(map(_field, fields)), files_at(path, version))
+        chosen = files_at(path, version) if files is None else tuple(files)
+        return cls(Folder.at(path), version, tuple(map(_field, fields)), chosen)
 
     @classmethod
     def of_state(cls, state: TableState) -> DeltaRows:
@@ -103,11 +116,17 @@ class DeltaRows:
         """The columns with their Arrow types, in the table's order."""
         return pa.schema([(field.name, field.type) for field in self.fields])
 
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, at most `BATCH_ROWS` at a time; raises LakeError for a column or a file that is not there."""
+    @property
+    def rows(self) -> int | None:
+        """The number of the rows, by the log alone; None if it does not say."""
+        rows = [None if f.rows is None else f.rows - (0 if f.deleted is None else f.deleted.rows) for f in self.files]
+        return None if None in rows else sum(number for number in rows if number is not None)
+
+    def batches(self, columns: Sequence[str] | None = None, rows_max: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, at most `rows_max` at a time; raises UnreadableRowsError."""
         fields = self._fields(columns)
         for file in self.files:
-            yield from self._of_file(file, fields)
+            yield from self._of_file(file, fields, rows_max)
 
     def of_file(self, file: DeltaFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one of the files, as `batches` does."""
@@ -163,14 +182,18 @@ class DeltaRows:
         by_name = {field.name: field for field in self.fields}
         missing = [name for name in columns or () if name not in by_name]
         if missing:
-            raise LakeError(self.table.url, f"it has no column {missing[0][:80]}", f"name some of {sorted(by_name)}")
+            raise UnreadableRowsError(
+                self.table.url, f"it has no column {missing[0][:80]}", f"name some of {sorted(by_name)}"
+            )
         return [by_name[name] for name in (by_name if columns is None else columns)]
 
-    def _of_file(self, file: DeltaFile, fields: Sequence[_Field]) -> Iterator[pa.RecordBatch]:
+    def _of_file(
+        self, file: DeltaFile, fields: Sequence[_Field], rows_max: int = BATCH_ROWS
+    ) -> Iterator[pa.RecordBatch]:
         deleted = None if file.deleted is None else deleted_rows(self.table, file.deleted)
         first = 0
         with self._opened(file.path) as parquet:
-            for batch in parquet.iter_batches(BATCH_ROWS, columns=_stored(parquet, fields)):
+            for batch in parquet.iter_batches(rows_max, columns=_stored(parquet, fields)):
                 rows = batch.num_rows
                 yield _shaped(_without(batch, deleted, first), fields)
                 first += rows
@@ -181,17 +204,20 @@ class DeltaRows:
 
 @contextmanager
 def opened_data_file(table: Folder, file: str) -> Iterator[pq.ParquetFile]:
-    """Open a data file of a table; raises LakeError, now or while it is read, if it is missing or damaged."""
+    """Open a data file of a table; raises UnreadableRowsError, now or while it is read, if it is missing or damaged."""
     try:
         # Spark may write timestamps in a form that Arrow would take for nanoseconds, which end in the year 2262.
         with parquet_file(table.store, table.key_of(file), int96="us") as parquet:
             yield parquet
     except NotFoundError:
         reason = "it is missing, and a cut that is kept needs it"
-        raise LakeError(table.url_of(file), reason, "restore it from a backup") from None
-    except pa.ArrowInvalid as error:
+        raise UnreadableRowsError(table.url_of(file), reason, "restore it from a backup") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        # Of a page that can't be decompressed, Arrow says it by an error that is no system's.
         reason = f"it is damaged ({str(error)[:200]})"
-        raise LakeError(table.url_of(file), reason, "restore it from a backup") from None
+        raise UnreadableRowsError(table.url_of(file), reason, "restore it from a backup") from None
 
 
 def _stored(parquet: pq.ParquetFile, fields: Sequence[_Field]) -> list[str]:
@@ -200,7 +226,7 @@ def _stored(parquet: pq.ParquetFile, fields: Sequence[_Field]) -> list[str]:
 
 
 def deleted_rows(table: Folder, place: VectorPlace) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the numbers of a file's deleted rows, in order; raises LakeError if the vector is damaged."""
+    """Return the numbers of a file's deleted rows, in order; raises UnreadableRowsError if the vector is damaged."""
     thing = table.url if place.file is None else table.url_of(place.file)
     try:
         data = of_base_85(place.inline) if place.file is None else _of_vector_file(table, place.file, place.offset)
@@ -208,11 +234,11 @@ def deleted_rows(table: Folder, place: VectorPlace) -> np.ndarray[Any, np.dtype[
         numbers = np.array(BitMap64.deserialize(data[4:]).to_array(), dtype=np.int64)
         fault = "it is none" if magic != _MAGIC else f"it has {len(numbers)} of {place.rows} rows"
     except NotFoundError:
-        raise LakeError(thing, "a deletion vector is missing", "restore it from a backup") from None
+        raise UnreadableRowsError(thing, "a deletion vector is missing", "restore it from a backup") from None
     except (ValueError, struct.error, IndexError) as error:
         magic, numbers, fault = 0, np.empty(0, np.int64), str(error)
     if magic != _MAGIC or len(numbers) != place.rows:
-        raise LakeError(thing, f"a deletion vector is damaged ({fault})", "restore it from a backup")
+        raise UnreadableRowsError(thing, f"a deletion vector is damaged ({fault})", "restore it from a backup")
     return numbers
 
 
@@ -267,11 +293,14 @@ def _check_features(path: str, protocol: Mapping[str, Any]) -> None:
     unknown = sorted(names - _KNOWN)
     if version > LISTS_FEATURES_READER or unknown:
         reason = f"its readers must know {', '.join(unknown) or f'version {version} of the protocol'}"
-        raise LakeError(path, reason, "read it with Spark: `lakeproof.open`")
+        raise NotInArrowError(path, reason, "read it with Spark: `lakeproof.open`")
 
 
 def _field(field: Mapping[str, Any]) -> _Field:
     metadata = field.get("metadata") or {}
+    if in_files(field["type"]) != field["type"]:
+        reason = f"fields inside its column {field['name'][:80]} have other names in files"
+        raise LakeError("a Delta table", reason, "read it with Spark: `lakeproof.open`")
     return _Field(field["name"], metadata.get(PHYSICAL_NAME, field["name"]), _arrow_type(field["type"]))
 
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.lake.delta.arrow_rows import DeltaRows, opened_data_file
+from lakeproof.lake.delta.column_types import in_files
 from lakeproof.lake.delta.committer import Change, NewFile, Operation
 from lakeproof.lake.delta.files import DeltaFile, data_file, table_files
 from lakeproof.lake.delta.link_commit import entry_of, statistics_columns
@@ -81,7 +82,9 @@ def _rewritten(
     spark: SparkOnDemand, state: TableState, run: Sequence[Action], number: int, order: str | None
 ) -> list[NewFile]:
     count = 1 + sum(data_file(entry).bytes for entry in run) // TARGET_BYTES
-    if spark.everywhere or sum(_bytes_in(state, entry) for entry in run) > HELD_BYTES_MAX:
+    # Arrow finds a field inside a struct by its name alone.
+    renamed_inside = any(in_files(field["type"]) != field["type"] for field in state.fields)
+    if spark.everywhere or renamed_inside or sum(_bytes_in(state, entry) for entry in run) > HELD_BYTES_MAX:
         # Imported here because they import Spark.
         from lakeproof.lake.delta.spark_files import rows_of_files, write_by_spark
 

@@ -10,7 +10,8 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from lakeproof.errors import LakeError
@@ -81,11 +82,9 @@ def metadata_of(
     """
     settings, columns = dict(configuration), [dict(each) for each in fields]
     if settings.get(MAPPING_MODE) == "name":
-        for number, column in enumerate(columns, start=1):
-            in_files = (physical or {}).get(column["name"], column["name"])
-            in_files = f"col-{uuid.uuid4()}" if needs_mapping([in_files]) else in_files
-            column["metadata"] = {**(column.get("metadata") or {}), COLUMN_ID: number, PHYSICAL_NAME: in_files}
-        settings[MAX_COLUMN_ID] = str(len(columns))
+        numbers, names = count(1), physical or {}
+        columns = [_with_ids(each, numbers, names.get(each["name"], each["name"])) for each in columns]
+        settings[MAX_COLUMN_ID] = str(next(numbers) - 1)
     return {
         "id": str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
@@ -100,13 +99,27 @@ def with_other_columns(metadata: Action, fields: Sequence[Mapping[str, Any]]) ->
     """Return a `metaData` action with these columns in place of all that the table has: no file of it has one of them."""
     settings, columns = dict(metadata.get("configuration") or {}), [dict(each) for each in fields]
     if settings.get(MAPPING_MODE, "none") != "none":
-        last = int(settings[MAX_COLUMN_ID])
-        for number, column in enumerate(columns, start=last + 1):
-            ids = {COLUMN_ID: number, PHYSICAL_NAME: f"col-{uuid.uuid4()}"}
-            column["metadata"] = {**(column.get("metadata") or {}), **ids}
-        settings[MAX_COLUMN_ID] = str(last + len(columns))
+        numbers = count(int(settings[MAX_COLUMN_ID]) + 1)
+        columns = [_with_ids(each, numbers, f"col-{uuid.uuid4()}") for each in columns]
+        settings[MAX_COLUMN_ID] = str(next(numbers) - 1)
     schema = json.dumps({"type": "struct", "fields": columns})
     return {**metadata, "schemaString": schema, "configuration": settings}
+
+
+def _with_ids(field: Mapping[str, Any], numbers: Iterator[int], in_files: str) -> dict[str, Any]:
+    """Return a column with its number and its name in files, if Parquet takes that; so with each field inside it."""
+    in_files = f"col-{uuid.uuid4()}" if needs_mapping([in_files]) else in_files
+    metadata = {**(field.get("metadata") or {}), COLUMN_ID: next(numbers), PHYSICAL_NAME: in_files}
+    return {**field, "metadata": metadata, "type": _type_with_ids(field["type"], numbers)}
+
+
+def _type_with_ids(kind: Any, numbers: Iterator[int]) -> Any:
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "struct":
+        return {**kind, "fields": [_with_ids(field, numbers, field["name"]) for field in kind["fields"]]}
+    inside = [name for name in ("elementType", "keyType", "valueType") if name in kind]
+    return {**kind, **{name: _type_with_ids(kind[name], numbers) for name in inside}}
 
 
 def statistics_of(metadata: Action) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import scratch
 from lakeproof.lake.delta.arrow_rows import deleted_rows
+from lakeproof.lake.delta.column_types import in_files
 from lakeproof.lake.delta.commit import Unsupported
 from lakeproof.lake.delta.committer import NewFile
 from lakeproof.lake.delta.files import data_file
@@ -24,7 +25,7 @@ from lakeproof.lake.delta.link_commit import entry_of, physical_names, statistic
 from lakeproof.lake.delta.links import PlacedFile, now_ms
 from lakeproof.lake.delta.protocol import statistics_of
 from lakeproof.lake.delta.state import Action, TableState
-from lakeproof.lake.rows.columns import col
+from lakeproof.lake.rows.columns import col, relation
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.parquet import parquet_file
 
@@ -58,6 +59,12 @@ def fields_of(rows: DataFrame) -> list[dict[str, Any]]:
     for field in rows.schema.fields:
         _check_type(field.name, field.dataType)
     return [{**_nullable(field.jsonValue()), "metadata": {}} for field in rows.schema.fields]
+
+
+def _type(in_log: Any) -> T.DataType:
+    """Return a type of the log's schema text: Delta's schema is Spark's."""
+    kind: T.DataType = T._parse_datatype_json_value(in_log)  # noqa: SLF001  no public name reads a type alone
+    return kind
 
 
 def _check_type(name: str, kind: T.DataType) -> None:
@@ -97,14 +104,14 @@ def rows_of_files(session: SparkSession, state: TableState, entries: Sequence[Ac
             gone.append(pa.table({_FILE: name, _ROW: pa.array(numbers)}))
     types = T.StructType()
     for field in state.fields:
-        types.add(physical[field["name"]], T._parse_datatype_json_value(field["type"]))  # noqa: SLF001  Delta's schema is Spark's
+        types.add(physical[field["name"]], _type(in_files(field["type"])))
     rows = session.read.schema(types).parquet(*(table.url_of(data_file(entry).path) for entry in entries))
-    chosen = [col(in_files).alias(name) for name, in_files in physical.items()]
+    chosen = [col(physical[f["name"]]).cast(_type(f["type"])).alias(f["name"]) for f in state.fields]
     if not gone:
         return rows.select(*chosen)
     metadata = rows.metadataColumn("_metadata")
     places = [metadata.getField("file_name").alias(_FILE), metadata.getField("row_index").alias(_ROW)]
-    deleted = session.createDataFrame(pa.concat_tables(gone))
+    deleted = relation(session, pa.concat_tables(gone), f"{_FILE} string, {_ROW} bigint")
     return rows.select(*chosen, *places).join(deleted, [_FILE, _ROW], "left_anti").drop(_FILE, _ROW)
 
 
@@ -120,7 +127,7 @@ def write_by_spark(rows: DataFrame, path: str, number: int, metadata: Action) ->
     others = [name for name in rows.columns if name not in physical]
     if others:
         raise InvariantError(path, f"rows have the column {others[0]}, and the table has not", "report this")
-    types = {field["name"]: T._parse_datatype_json_value(field["type"]) for field in fields}  # noqa: SLF001  Delta's schema is Spark's
+    types = {field["name"]: _type(in_files(field["type"])) for field in fields}
     given = {field.name: field.dataType for field in rows.schema.fields}
     chosen = [
         (col(name) if given[name].simpleString() == kind.simpleString() else col(name).cast(kind)).alias(physical[name])

@@ -28,16 +28,12 @@ from lakeproof.hidden_columns import TEXT
 from lakeproof.lake.columns import quoted
 from lakeproof.schema import Column, SchemaVersion
 from lakeproof.values.cast import beside_patterns
-from lakeproof.values.exact_kinds import STRING_KINDS, WHOLE_KINDS, is_ended, key_columns
+from lakeproof.values.exact_kinds import END, NULL_FORM, STRING_KINDS, WHOLE_KINDS, is_ended, key_columns
 from lakeproof.values.types import element_kind, precision_scale
 
 # A text that contains one of these is quoted in an array's text, with backslashes.
 _QUOTED_FOR = r'[{}",\\ \t\n\x0B\f\r]'
 _ESCAPED, _ESCAPE = r'(["\\])', r"\\$1"
-END = "|"
-# The first character of the form of a text and a value that contradict each other; no text of a kind with hidden texts
-# begins with it.
-_WRONG = "~"
 # An array of one dimension, counted from 1: the lake has it as an array if the element type holds each element.
 _PLAIN_ARRAY = r"\A\{[^{]"
 _PLAIN_SCALE_MAX = 6  # Java writes a small BigDecimal of a larger scale as 0E-7
@@ -72,7 +68,7 @@ def _text_sql(column: Column, name: str, text_column: str | None) -> str:
         return text
     return (
         f"case when {beside.none} then {text} when {text} is null and {beside.proper} then {beside.text}"
-        f" else concat('{_WRONG}', coalesce({text}, ''), '{_WRONG}', {beside.text}) end"
+        f" else concat('{NULL_FORM}', coalesce({text}, ''), '{NULL_FORM}', {beside.text}) end"
     )
 
 
@@ -114,8 +110,8 @@ def ended_form(
     text = F.expr(_text_of_kind(column, quoted(name))) if typed is None else typed
     beside = _beside(column, text_column)
     if beside is not None:
-        hidden = F.expr(f"translate({beside.text}, '{END}', '{_WRONG}')")
-        wrong = F.concat(F.lit(_WRONG), F.coalesce(text, F.lit("")), F.lit(_WRONG), hidden)
+        hidden = F.expr(f"translate({beside.text}, '{END}', '{NULL_FORM}')")
+        wrong = F.concat(F.lit(NULL_FORM), F.coalesce(text, F.lit("")), F.lit(NULL_FORM), hidden)
         text = F.when(F.expr(beside.none), text).when(text.isNull() & F.expr(beside.proper), hidden).otherwise(wrong)
     return F.concat(F.coalesce(text, F.lit("")), F.lit(END))
 
@@ -127,7 +123,7 @@ def typed_text(kind: str, name: str) -> str:
 
 def framed(text: str) -> str:
     """The SQL of `<octets>:<text>` or `~` around the SQL of a text."""
-    return f"coalesce(concat(octet_length({text}), ':', {text}), '~')"
+    return f"coalesce(concat(octet_length({text}), ':', {text}), '{NULL_FORM}')"
 
 
 def row_forms(

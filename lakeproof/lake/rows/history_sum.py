@@ -17,7 +17,6 @@ Known weakness: 60 bits of xxHash64 protect against accidents, not against someb
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -36,15 +35,13 @@ from pyspark.sql.types import (
     ShortType,
 )
 
-from lakeproof.hidden_columns import HIDDEN_PREFIX, PUT_AWAY
 from lakeproof.lake.planning.schema_change import SchemaDifference
 from lakeproof.lake.records.history_sum import _BITS, HistorySum
 from lakeproof.lake.rows.columns import col
-from lakeproof.landing.row_tags import Tag, tagged
+from lakeproof.landing.row_tags import Tag, attribute_number, tagged
 from lakeproof.schema import SchemaVersion
 
 _HALF = 30  # bits of a hash in each of its two sums: 2**33 rows fit into a long
-_AWAY = re.compile(re.escape(PUT_AWAY) + r"[0-9]+_([0-9]+)(_[0-9]+)?")
 _WAIT_S = 10.0
 _POLL_S = 0.002
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
@@ -93,16 +90,8 @@ def _read(sums: Mapping[str, Any]) -> HistorySum:
 
 def _hash(schema: SchemaVersion, types: Mapping[str, DataType]) -> Column:
     numbers = {c.name: c.attnum for c in schema.columns}
-    order = tagged({name: _number(name, numbers) for name in types})
+    order = tagged({name: attribute_number(name, numbers) for name in types})
     return F.xxhash64(*(part for tag, name in order for part in _parts(tag, col(name), types[name])))
-
-
-def _number(name: str, numbers: Mapping[str, int]) -> int:
-    """Return a column's attribute number, the same under all schemas; 0 if it is hidden or the catalog did not know it."""
-    away = _AWAY.fullmatch(name)
-    if away is not None:
-        return int(away[1])
-    return 0 if name.startswith(HIDDEN_PREFIX) else numbers.get(name, 0)
 
 
 def _parts(tag: Tag, value: Column, kind: DataType) -> Iterator[Column]:
