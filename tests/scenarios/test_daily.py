@@ -143,7 +143,7 @@ def test_history_that_was_shortened_says_its_oldest_day(spark: SparkSession, tmp
     config, source, ends = _filled(tmp_path, spark, cuts=True)
     days = sorted(ends)
     first = time_of(read_cut(source.lake, CycleNumber(1)).created_at)
-    short = RetentionConfig(cuts_s=7 * 86_400, history_s=86_400)
+    short = RetentionConfig(cuts_s=7 * 86_400, landing_s=7 * 86_400, history_s=86_400)
     update = {"retention": short}
     shortened = config.model_copy(update={"sources": {SOURCE: config.sources[SOURCE].model_copy(update=update)}})
     maintain(shortened, SOURCE, spark, silent, MaintenanceRequest(now=first + timedelta(days=1, milliseconds=1)))
