@@ -289,9 +289,8 @@ def has_changed_schema(lake: SourceLake, table: TableName) -> bool:
 
 
 def _no_cut(source: str) -> LakeError:
-    return LakeError(
-        f"{source}: cuts", "there is none yet, and nothing to maintain", f"run `lakeproof compact {source}`"
-    )
+    remedy = f"run `lakeproof compact {source}`"
+    return LakeError(f"{source}: cuts", "there is none yet, and nothing to maintain", remedy)
 
 
 @dataclass(frozen=True, slots=True)

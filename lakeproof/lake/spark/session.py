@@ -28,7 +28,7 @@ from lakeproof.lake.spark.driver_end import GOING_S, LAST_BREATH_S, driver_start
 from lakeproof.lake.spark.driver_start import filtered_stderr, log_option, without
 from lakeproof.lake.spark.jars import jars
 from lakeproof.lake.spark.java import check_java
-from lakeproof.lake.spark.log_store import jars_with_s3
+from lakeproof.lake.spark.s3_jars import jars_with_s3
 from lakeproof.lake.spark.s3_settings import is_on_s3, s3_settings
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 
