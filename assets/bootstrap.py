@@ -3,7 +3,7 @@
 Copying does not belong here (`lakeproof.commands.bootstrap`). The next compaction brings a snapshot into the lake.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -21,15 +21,21 @@ from lakeproof.names import TableName
 from resources import Settings
 
 if TYPE_CHECKING:
+    from lakeproof.commands.already_copied import Copied
     from lakeproof.snapshot.attempts import SnapshotTableReport
     from lakeproof.snapshot.run import SnapshotReport
+
+# Of thousands of tables a line names some.
+_NAMES_MAX = 10
 
 
 class SnapshotOptions(dg.Config):
     """Options for launching a snapshot; kept in the run, and the reason in each table's metadata."""
 
     reason: str = ""
-    again: bool = Field(default=False, description="copy all selected tables, even if other tables have no copy yet")
+    copy_again: bool = Field(
+        default=False, description="also copy the selected tables that are in the lake already and not held"
+    )
 
 
 def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
@@ -46,11 +52,22 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     def snapshot(
         context: dg.AssetExecutionContext, config: SnapshotOptions, settings: Settings
     ) -> Iterator[dg.MaterializeResult[None]]:
+        from lakeproof.commands.already_copied import already_copied
         from lakeproof.commands.bootstrap import bootstrap
         from lakeproof.snapshot.run import SnapshotIncompleteError
 
         selected = [table for key, table in tables.items() if key in context.selected_asset_keys]
-        progress = SnapshotObservations(source.name, set(selected), context.log_event)
+        kept: Mapping[TableName, Copied] = {}
+        if not config.copy_again:
+            kept = run_engine(lambda _stop: already_copied(settings.config(), source.name, selected))
+        if kept:
+            context.log.warning(_not_copied(source.name, list(kept)))
+        for table, copy in kept.items():
+            yield _kept(source.name, table, copy)
+        chosen = [table for table in selected if table not in kept]
+        if not chosen:
+            return
+        progress = SnapshotObservations(source.name, set(chosen), context.log_event)
         log = to_run_log(context.log.info)
 
         def report(event: Event) -> None:
@@ -59,10 +76,8 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
 
         failure: dg.Failure | None = None
         try:
-            # All tables: continue an interrupted run, if there is one. Some tables: a person wants to copy these again.
-            again = config.again or len(selected) < len(tables)
             snapshots = run_engine(
-                lambda stop: bootstrap(settings.config(), source.name, selected, report, stop, again=again),
+                lambda stop: bootstrap(settings.config(), source.name, chosen, report, stop, again=True),
                 progress.observe,
             )
         except dg.Failure as failed:
@@ -70,7 +85,7 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
             if not isinstance(failed.__cause__, SnapshotIncompleteError):
                 raise
             failure, snapshots = failed, failed.__cause__.report
-        for table in sorted((snapshots.tables.keys() | snapshots.kept.keys()) & set(selected)):
+        for table in sorted(snapshots.tables.keys() & set(chosen)):
             yield _result(source.name, table, snapshots, config.reason)
         if failure is not None:
             raise failure
@@ -86,7 +101,31 @@ def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpe
         kinds={"postgres", "parquet"},
         description=(
             f"Every row of {table} at one LSN, copied in chunks. Materialize any number of tables together: "
-            "they share one snapshot. A later snapshot corrects history and current if they differ from it."
+            "they share one snapshot. A table that is in the lake already is copied again only with `copy_again: true`, or "
+            "if it is held. A later snapshot corrects history and current if they differ from it."
+        ),
+    )
+
+
+def _not_copied(source: str, tables: Sequence[TableName]) -> str:
+    """Return the line of a run that leaves out what is copied already."""
+    names = ", ".join(map(str, tables[:_NAMES_MAX])) + (", …" if len(tables) > _NAMES_MAX else "")
+    return (
+        f"not copied again, being in the lake or on the way to it, and not held: {names}; to copy them again, Materialize "
+        f"them or launch {source}_bootstrap with `ops: {{snapshot_{source}: {{config: {{copy_again: true}}}}}}`"
+    )
+
+
+def _kept(source: str, table: TableName, copy: "Copied") -> dg.MaterializeResult[None]:
+    """Return the result of a table that was not copied again: its newest copy as it is."""
+    return dg.MaterializeResult(
+        asset_key=table_key(Layer.SNAPSHOT, source, table),
+        data_version=md.data_version(copy.consistent_point),
+        metadata=md.merged(
+            {"copied": False},
+            md.lsns(consistent_point=copy.consistent_point),
+            md.row_count(copy.rows),
+            md.optional(**{"dagster/size_bytes": copy.bytes}, chunks=copy.chunks),
         ),
     )
 
@@ -116,6 +155,7 @@ def _copied(result: "SnapshotReport", table: TableName) -> "SnapshotTableReport"
 
 def _metadata(copied: "SnapshotTableReport", slot: str, reason: str) -> md.Metadata:
     return md.merged(
+        {"copied": True},
         md.lsns(consistent_point=copied.consistent_point),
         md.row_count(copied.rows),
         {"dagster/size_bytes": copied.bytes, "chunks": copied.chunks, "slot": slot},

@@ -28,10 +28,11 @@ from assets.support.columns import (
     view_lineage,
     view_schema,
 )
-from assets.support.keys import Layer, group_of, table_key, view_key
+from assets.support.keys import Layer, group_of, proof_key, table_key, view_key
 from assets.support.places import uri
 from assets.views import read_keys, stored_columns
 from lakeproof.commands.describe import described
+from lakeproof.commands.expectations import expectations
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.errors import LakeproofError
 from lakeproof.lake.records.documents import CutTable
@@ -89,6 +90,7 @@ class Catalog:
             description = self._with_comment(spec)
         elif spec.key in self._views:
             metadata |= self._of_view(self._views[spec.key])
+        metadata |= self._judged_by(spec.key)
         return spec.replace_attributes(
             group_name=group_of(spec.key),
             description=description,
@@ -97,6 +99,16 @@ class Catalog:
             tags={**spec.tags, **self._tags(spec.key)},
             metadata={**spec.metadata, **metadata},
         )
+
+    def _judged_by(self, key: dg.AssetKey) -> md.Metadata:
+        """Return links to the assets on which the checks of an asset stand; the UI shows none of them on its own page."""
+        layer, source, table = self._tables.get(key, (None, None, None))
+        if layer not in (Layer.CURRENT, Layer.HISTORY) and key not in self._views:
+            return {}
+        links = {"proof": proof_key(key)}
+        if layer is Layer.CURRENT and source is not None and table is not None and expectations(source, table):
+            links["expectations"] = table_key(Layer.EXPECTATIONS, source.name, table)
+        return {name: dg.MetadataValue.asset(linked) for name, linked in links.items()}
 
     def _source(self, key: dg.AssetKey) -> SourceConfig | None:
         path = key.path[1:] if key.path[0] == Layer.PROOF.value else key.path

@@ -96,6 +96,7 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
             totals = run_engine(
                 lambda stop: drain(settings.config(), source.name, config.as_until(), log, stop, on_flush=throttle.add),
                 meanwhile=report_due,
+                achieved=lambda: settings.durable_through(source.name),
             )
             # A drain with nothing to read has not asked for the slot.
             backlog.begin(totals.end_lsn)

@@ -58,6 +58,7 @@ def follow_and_report(context: dg.AssetExecutionContext, settings: Settings, spa
         run_engine(
             lambda stop: follow(settings.config(), what.name, spark.on_demand, RunControl(log, stop), options),
             meanwhile=reporter.write_due,
+            achieved=lambda: settings.compacted_through(what.tables),
         )
     finally:
         # Even if a person ended the run, so that plots have no gaps.

@@ -5,7 +5,7 @@ source, not per table: a cut covers all of a source's tables. The sources of a g
 compacted as one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -96,7 +96,7 @@ def compaction_asset(config: Config, unit: CompactionUnit) -> dg.AssetsDefinitio
             return
         sources = {s.name: CycleEvents(context.instance, settings, s.name, s.tables) for s in unit.sources}
         before = {name: events.unreported() for name, events in sources.items()}
-        cuts = _compact(context, compute, unit)
+        cuts = _compact(context, compute, unit, lambda: settings.compacted_through(sources))
         for source in unit.sources:
             events = sources[source.name]
             # Without the lock, if need be: this run's result is what a person waits for.
@@ -113,15 +113,15 @@ def compaction_asset(config: Config, unit: CompactionUnit) -> dg.AssetsDefinitio
 
 
 def _compact(
-    context: dg.AssetExecutionContext, compute: Compute, unit: CompactionUnit
+    context: dg.AssetExecutionContext, compute: Compute, unit: CompactionUnit, achieved: Callable[[], str]
 ) -> "Mapping[str, Sequence[CutReport]]":
-    """Return the cycles of each source."""
+    """Return the cycles of each source; `achieved` says what there is if the run is stopped."""
     from lakeproof.lake.cycle.runner import CutReport
 
     if unit.is_group:
-        sources = run_command(context, compute, "compact", "--group", unit.name)["sources"]
+        sources = run_command(context, compute, "compact", "--group", unit.name, achieved=achieved)["sources"]
     else:
-        sources = {unit.name: run_command(context, compute, "compact", unit.name)}
+        sources = {unit.name: run_command(context, compute, "compact", unit.name, achieved=achieved)}
     return {source: from_json(list[CutReport], result["cuts"]) for source, result in sources.items()}
 
 
@@ -142,8 +142,11 @@ def _specs(config: Config, source: SourceConfig, table: TableName) -> list[dg.As
         LayerTable(source, table, Layer.CURRENT, paths.current(table)),
         deps=deps,
         kinds={"deltalake", "spark"},
-        description=f"The table {table} as it is at the newest cut. If it is equal to the source stands on its proof, "
-        f"`{proof_key(key).to_user_string()}`, and what is expected of its rows on its expectations.",
+        description=(
+            f"The table {table} as it is at the newest cut. If it is equal to the source stands on its proof, "
+            f"`{proof_key(key).to_user_string()}`, and what is expected of its rows on its expectations: both are linked "
+            "in this asset's metadata."
+        ),
         code_version=COMPACTION_CODE_VERSION,
     )
     return [history, current]

@@ -1,8 +1,8 @@
-"""One commit of 10 k changes into 100 k and into 10 M rows: the apply contract's strategies beside the textbook MERGE.
+"""One commit of 10 k changes into 100 k and into 10 M rows: the apply contract's ways beside the textbook MERGE.
 
     python -m bench.apply [--rows 100000 10000000] [--changes 10000] [--rounds 3]
 
-Changes are of random keys (a tenth are deletes) and, in a second part, of keys above all others. All sizes and strategies
+Changes are of random keys (a tenth are deletes) and, in a second part, of keys above all others. All sizes and ways
 take turns in every round, so that a busy machine is busy for all; compare the ratios of one round. No test belongs here.
 """
 
@@ -28,15 +28,15 @@ from pyspark.sql import functions as F
 from bench.cycle import DELETES, KINDS, Meter, Spent
 from lakeproof.config.spark import SparkConfig
 from lakeproof.lake.delta.apply import apply
-from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
+from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, Hints, TableSpec
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.lake.spark.session import build_session
 
-VECTORS, MERGE, TEXTBOOK = "one commit with vectors", "MERGE as delete and insert", "textbook MERGE"
-CHECKED, CHECKED_MERGE = "checked commit with vectors", "joined before a MERGE"
-CONTENDERS = (VECTORS, CHECKED, MERGE, CHECKED_MERGE, TEXTBOOK)
+FEW, MANY, TEXTBOOK = "keys collected", "many keys joined", "textbook MERGE"
+CHECKED, CHECKED_MANY = "checked, keys collected", "joined after a check"
+CONTENDERS = (FEW, CHECKED, MANY, CHECKED_MANY, TEXTBOOK)
 RANDOM, APPENDED = "random keys", "appended keys"
 
 
@@ -94,17 +94,17 @@ class Target:
         pq.write_table(pa.table(columns), url)
         return url, (int(keys[0]), int(keys[-1]))
 
-    def ours(self, strategy: WriteStrategy, name: str, url: str, bounds: tuple[int, int], changes: int) -> Applied:
+    def ours(self, name: str, url: str, bounds: tuple[int, int], changes: int) -> Applied:
         """Commit with lakeproof."""
         session = self.spark.newSession()
         rows = session.read.parquet(url)
         images = rows.where("NOT gone").drop("gone", "exists")
         info = CommitInfo("bench", self.number, "{}")
         deletes = rows.select("id", F.when(F.col("exists"), F.col("id")).alias(FIRST))
-        preconditions = self.preconditions if name in {CHECKED, CHECKED_MERGE} else None
+        preconditions = self.preconditions if name in {CHECKED, CHECKED_MANY} else None
         change = NetChange(("id",), deletes, images, preconditions=preconditions)
-        hints = Hints(bounds, broadcast=True, max_keys=changes)
-        return apply(session, CommitRequest(self.url(name), change, info, hints, strategy=strategy))
+        hints = Hints(bounds, broadcast=True, max_keys=changes if name in {FEW, CHECKED} else None)
+        return apply(session, CommitRequest(self.url(name), change, info, hints))
 
     def textbook(self, url: str) -> None:
         """Commit as a tutorial does."""
@@ -119,18 +119,12 @@ class Target:
         self.number += 1
         url, bounds = self.batch(changes, kind)
         return [
-            (VECTORS, partial(self._ours, WriteStrategy.AUTO, VECTORS, url, bounds, changes)),
-            (CHECKED, partial(self._ours, WriteStrategy.AUTO, CHECKED, url, bounds, changes)),
-            (MERGE, partial(self._ours, WriteStrategy.MERGE, MERGE, url, bounds, changes)),
-            (CHECKED_MERGE, partial(self._ours, WriteStrategy.MERGE, CHECKED_MERGE, url, bounds, changes)),
+            *((name, partial(self._ours, name, url, bounds, changes)) for name in CONTENDERS if name != TEXTBOOK),
             (TEXTBOOK, partial(self.textbook, url)),
         ]
 
-    def _ours(self, strategy: WriteStrategy, name: str, url: str, bounds: tuple[int, int], changes: int) -> None:
-        applied = self.ours(strategy, name, url, bounds, changes)
-        expected = WriteStrategy.DELETION_VECTORS if strategy is WriteStrategy.AUTO else strategy
-        if applied.strategy is not expected:
-            raise SystemExit(f"it was written with {applied.strategy.value}")
+    def _ours(self, name: str, url: str, bounds: tuple[int, int], changes: int) -> None:
+        self.ours(name, url, bounds, changes)
 
     def is_equal(self) -> bool:
         """Return True if all contenders have the same rows."""
@@ -194,7 +188,7 @@ def main() -> None:
                 _round(meter, targets, options.changes, kind, kept=number >= 0)
             _print(targets, options.changes, kind)
         for target in targets:
-            versions = newest_version(target.url(VECTORS))
+            versions = newest_version(target.url(FEW))
             print(f"{target.rows:,} rows: equal: {target.is_equal()}; {versions} commits", flush=True)
     spark.stop()
 

@@ -41,6 +41,7 @@ from orchestration.compaction_sensor import compaction_sensor
 from orchestration.narrow import narrowed
 from orchestration.old_runs import NAME as OLD_RUNS
 from orchestration.old_runs import Lasting, old_runs_sensor
+from orchestration.outside_proofs import outside_proofs
 from orchestration.schedules import schedules
 from orchestration.sensors import held_sensor, slot_drain_sensor
 from orchestration.start import start_of
@@ -84,7 +85,7 @@ def build(file: Config, only: Sequence[str] | None = None) -> dg.Definitions:
         assets=[*map(catalog.complete, [*postgres_specs(config), *external_specs(config)]), *assets],
         jobs=[*jobs, *by_hand],
         sensors=[
-            *(slot_drain_sensor(source, start=start) for source in sources),
+            *(slot_drain_sensor(source, outside_proofs(config, source), start=start) for source in sources),
             *(compaction_sensor(unit, start=start) for unit in units if unit.is_continuous),
             *(held_sensor(source, start=start) for source in sources if source.snapshot.held == "copy"),
             *view_condition_sensor(config, start),

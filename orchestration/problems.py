@@ -89,7 +89,7 @@ def failed_checks(instance: DagsterInstance, checks: Iterable[dg.AssetCheckKey])
     # The instance's own method asks for one check at a time.
     newest = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(checks))
     for check, record in newest.items():
-        evaluation = _evaluation(record) or _evaluation_before(instance, check)
+        evaluation = newest_evaluation(instance, check, record)
         if evaluation is None or evaluation.passed:
             continue
         severity: Severity = "error" if evaluation.severity is dg.AssetCheckSeverity.ERROR else "warn"
@@ -102,6 +102,13 @@ def failed_checks(instance: DagsterInstance, checks: Iterable[dg.AssetCheckKey])
             evaluation.description or "",
             _page(check.asset_key, "checks"),
         )
+
+
+def newest_evaluation(
+    instance: DagsterInstance, check: dg.AssetCheckKey, record: Any
+) -> dg.AssetCheckEvaluation | None:
+    """Return a check's newest evaluation, if it was ever evaluated; `record` is its newest execution."""
+    return _evaluation(record) or _evaluation_before(instance, check)
 
 
 def _evaluation(record: Any) -> dg.AssetCheckEvaluation | None:

@@ -11,6 +11,7 @@ import dagster as dg
 
 from assets.bootstrap import SnapshotOptions
 from assets.changes import DrainRun
+from assets.checks.proof import evaluation
 from assets.slots import check_result, unreachable_result
 from assets.support.keys import Layer, table_key
 from jobs.names import bootstrap_job_name, drain_job_name
@@ -18,6 +19,7 @@ from lakeproof.config.model import SourceConfig
 from lakeproof.errors import LakeproofError
 from lakeproof.state.slot import SlotStatus
 from orchestration.lasting_runs import INTERVAL_S, LASTING_S, LastingJob
+from orchestration.outside_proofs import LastLook, OutsideProofs
 from orchestration.policies import copy as copy_policy
 from orchestration.policies import lasting, slot_check
 from orchestration.policies.run import JobRuns
@@ -31,9 +33,9 @@ _HELD_INTERVAL_S = 30
 
 
 def slot_drain_sensor(
-    source: SourceConfig, clock: Callable[[], float] = time.time, start: Start = _ON
+    source: SourceConfig, proofs: OutsideProofs, clock: Callable[[], float] = time.time, start: Start = _ON
 ) -> dg.SensorDefinition:
-    """Return the sensor `<source>_slot_drain_sensor`."""
+    """Return the sensor `<source>_slot_drain_sensor`; `proofs` are the source's."""
     # It ends by its own time, and its successor begins a little earlier.
     options = DrainRun(until="max_seconds", max_seconds=LASTING_S)
     job = LastingJob(lasting.DRAIN, drain_job_name(source.name), f"drain_{source.name}", options)
@@ -46,19 +48,21 @@ def slot_drain_sensor(
         description=(
             f"Keeps one drain of slot {source.slot} running. It asks the server about the slot, the lake's locks about "
             "processes, and then reads Dagster's runs, so it also recovers from runs that died without a word. It updates "
-            "the slot's check when the result changes, and when the server has been unreachable for a minute."
+            "the slot's check when the result changes, and when the server has been unreachable for a minute; and it "
+            "reports proofs that were made outside of Dagster."
         ),
     )
     def slot_drain_sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
         now, last = clock(), slot_check.LastReport.from_cursor(context.cursor)
+        proved, look = proofs.unreported(context.instance, settings, LastLook.from_cursor(context.cursor), now)
         try:
             slot = settings.slot_status(source.name)
         except LakeproofError as error:
             events, last = _check(last, unreachable_result(source, str(error)), slot_check.UNREACHABLE, now)
             return dg.SensorResult(
                 skip_reason=f"the slot can't be read: {error}",
-                cursor=_cursor(slot_check.UNREACHABLE, last),
-                asset_events=events,
+                cursor=_cursor(slot_check.UNREACHABLE, last, look),
+                asset_events=[*proved, *events],
             )
         health = check_result(source, slot)
         events, last = _check(last, health, _level(health) if slot.has_landing else slot_check.OK, now)
@@ -66,16 +70,16 @@ def slot_drain_sensor(
         return dg.SensorResult(
             run_requests=job.requests(decision),
             skip_reason=None if decision.start else decision.reason,
-            cursor=_cursor(decision.reason, last),
-            asset_events=events,
+            cursor=_cursor(decision.reason, last, look),
+            asset_events=[*proved, *events],
         )
 
     return slot_drain_sensor
 
 
-def _cursor(state: str, last: slot_check.LastReport) -> str:
+def _cursor(state: str, last: slot_check.LastReport, look: LastLook) -> str:
     """Return the cursor; `state` is for people alone, beside the ticks."""
-    return json.dumps({"state": state, "check": last.to_json()})
+    return json.dumps({"state": state, "check": last.to_json(), "proofs": look.to_json()})
 
 
 def _level(health: dg.AssetCheckResult) -> str:
@@ -87,17 +91,7 @@ def _check(
 ) -> tuple[list[dg.AssetCheckEvaluation], slot_check.LastReport]:
     """Return the check's result as an event of this tick if it must be reported now, and the state to keep."""
     is_due, last = slot_check.decide(last, level, now)
-    if not is_due or health.asset_key is None or health.check_name is None:
-        return [], last
-    event = dg.AssetCheckEvaluation(
-        asset_key=health.asset_key,
-        check_name=health.check_name,
-        passed=health.passed,
-        metadata=health.metadata,
-        severity=health.severity,
-        description=health.description,
-    )
-    return [event], last
+    return [evaluation(health)] if is_due else [], last
 
 
 def _place(source: SourceConfig, status: SlotStatus) -> lasting.Place | None:
@@ -150,7 +144,9 @@ def held_sensor(
             job_name=job,
             asset_selection=[table_key(Layer.SNAPSHOT, source.name, table) for table in decision.tables],
             run_config=dg.RunConfig(
-                ops={f"snapshot_{source.name}": SnapshotOptions(reason=f"automatic: {decision.reason}", again=True)}
+                ops={
+                    f"snapshot_{source.name}": SnapshotOptions(reason=f"automatic: {decision.reason}", copy_again=True)
+                }
             ),
         )
         return dg.SensorResult(run_requests=[request], cursor=cursor)

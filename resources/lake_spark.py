@@ -38,7 +38,11 @@ class LakeSpark(dg.ConfigurableResource["LakeSpark"]):
         """The same session, for work that may need none: it starts when the first table needs it."""
         from resources.run_session import on_demand
 
-        return on_demand(self.config_path, lambda: self.session)
+        return on_demand(self.config_path, lambda: self.session, self._give_back)
+
+    def _give_back(self, session: SparkSession) -> None:
+        if self._run_session is not None:
+            self._run_session.give_back(session)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Stop the JVM's session, if one was started."""

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.load import load
 from lakeproof.config.spark import is_local
-from lakeproof.lake.spark.session import session, stop_session
+from lakeproof.lake.spark.session import end_driver, session, stop_session
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 
 
@@ -36,7 +36,14 @@ class RunSession(LazyPySparkResource):
             stop_session(self._spark_session)
             self._spark_session = None
 
+    def give_back(self, started: SparkSession) -> None:
+        """End the session and its JVM; whoever asks gets new ones."""
+        end_driver(started)
+        self._spark_session = None
 
-def on_demand(config_path: str, start: Callable[[], SparkSession]) -> SparkOnDemand:
+
+def on_demand(
+    config_path: str, start: Callable[[], SparkSession], end: Callable[[SparkSession], None] | None
+) -> SparkOnDemand:
     """Return a session that starts when a table needs it; on a cluster every table does."""
-    return SparkOnDemand(start, everywhere=not is_local(load(Path(config_path)).spark.master))
+    return SparkOnDemand(start, everywhere=not is_local(load(Path(config_path)).spark.master), end=end)

@@ -4,7 +4,7 @@ Decisions do not belong here (`orchestration.policies`), nor anything that write
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -121,6 +121,21 @@ class Settings(dg.ConfigurableResource["Settings"]):
         """Return the newest cut of a source, None if there is none."""
         lake = self.config().location
         return newest_cut(SourceLake.open(lake, source))
+
+    def durable_through(self, source: str) -> str:
+        """Return up to where a source's changes are durable in the landing, in words; connects to no server."""
+        chain = Chain.open_newest(self.lake_of(source))
+        return "nothing has landed yet" if chain is None else f"durable up to {chain.end}"
+
+    def compacted_through(self, sources: Iterable[str]) -> str:
+        """Return up to where sources are in the lake, in words."""
+        cuts = {source: self.newest_cut(source) for source in sources}
+        return "; ".join(
+            f"{source} has no cut yet"
+            if cut is None
+            else f"{source} is in the lake up to {cut.position} (cut {cut.number})"
+            for source, cut in cuts.items()
+        )
 
     def lake_of(self, source: str) -> SourceLake:
         """Return the place of a source in the lake."""

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,8 +53,10 @@ def main() -> int:
     print("Setting up (once; later runs skip this)", flush=True)
     try:
         create_environment()
-        fetch_jars()
-        compile_loops()
+        # One waits for the network, the other computes.
+        with ThreadPoolExecutor(2) as pool:
+            for done in [pool.submit(fetch_jars), pool.submit(compile_loops)]:
+                done.result()
     except SetupError as error:
         print(f"lakeproof: {error}", file=sys.stderr)
         return 2
@@ -111,15 +114,15 @@ def compile_loops() -> None:
 
 @contextmanager
 def step(title: str) -> Iterator[None]:
-    """Print the title before the step, and afterwards how long it took."""
-    print(f"  {title} …", end="", flush=True)
+    """Print the title before the step, and afterwards, beside it, how long it took: two steps may go on at a time."""
+    print(f"  {title} …", flush=True)
     started = time.monotonic()
     try:
         yield
     except BaseException:
-        print(" failed", flush=True)
+        print(f"  {title}: failed", flush=True)
         raise
-    print(f" {time.monotonic() - started:.1f} s", flush=True)
+    print(f"  {title}: {time.monotonic() - started:.1f} s", flush=True)
 
 
 def run(command: list[str], remedy: str) -> None:

@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.lake.delta.commit import CommitInfo, TableSpec
-from lakeproof.lake.delta.jvm import forget
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable
 from lakeproof.lake.delta.links import LandedFile
 from lakeproof.lake.delta.log import NO_VERSION, newest_version
@@ -41,8 +40,7 @@ def request(table: Path, number: int, links: Sequence[Link], columns: dict[str, 
 
 
 def read(spark: SparkSession, table: Path, version: int | None = None) -> DataFrame:
-    """The table's rows, from a fresh log."""
-    forget(spark, str(table))
+    """The table's rows."""
     reader = spark.read.format("delta")
     return (reader if version is None else reader.option("versionAsOf", version)).load(str(table))
 

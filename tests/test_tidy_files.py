@@ -1,4 +1,4 @@
-"""One rule about the source: the files of a lake are reached through its store, and nothing goes past it."""
+"""Rules about ways that the source has once: the files of a lake through its store, frames of rows that Arrow holds."""
 
 from __future__ import annotations
 
@@ -53,3 +53,20 @@ def test_files_of_a_lake_are_reached_through_its_store() -> None:
         pytest.fail("a file that is reached past the store:\n  " + "\n  ".join(past), pytrace=False)
     unused = [room for room in _LOCAL_FILES if not any(name.startswith(room) for name, _ in calls)]
     assert unused == [], "excused, and not needed"
+
+
+# Each makes frames of another kind, or of rows that are in one piece.
+_FRAMES = {
+    "lakeproof/lake/rows/columns.py",
+    "lakeproof/views/held_rows.py",
+}
+
+
+def test_rows_of_arrow_become_a_frame_in_one_place() -> None:
+    """`rows.columns.relation`: of a table in pieces Spark 4.2 leaves out whatever comes after an empty one."""
+    faults = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "lakeproof").rglob("*.py"))
+        if ".createDataFrame(" in path.read_text(encoding="utf-8")
+    ]
+    assert set(faults) <= _FRAMES

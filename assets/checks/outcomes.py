@@ -3,24 +3,27 @@
 Comparing does not belong here (`lakeproof.commands.prove`), nor Dagster's objects (`assets.checks.proof`).
 
 A target that this run did not compare keeps the result of its last comparison: if it differed then, it still counts as
-wrong.
+wrong. Every outcome has the time and process of the target's entry in the lake's record (`recorded_at`): by that a proof
+that was made outside of Dagster is recognized, whose outcome is made of that entry (`recorded_…`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 from assets.support import metadata as md
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.proof.record import Compared, LakeProved, Proved
-from lakeproof.proof.result import ProofReport, TableRepair
+from lakeproof.proof.result import ProofReport, Status, TableProof, TableRepair
 from lakeproof.schema import describe_left_out
 from lakeproof.storage.times import time_of
 
 _COMPARED = ("equal", "differs", "damaged", "not applicable")
 _WRONG = ("differs", "damaged")
 UNREACHED = "the proof ended before its turn"
+RECORDED_AT = "recorded_at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ def table_outcome(table: TableName, report: ProofReport, proved: Proved | None, 
             reason=reason,
         ),
         _repair(proof.repair if proof else None),
+        _recorded(proved),
     )
     if reason is None and proof is not None and proof.status == "equal":
         reason = f"{proof.source_rows:,} rows equal at {report.position}"
@@ -70,6 +74,16 @@ def table_outcome(table: TableName, report: ProofReport, proved: Proved | None, 
         reason = f"{reason or status}; at {differed.position} ({differed.time}) it differed"
     wrong = status in _WRONG or (not compared and differed is not None)
     return ProofOutcome(status, wrong, reason, metadata, report.position if compared else None)
+
+
+def recorded_table(source: str, table: TableName, proved: Proved) -> ProofOutcome:
+    """Return the outcome of a table's last proof, by the lake's record alone."""
+    here = {"equal": proved.verified, "differs": proved.differed}.get(proved.status)
+    position = None if here is None else here.position
+    proof = TableProof(cast("Status", proved.status), proved.rows, reason=proved.reason)
+    outcome = table_outcome(table, ProofReport(source, position, {table: proof}), proved, "")
+    left_out = md.optional(left_out=", ".join(proved.left_out) or None)
+    return replace(outcome, metadata=md.merged(outcome.metadata, left_out))
 
 
 def _repair(repair: TableRepair | None) -> md.Metadata:
@@ -87,34 +101,60 @@ def _repair(repair: TableRepair | None) -> md.Metadata:
 def history_outcome(table: TableName, report: ProofReport, proved: Proved | None, unreached: str) -> ProofOutcome:
     """Return the outcome on a table's history."""
     proof = report.lake.histories.get(table) if report.lake else None
-    if proof is not None:
-        metadata = md.merged(
-            {"status": proof.status, "rows": proof.rows}, _cut(report), md.optional(reason=proof.reason)
-        )
-        intact = f"its {proof.rows:,} rows are those that cycles wrote" if proof.status == "equal" else None
-        return ProofOutcome(proof.status, proof.status in _WRONG, proof.reason or intact, metadata)
     last = proved.history if proved else None
+    if proof is not None:
+        return _history(proof.status, proof.rows, proof.reason, md.merged(_cut(report), _recorded(last)))
     since = last.time if last is not None and last.status in _WRONG else None
-    return _unreached(unreached, since)
+    return _unreached(unreached, since, last)
+
+
+def recorded_history(last: LakeProved) -> ProofOutcome:
+    """Return the outcome of a history's last proof, by the lake's record alone."""
+    return _history(last.status, last.rows or 0, last.reason, md.merged({"cut": last.cut}, _recorded(last)))
+
+
+def _history(status: str, rows: int, reason: str | None, metadata: md.Metadata) -> ProofOutcome:
+    intact = f"its {rows:,} rows are those that cycles wrote" if status == "equal" else None
+    metadata = md.merged({"status": status, "rows": rows}, md.optional(reason=reason), metadata)
+    return ProofOutcome(status, status in _WRONG, reason or intact, metadata)
 
 
 def view_outcome(view: str, report: ProofReport, proved: LakeProved | None, unreached: str) -> ProofOutcome:
     """Return the outcome on a view."""
     proof = report.lake.views.get(view) if report.lake else None
     if proof is not None and proof.status in _COMPARED:
-        metadata = md.merged({"status": proof.status}, md.optional(reason=proof.reason))
-        equal = "it has the rows that its query returns" if proof.status == "equal" else None
-        return ProofOutcome(proof.status, proof.status in _WRONG, proof.reason or equal, metadata)
-    return _unreached((proof and proof.reason) or unreached, proved.differed_at if proved else None)
+        return _view(proof.status, proof.reason, proved)
+    return _unreached((proof and proof.reason) or unreached, proved.differed_at if proved else None, proved)
 
 
-def _unreached(reason: str, differed_at: str | None) -> ProofOutcome:
+def recorded_view(last: LakeProved) -> ProofOutcome:
+    """Return the outcome of a view's last proof, by the lake's record alone."""
+    if last.status in _COMPARED:
+        return _view(last.status, last.reason, last)
+    return _unreached(last.reason or UNREACHED, last.differed_at, last)
+
+
+def _view(status: str, reason: str | None, last: LakeProved | None) -> ProofOutcome:
+    equal = "it has the rows that its query returns" if status == "equal" else None
+    metadata = md.merged({"status": status}, md.optional(reason=reason), _recorded(last))
+    return ProofOutcome(status, status in _WRONG, reason or equal, metadata)
+
+
+def _unreached(reason: str, differed_at: str | None, last: LakeProved | None) -> ProofOutcome:
     description = reason if differed_at is None else f"{reason}; at {differed_at} it differed"
     metadata = md.merged(
         {"status": "blocked", "reason": reason},
         md.times(differed_at=None if differed_at is None else time_of(differed_at)),
+        _recorded(last),
     )
     return ProofOutcome("blocked", differed_at is not None, description, metadata)
+
+
+def _recorded(last: Proved | LakeProved | None) -> md.Metadata:
+    """Return when the lake's record got its entry, and by which process; nothing if there is none."""
+    if last is None or not last.by:
+        return {}
+    return md.merged(md.times(**{RECORDED_AT: time_of(last.time)}), {"recorded_by": last.by})
 
 
 def _compared(name: str, last: Compared | None, lsn: str) -> md.Metadata:

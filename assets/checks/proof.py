@@ -177,6 +177,20 @@ def _materialization(key: dg.AssetKey, outcome: ProofOutcome) -> dg.MaterializeR
     return dg.MaterializeResult(asset_key=key, metadata=outcome.metadata, data_version=version)
 
 
+def evaluation(result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
+    """Return a check's result as an event that needs no run."""
+    if result.asset_key is None or result.check_name is None:
+        raise ValueError("the result names no check")
+    return dg.AssetCheckEvaluation(
+        asset_key=result.asset_key,
+        check_name=result.check_name,
+        passed=result.passed,
+        metadata=result.metadata,
+        severity=result.severity,
+        description=result.description,
+    )
+
+
 def check_result(check: dg.AssetCheckKey, outcome: ProofOutcome) -> dg.AssetCheckResult:
     """Return the check's result: green is equal, red differs, yellow means that nothing was compared."""
     return dg.AssetCheckResult(

@@ -33,13 +33,23 @@ def _nothing() -> None:
     """The default of `meanwhile`."""
 
 
-def run_engine(engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _nothing) -> T:
+def run_engine(
+    engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _nothing, achieved: Callable[[], str] | None = None
+) -> T:
     """Return the engine's result; `meanwhile` runs in the calling thread, about four times a second and once at the end.
 
     Raises dagster.Failure for the engine's own errors; Dagster may retry only those that are transient. Raises, too, when
-    the run is over in Dagster: before the engine has begun, or after it has ended at its next safe point.
+    the run is over in Dagster: before the engine has begun, or after it has ended at its next safe point. If a person
+    terminated the run, its log says so first, with what `achieved` returns then: up to where the work is durable.
     """
     own_run = OwnRun.current()
+    try:
+        return _run_engine(own_run, engine, meanwhile)
+    except dg.DagsterExecutionInterruptedError:
+        raise _stopped(own_run, achieved) from None
+
+
+def _run_engine(own_run: OwnRun | None, engine: Callable[[Stop], T], meanwhile: Callable[[], None]) -> T:
     if own_run is not None:
         own_run.check()
     stop, go, done = Stop(), threading.Event(), threading.Event()
@@ -78,6 +88,27 @@ def run_engine(engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _not
         raise failure(error) from error
 
 
+def _stopped(own_run: OwnRun | None, achieved: Callable[[], str] | None) -> BaseException:
+    """Note in the run's log that it was stopped, and return what ends its step.
+
+    Dagster shows an interruption as a failed step and a canceled run, with a stack trace each. A failure of the only step
+    of a run that is being canceled is shown by its sentence, and the run is canceled without a further word. Of several
+    steps only an interruption keeps the next from beginning, and only who can say what was achieved ends with a failure.
+    """
+    text = "stopped as asked"
+    if own_run is None:
+        return dg.DagsterExecutionInterruptedError(text)
+    if achieved is not None:
+        try:
+            text = f"{text}; {achieved()}"
+        except (LakeproofError, OSError) as error:
+            text = f"{text}; how far it came can't be read: {error}"
+    own_run.note(text)
+    if achieved is not None and own_run.is_only_step and own_run.is_canceling():
+        return dg.Failure(text, allow_retries=False)
+    return dg.DagsterExecutionInterruptedError(text)
+
+
 def end_soon() -> None:
     """Ask every engine call of this process to end at its next safe point; its run then succeeds, and is not canceled."""
     for stop in _at_work:
@@ -93,14 +124,14 @@ def failure(error: LakeproofError) -> dg.Failure:
     )
 
 
-def run_engine_in_turn(engine: Callable[[Stop], T], tries: int = 0) -> T:
+def run_engine_in_turn(engine: Callable[[Stop], T], tries: int = 0, achieved: Callable[[], str] | None = None) -> T:
     """Like `run_engine`, for steps that may have to wait their turn: most often another run holds the lake's lease.
 
     Raises dg.RetryRequested after a transient error, but dagster.Failure once `tries` has reached the limit. A Dagster retry
     policy would also repeat steps that can't succeed.
     """
     try:
-        return run_engine(engine)
+        return run_engine(engine, achieved=achieved)
     except dg.Failure as failure:
         if failure.allow_retries and tries < _RETRIES_MAX:
             raise dg.RetryRequested(_RETRIES_MAX, _RETRY_S) from failure

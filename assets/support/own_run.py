@@ -34,11 +34,13 @@ class RunIsOverError(dg.Failure):
 
 @dataclass(slots=True)
 class OwnRun:
-    """The run of this process, in the instance that has it."""
+    """The run of this process, in the instance that has it; `note` writes a line to its log."""
 
     instance: DagsterInstance
     run_id: str
     clock: Callable[[], float] = time.monotonic
+    note: Callable[[str], None] = _log.info
+    is_only_step: bool = False
     _looked_s: float = field(default=float("-inf"), init=False)
     _canceling_s: float | None = field(default=None, init=False)
 
@@ -49,7 +51,17 @@ class OwnRun:
             context = dg.OpExecutionContext.get()
         except dg.DagsterInvariantViolationError:
             return None
-        return cls(context.instance, context.run_id)
+        is_only_step = len(context.job_def.nodes) == 1
+        return cls(context.instance, context.run_id, note=context.log.info, is_only_step=is_only_step)
+
+    def is_canceling(self) -> bool:
+        """True if a person has terminated the run, and its process is to end; False, too, if that can't be read."""
+        try:
+            run = self.instance.get_run_by_id(self.run_id)
+        except Exception as error:  # noqa: BLE001  (as below)
+            _unread(self.run_id, error)
+            return False
+        return run is not None and run.status is DagsterRunStatus.CANCELING
 
     def check(self) -> None:
         """Look at the record if that is due; raise RunIsOverError if the run is over, and as Dagster does if canceled."""
@@ -60,7 +72,7 @@ class OwnRun:
         try:
             run = self.instance.get_run_by_id(self.run_id)
         except Exception as error:  # noqa: BLE001  (a database that is away has many errors, and ends no work)
-            _log.warning("the record of run %s can't be read: %s", self.run_id, type(error).__name__)
+            _unread(self.run_id, error)
             return
         if run is None:
             raise RunIsOverError("was deleted")
@@ -76,3 +88,7 @@ class OwnRun:
         if self._canceling_s is None:
             self._canceling_s = now_s
         return now_s - self._canceling_s >= CANCELING_S
+
+
+def _unread(run_id: str, error: Exception) -> None:
+    _log.warning("the record of run %s can't be read: %s", run_id, type(error).__name__)

@@ -113,7 +113,12 @@ class Context:
             self.interruption.arm()
             return started
 
-        spark = SparkOnDemand(start, everywhere=not is_local(self.config.spark.master))
+        def end(session: SparkSession) -> None:
+            from lakeproof.lake.spark.session import end_driver
+
+            end_driver(session)
+
+        spark = SparkOnDemand(start, everywhere=not is_local(self.config.spark.master), end=end)
         try:
             yield spark
         finally:

@@ -120,7 +120,7 @@ def daily(  # noqa: PLR0917  the same order in every step of the pipeline
 def _make(session: SparkSession, lake: SourceLake, table: TableName, state: DayState) -> DayReport:
     path, rows = lake.url(lake.paths.daily(table)), state.tables[table]
     before = newest_version(path)
-    version = write_day(session, path, rows, state.day)
+    version = write_day(path, rows, state.day)
     sync_commits({path: before}, lake.store)
     count = read_day(session, path, state.day).count()
     entry = DayEntry(state.position, count, _columns_sha256(rows), state.is_over, now_text())

@@ -202,6 +202,8 @@ class _Follower:
                 if not is_due and now_s - looked_s >= _OTHER_WORK_S:
                     looked_s, is_due = now_s, self._has_other_work()
                 if not is_due:
+                    if self.spark.give_back(self.config.spark.idle_s):
+                        self._report("follow.spark", "has ended Spark's process, which nothing needed")
                     self.control.stop.wait(self._look_s)
                     continue
                 failpoint("follow.before_cycle")

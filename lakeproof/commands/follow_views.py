@@ -108,7 +108,11 @@ class ViewRefresher:
         if not behind:
             return
         store = open_store(self._config.location)
-        with one_refresh(store) as lock, ThreadPoolExecutor(1, "lakeproof views") as pool:
+        with (
+            self._spark.in_use(),
+            one_refresh(store) as lock,
+            ThreadPoolExecutor(1, "lakeproof views") as pool,
+        ):
             at_work = _AtWork(AppliedViews.read(self._config, store), behind)
             whole = Round(lock, int(newest_view_cut_number(store)) + 1, ended=at_work.ended)
             refreshed = pool.submit(refresh_under, whole, self._config, behind, self._spark.get(), self._report)

@@ -38,13 +38,14 @@ from lakeproof.lake.cycle.maintenance import Maintenance, archived, begin_mainte
 from lakeproof.lake.cycle.runner import archive_of, finish_interrupted
 from lakeproof.lake.cycle.table_files import (
     Damaged,
-    first_change_since,
+    first_change_from,
     fragmented,
     tables_with_changes_before,
     unneeded_files,
 )
 from lakeproof.lake.delta.files import Unread, remove_file
 from lakeproof.lake.planning.pending import entered_chunks, pending_snapshots
+from lakeproof.lake.records.ages import in_lake_at, mark_age
 from lakeproof.lake.records.cut_documents import unneeded_bases
 from lakeproof.lake.records.documents import Cut, CycleKind, TableIntent
 from lakeproof.lake.records.group_cuts import group_cuts_before, pinned_cut
@@ -136,6 +137,7 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
         cycles = [c.number for c in finish_interrupted(on_demand, lease, source, report)]
         damaged = Damaged(name)
         run = _Run(on_demand, lease, source.retention, report, now, stop, cycles, damaged)
+        mark_age(lake, run.newest())
         _check_request(lake, archive_of(lake, source.retention), request)
         if request.rebuild:
             refuse_damaged(Reader.of(lake, on_demand, source.compaction.engine), run.newest(), request.rebuild)
@@ -215,9 +217,8 @@ class _Run:
         """
         if not tables and not held:
             return ()
-        stop_here(self.lease.lake.source, self.stop)
-        cut = self.newest()
-        name = self.lease.lake.source
+        cut, name = self.newest(), self.lease.lake.source
+        stop_here(name, self.stop)
         intents = {
             t: TableIntent(
                 cut.table(t, name).at_lsn, cut.table(t, name).version.id, history_from=ordinal, restores=restores
@@ -237,17 +238,17 @@ class _Run:
         return done
 
     def trim(self) -> tuple[TableName, ...]:
-        """Run one cycle over the tables with changes that are too old, all up to one change. It holds unreadable tables."""
+        """Run one cycle over the tables with changes that came too long ago, up to one. It holds unreadable tables."""
         if self.retention.history_s == 0:
             return ()
-        cut, limit = self.newest(), self.now - timedelta(seconds=self.retention.history_s)
-        firsts, lost = first_change_since(self.spark.get(), self.lease.lake, cut, limit, self.damaged)
+        cut, lake = self.newest(), self.lease.lake
+        old = in_lake_at(lake, self.now - timedelta(seconds=self.retention.history_s))
+        firsts, lost = first_change_from(self.spark.get(), lake, cut, old, self.damaged)
         bound = min((first for first in firsts.values() if first is not None), default=cut.ordinals.end)
         lows = {t: cut.tables[t].history_low for t in firsts}
-        lake = self.lease.lake
         fit = {t: bound for t, low in lows.items() if (low is None or low.ordinal < bound) and t not in cut.held}
-        old, lost_too = tables_with_changes_before(self.spark.get(), lake, cut, fit, self.damaged)
-        trimmed = {t: bound for t in fit if t in old and not has_changed_schema(lake, t)}
+        shrinking, lost_too = tables_with_changes_before(self.spark.get(), lake, cut, fit, self.damaged)
+        trimmed = {t: bound for t in fit if t in shrinking and not has_changed_schema(lake, t)}
         return self.cycle(CycleKind.MAINTENANCE, trimmed, {**lost, **lost_too})
 
     def to_optimize(self) -> tuple[TableName, ...]:

@@ -173,7 +173,7 @@ class _Run:
         numbers = {source: cut.number for source, cut in cuts.items()}
         with reading(session) as attempt:
             since = partial(changes_since, session, location, view, now=read)
-            rows = partial(table_rows, session, location, view)
+            rows = partial(table_rows, location, view)
             inputs = ViewInputs(read.frames(session, location, view), numbers, point.number, since, rows, read)
             view_cut = refresh_view(session, point.store, view, inputs, self.lock)
             point.brought_up(session, view_cut)

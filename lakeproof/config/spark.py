@@ -33,6 +33,12 @@ class SparkConfig(Model):
         " `{file: PATH}`.",
     )
     driver_memory: Annotated[Text, AfterValidator(valid_memory)] = Field("2g", description="The driver's heap.")
+    idle_s: float = Field(
+        300.0,
+        ge=0,
+        description="A compaction that goes on ends Spark's process once no table or view has needed it for so many seconds,"
+        " and starts another one when one does.",
+    )
     conf: Annotated[dict[str, Annotated[str, BeforeValidator(number_text)]], AfterValidator(valid_spark_conf)] = Field(
         default_factory=dict, description="Further settings of Spark's, `spark.…: value`."
     )

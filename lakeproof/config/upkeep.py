@@ -86,8 +86,8 @@ class RetentionConfig(Model):
         0.0,
         ge=0,
         le=_CENTURY_S,
-        description="Changes older than this, in seconds, are removed from history, which keeps the rows as they were then;"
-        " 0 keeps all.",
+        description="Changes that came into the lake longer ago than this, in seconds, are removed from history, which keeps"
+        " the rows as they were then; 0 keeps all.",
     )
     archive: Text | None = Field(
         None,

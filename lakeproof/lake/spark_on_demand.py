@@ -5,6 +5,7 @@ Building a session does not belong here (`session`), nor deciding which table ne
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import RLock
@@ -23,8 +24,15 @@ class SparkOnDemand:
     cluster.
     """
 
-    def __init__(self, start: Callable[[], SparkSession], *, everywhere: bool = False) -> None:
-        self._start = start
+    def __init__(
+        self,
+        start: Callable[[], SparkSession],
+        *,
+        everywhere: bool = False,
+        end: Callable[[SparkSession], None] | None = None,
+    ) -> None:
+        self._start, self._end = start, end
+        self._users, self._used_s = 0, 0.0
         self._session: SparkSession | None = None
         self._hear: list[Callable[[SparkSession], None]] = []
         self._lock = RLock()
@@ -49,7 +57,30 @@ class SparkOnDemand:
                 self._session = self._start()
                 for hear in self._hear:
                     hear(self._session)
+            self._used_s = time.monotonic()
             return self._session
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep the session from being given back while the block runs."""
+        with self._lock:
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                self._used_s = time.monotonic()
+
+    def give_back(self, idle_s: float) -> bool:
+        """End the session if nobody uses it, or has asked for it within `idle_s`; the next one that asks gets a new one."""
+        with self._lock:
+            session, idle = self._session, time.monotonic() - self._used_s >= idle_s
+            if session is None or self._end is None or self._users or not idle:
+                return False
+            self._session = None
+            self._end(session)
+            return True
 
     @property
     def started(self) -> SparkSession | None:

@@ -2,7 +2,7 @@
 
 Choosing what to hash belongs to the callers, and so does the slower way if these names don't work.
 
-These are internal names over py4j, as in `lake.delta.jvm`; so they are tried once per JVM, against Spark's public
+These are internal names over py4j, as in `lake.spark.jvm`; so they are tried once per JVM, against Spark's public
 functions.
 """
 
@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from lakeproof.lake.delta.jvm import Jvm
 from lakeproof.lake.rows.exact import digest_bits, typed_text
+from lakeproof.lake.spark.jvm import Jvm
 
 _lock = threading.Lock()
 # One entry per JVM that this process has had, by its gateway, which outlives each session; None where the functions can't

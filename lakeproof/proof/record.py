@@ -9,6 +9,8 @@ of the large ones those that were proved longest ago, as many as fit, at least o
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -43,9 +45,9 @@ class Compared(Part):
 
 @dataclass(frozen=True, slots=True)
 class LakeProved(Part):
-    """The last result for a table's history, or for a view, at the cut `cut` (0 for a view).
+    """The last result for a table's history, or for a view, at the cut `cut` (0 for a view); `by` is the process.
 
-    `differed_at`: the time when it last differed, unless it was equal since.
+    `differed_at`: the time when it last differed, unless it was equal since. `rows` of a history, None of a view.
     """
 
     status: str
@@ -53,11 +55,13 @@ class LakeProved(Part):
     cut: Count = 0
     reason: str | None = None
     differed_at: str | None = None
+    rows: Count | None = None
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Proved(Part):
-    """A table's last proof: status, time, number of source rows (None: it was not compared), and reason.
+    """A table's last proof: status, time, number of source rows (None: it was not compared), reason, and its process (`by`).
 
     `verified`: the last comparison in which it was equal; `differed`: the last in which it differed, unless a later one was
     equal. `history`: the last result for its history. `left_out`: columns that are not published, and so not compared.
@@ -71,6 +75,7 @@ class Proved(Part):
     history: LakeProved | None = None
     left_out: tuple[str, ...] = ()
     differed: Compared | None = None
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ def check_free_to_prove(lake: SourceLake) -> None:
 
 def record(lake: SourceLake, incarnation: Incarnation, report: ProofReport) -> None:
     """Add a proof to the record. Call it in `one_proof`: the record is read and replaced."""
-    now = now_text()
+    now, by = now_text(), f"process {os.getpid()} on {socket.gethostname()}"
     tables, views = read_proved(lake), read_views(lake)
     for table, proof in report.tables.items():
         before = tables.get(table, _NEVER)
@@ -131,14 +136,14 @@ def record(lake: SourceLake, incarnation: Incarnation, report: ProofReport) -> N
             differed = here if proof.status == "differs" else None
         rows = proof.source_rows if proof.status in _COMPARED else None
         left_out = tuple(column.name for column in proof.left_out)
-        tables[table] = Proved(proof.status, now, rows, verified, proof.reason, before.history, left_out, differed)
+        tables[table] = Proved(proof.status, now, rows, verified, proof.reason, before.history, left_out, differed, by)
     if report.lake is not None:
         for table, checked in report.lake.histories.items():
-            history = LakeProved(checked.status, now, report.lake.cut, checked.reason)
+            history = LakeProved(checked.status, now, report.lake.cut, checked.reason, rows=checked.rows, by=by)
             tables[table] = replace(tables.get(table, replace(_NEVER, time=now)), history=history)
         for name, view in report.lake.views.items():
             last = views[name].differed_at if name in views and view.status == "blocked" else None
-            views[name] = LakeProved(view.status, now, 0, view.reason, now if view.status == "differs" else last)
+            views[name] = LakeProved(view.status, now, 0, view.reason, now if view.status == "differs" else last, by=by)
     lake.store.put(lake.paths.proof_record, ProofRecord(tables, views).to_bytes())
 
 

@@ -203,6 +203,11 @@ class LakePaths:
         return f"{self.source}/proved.json"
 
     @property
+    def ages(self) -> str:
+        """The marks by which the age of rows is known."""
+        return f"{self.source}/cycles/ages.json"
+
+    @property
     def paused(self) -> str:
         """The tables that a person has paused."""
         return f"{self.source}/paused.json"

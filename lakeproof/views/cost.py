@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import SparkSession
-
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import ViewConfig
-from lakeproof.lake.delta.jvm import Transaction
-from lakeproof.lake.delta.self_test import known_reason
+from lakeproof.errors import LakeError
+from lakeproof.lake.delta.files import data_file
+from lakeproof.lake.delta.log import newest_version
+from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.records.view_cuts import view_path
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
@@ -31,21 +31,29 @@ def check_worth(changed: int, rows: int | None) -> None:
         raise NotIncrementalError(f"{changed:,} rows have changed of tables with {rows:,}: all of it is cheaper")
 
 
-def table_rows(session: SparkSession, location: LakeLocation, view: ViewConfig) -> Mapping[str, int | None]:
+def table_rows(location: LakeLocation, view: ViewConfig) -> Mapping[str, int | None]:
     """Return about how many rows each table and view has that a view reads, by its name in lower case.
 
     None if its files do not say, or nobody has looked: an external table's.
     """
-    if known_reason(session) is not None:
-        return {}
     paths, store = dict[str, str](), open_store(location)
     for name, (source, table) in view.reads.items():
         place = SourceLake.open(location, source)
         paths[name.lower()] = place.url(place.paths.current(table))
     paths |= {name.lower(): view_path(store, other) for name, other in view.views.items()}
-    return {name: _live_rows(session, path) for name, path in paths.items()}
+    return {name: _live_rows(path) for name, path in paths.items()}
 
 
-def _live_rows(session: SparkSession, path: str) -> int | None:
-    live = [file.live_rows for file in Transaction(session, path).files()]
-    return None if None in live else sum(rows for rows in live if rows is not None)
+def _live_rows(path: str) -> int | None:
+    """Return the number of rows of a table's newest version, as its log counts them; None if it does not."""
+    try:
+        state = read_state(path, newest_version(path))
+    except LakeError:
+        # What a killed process has left above the version that is read.
+        return None
+    rows = 0
+    for file in map(data_file, state.files.values()):
+        if file.rows is None:
+            return None
+        rows += file.rows - (0 if file.deleted is None else file.deleted.rows)
+    return rows

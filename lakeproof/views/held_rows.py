@@ -19,8 +19,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, SCRATCH_PREFIX, scratch
-from lakeproof.lake.delta.placed_rows import PATH, ROW, PlacedRows
-from lakeproof.lake.delta.vectors import LITERAL_KEYS_MAX, FoundRows, is_one_of
+from lakeproof.lake.columns import quoted
+from lakeproof.lake.delta.search import Rows
+from lakeproof.lake.delta.spark_places import PATH, ROW, places_of, with_places
+from lakeproof.lake.delta.state import TableState, read_state
 from lakeproof.lake.rows.columns import col, no_rows
 from lakeproof.lake.rows.matching import join_on_key
 from lakeproof.lake.rows.memory import ROWS_TOGETHER_MAX, has_ordinary_rows
@@ -30,6 +32,8 @@ from lakeproof.views.definition import digest_of
 
 # The most rows that this process holds of one frame: 80 MiB, since 4,096 ordinary rows have 16 MiB.
 HELD_ROWS_MAX = 5 * ROWS_TOGETHER_MAX
+# Up to here keys are literals of the scan; 1,000 took longer to plan than a join.
+LITERAL_KEYS_MAX = 400
 # Values that this process can't hold or compute with, and faults of ours: Spark, which computes the whole, has neither.
 OWN_FAULTS = (ArithmeticError, LookupError, TypeError, ValueError, pa.ArrowException)
 # As in `_lp_ord`: the bits for the rows that one refresh may insert under one digest.
@@ -115,9 +119,17 @@ class StoredView:
     number: CycleNumber
 
     @cached_property
-    def placed(self) -> PlacedRows:
-        """The same rows with their places; raises `Unsupported`."""
-        return PlacedRows(self.session, self.path, self.version)
+    def state(self) -> TableState:
+        """The version that the rows have."""
+        return read_state(self.path, self.version)
+
+    def _placed(self, values: Mapping[str, Sequence[Any]]) -> DataFrame:
+        """Return the rows with their places; of files that can have none of some columns' `values` not all are read."""
+        rows = with_places(self.session, self.state)
+        for name, searched in values.items():
+            if isinstance(rows.schema[name].dataType, T.IntegralType) and searched and None not in searched:
+                rows = rows.where(col(name).between(min(searched), max(searched)))
+        return rows
 
     def images(self, rows: pa.Table, schema: T.StructType) -> DataFrame | None:
         """Return rows with digests as they are stored: with numbers that no row of the same digest has. None for no rows."""
@@ -138,9 +150,7 @@ class StoredView:
         """
         keys = pa.table({KEY: pa.array(digests, pa.string())})
         whole = [name for name in like.column_names if pa.types.is_integer(like.schema.field(name).type)]
-        rows = self.placed.frame({name: like.column(name).unique().to_pylist() for name in whole})
-        if rows is None:
-            return _NO_HITS
+        rows = self._placed({name: like.column(name).unique().to_pylist() for name in whole})
         schema = T.StructType([T.StructField(KEY, T.StringType())])
         return hold(one_of(rows.select(KEY, DUP, PATH, ROW), [KEY], keys, schema))
 
@@ -150,9 +160,7 @@ class StoredView:
         None as `hold`. Raises NotIncrementalError if one of them is not what its digest says.
         """
         whole = [(i, name) for i, name in enumerate(columns) if pa.types.is_integer(keys.schema.field(i).type)]
-        rows = self.placed.frame({name: keys.column(i).to_pylist() for i, name in whole})
-        if rows is None:
-            return hold(self.rows.limit(0).withColumn(PATH, F.lit("")).withColumn(ROW, F.lit(0).cast("long")))
+        rows = self._placed({name: keys.column(i).to_pylist() for i, name in whole})
         hits = one_of(rows, columns, keys, schema)
         table = hold(hits.withColumn(_NOW, self._digest()))
         if table is None:
@@ -165,16 +173,6 @@ class StoredView:
         return digest_of(self.rows, [c for c in self.rows.columns if not c.startswith((HIDDEN_PREFIX, SCRATCH_PREFIX))])
 
 
-_NO_HITS = pa.table(
-    {
-        KEY: pa.array([], pa.string()),
-        DUP: pa.array([], pa.int64()),
-        PATH: pa.array([], pa.string()),
-        ROW: pa.array([], pa.int64()),
-    }
-)
-
-
 def one_of(rows: DataFrame, columns: Sequence[str], keys: pa.Table, schema: T.StructType) -> DataFrame:
     """Return the rows with one of the `keys` in `columns`, which are as many and of the same types; NULL equals NULL.
 
@@ -184,11 +182,26 @@ def one_of(rows: DataFrame, columns: Sequence[str], keys: pa.Table, schema: T.St
         return rows
     kind = schema.fields[0].dataType
     if len(columns) == 1 and keys.num_rows <= LITERAL_KEYS_MAX and (isinstance(kind, T.IntegralType) or is_text(kind)):
-        return rows.where(is_one_of(columns[0], keys.column(0).to_pylist(), null_safe=True))
+        return rows.where(_is_one_of(columns[0], keys.column(0).to_pylist()))
     inside = [f"{_SIDE}{i}" for i in range(len(columns))]
     other = frame_of(rows.sparkSession, keys, schema).toDF(*inside)
     held = rows.select("*", *(col(name).alias(i) for name, i in zip(columns, inside, strict=True)))
     return join_on_key(held, F.broadcast(other), inside, "left_semi", null_safe=True).drop(*inside)
+
+
+def _is_one_of(key: str, keys: Sequence[Any]) -> Column:
+    """Return the condition as SQL text: one call into the JVM, whatever the number of keys."""
+    name = quoted(key)
+    texts = ", ".join(_sql(k) for k in keys if k is not None)
+    one_of = f"{name} IN ({texts})" if texts else "false"
+    return F.expr(f"{one_of} OR {name} IS NULL" if None in keys else one_of)
+
+
+def _sql(value: Any) -> str:
+    """Return a literal that means the same under all settings of a session: texts are given by their bytes."""
+    if isinstance(value, str):
+        return f"cast(X'{value.encode().hex()}' AS STRING)"
+    return f"{value}L" if value >= 0 else f"(-{-value}L)" if value > -(1 << 63) else "(-9223372036854775807L - 1L)"
 
 
 def is_text(kind: T.DataType) -> bool:
@@ -220,15 +233,26 @@ def first_of_each(rows: pa.Table, counts: Mapping[str, int], order: str | None =
 
 
 @dataclass(frozen=True, slots=True)
-class HeldCorrection:
-    """The rows that commit a correction which is held, and how many of them go and come."""
+class PlacedChange:
+    """Rows to insert in place of those at `places` (path in the log → row numbers) of the view's table at `before`."""
 
-    rows: FoundRows | None
+    before: TableState
+    images: DataFrame | None
+    places: Mapping[str, Rows]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCorrection:
+    """What commits a correction which is held, and how many rows go and come."""
+
+    rows: PlacedChange | None
     retracted: int
     inserted: int
 
 
 def correction_of(stored: StoredView, retracted: pa.Table, images: DataFrame | None, inserted: int) -> HeldCorrection:
     """Return the commit of so many `images` in place of stored rows; no commit if there are none of either."""
-    rows = None if not retracted.num_rows and images is None else stored.placed.in_place_of(images, retracted)
-    return HeldCorrection(rows, retracted.num_rows, inserted)
+    if not retracted.num_rows and images is None:
+        return HeldCorrection(None, 0, inserted)
+    places = places_of(stored.state, retracted) if retracted.num_rows else {}
+    return HeldCorrection(PlacedChange(stored.state, images, places), retracted.num_rows, inserted)

@@ -22,6 +22,7 @@ from lakeproof.lake.delta.files import Unread, table_files, unneeded
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.optimize import is_fragmented, optimize
 from lakeproof.lake.records.view_cuts import ViewCut, ViewsLock, cuts_in_order, view_path
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
 from lakeproof.storage.times import time_of
@@ -77,7 +78,8 @@ def optimize_view(
         return None
     path, number = cycle.path, cycle.number
     if is_fragmented(path, cut.delta_version, small_files):
-        optimize(session, path, json.dumps({"view": cut.view, "number": int(number)}, sort_keys=True))
+        metadata = json.dumps({"view": cut.view, "number": int(number)}, sort_keys=True)
+        optimize(SparkOnDemand.of(session), path, int(number), metadata)
     version = newest_version(path)
     if version == cut.delta_version:
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lakeproof.lake.delta.jvm import Jvm
+from lakeproof.lake.spark.jvm import Jvm
 
 
 def kind_of(node: Any) -> str:

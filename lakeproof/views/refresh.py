@@ -32,10 +32,9 @@ from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, scratch
 from lakeproof.lake.columns import needs_mapping
 from lakeproof.lake.delta.apply import Prepared, apply
-from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
+from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, Hints, TableSpec, Unsupported
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.delta.reader_features import table_state
-from lakeproof.lake.delta.vectors import FoundRows
 from lakeproof.lake.delta.versions import read_at
 from lakeproof.lake.records.engine_versions import engine_versions
 from lakeproof.lake.records.view_cuts import ViewCut, ViewsLock, newest_view_cut, view_path
@@ -50,7 +49,7 @@ from lakeproof.storage.store import Store
 from lakeproof.views.carried_keys import analyse
 from lakeproof.views.cycle import app_id, begin_view_cycle, end_view_cycle
 from lakeproof.views.definition import bind, bind_again, digest_of, in_order_of, query_errors
-from lakeproof.views.held_rows import DUP_BITS, OWN_FAULTS, NotIncrementalError, StoredView
+from lakeproof.views.held_rows import DUP_BITS, OWN_FAULTS, NotIncrementalError, PlacedChange, StoredView
 from lakeproof.views.read_at import ReadAt
 from lakeproof.views.since_cut import check_can_go_on, earlier_files
 from lakeproof.views.strategies import Partial, Plan, ViewTables, partial_correction
@@ -329,7 +328,7 @@ def _commit(
     target: _Target,
     correction: ViewCorrection,
     sources: Mapping[str, CycleNumber],
-    placed: FoundRows | None = None,
+    placed: PlacedChange | None = None,
 ) -> Applied:
     nothing = correction.retractions is None and correction.insertions is None and not correction.truncate
     if nothing and placed is None and target.before != NO_VERSION:
@@ -338,11 +337,16 @@ def _commit(
     metadata = json.dumps({"view": name, "number": target.number, "sources": dict(sources)}, sort_keys=True)
     change = NetChange((KEY, DUP), correction.retractions, correction.insertions, truncate=correction.truncate)
     info = CommitInfo(app_id(name), int(target.number), metadata)
-    hints = Hints(max_keys=correction.retracted)
-    request = CommitRequest(target.path, change, info, hints, create=TableSpec(), expected_version=target.before)
+    hints, columns = Hints(max_keys=correction.retracted), correction.new_columns
     if placed is not None:
-        return Prepared(target.session, request, target.before, WriteStrategy.DELETION_VECTORS, rows=placed).commit()
-    return apply(target.session, replace(request, new_columns=correction.new_columns))
+        change = NetChange(images=placed.images)
+    request = CommitRequest(target.path, change, info, hints, TableSpec(), target.before, new_columns=columns)
+    try:
+        if placed is not None:
+            return Prepared(request, placed.before, placed.places).commit()
+        return apply(target.session, request)
+    except Unsupported as error:
+        raise ConfigError(f"view {name}", str(error), "CAST it in the query") from None
 
 
 def _with_dup(rows: DataFrame, number: CycleNumber) -> DataFrame:

@@ -2,8 +2,8 @@
 
 Committing it belongs to `refresh`, choosing the definition and the cuts to `lakeproof.commands.replace`.
 
-Staged rows are a Delta table of their own, in a folder that no reader of the view knows. They are the correction of the
-view's table at one version; if columns change they are all of the view's rows, since each is written anew.
+Staged rows are Parquet in a folder that no reader of the view knows. They are the correction of the view's table at one
+version; if columns change they are all of the view's rows, since each is written anew.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pyspark.sql import types as T
 from lakeproof.config.model import ViewConfig
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, SCRATCH_PREFIX
-from lakeproof.lake.delta.commit import TableSpec
 from lakeproof.lake.delta.versions import read_at, read_view
 from lakeproof.lake.records.engine_versions import engine_versions
 from lakeproof.lake.records.view_cuts import ViewCut, view_path
@@ -141,7 +140,8 @@ def staged_rows(session: SparkSession, store: Store, preview: ViewPreview) -> St
     whole = preview.rewritten is not None
     insertions = _read(session, store, preview, "insertions") if inserted or whole else None
     retractions = _read(session, store, preview, "retractions") if retracted else None
-    if any(rows is not None and rows.count() != n for rows, n in ((insertions, inserted), (retractions, retracted))):
+    counts = [0 if rows is None else rows.count() for rows in (insertions, retractions)]
+    if counts != [inserted, retracted] or (whole and insertions is None):
         return None
     if whole:
         path = view_path(store, preview.view)
@@ -157,13 +157,14 @@ def _stage(store: Store, view: str, name: str, difference: ViewCorrection) -> tu
     insertions = None if difference.insertions is None else difference.insertions.drop(DUP)
     for part, rows in (("insertions", insertions), ("retractions", difference.retractions)):
         if rows is not None:
-            options = TableSpec().options(rows.columns)
-            rows.write.format("delta").options(**options).save(_place(store, view, name, part))
+            rows.write.parquet(_place(store, view, name, part))
     return difference.inserted, 0 if difference.retractions is None else difference.retracted
 
 
-def _read(session: SparkSession, store: Store, preview: ViewPreview, part: str) -> DataFrame:
-    return session.read.format("delta").load(_place(store, preview.view, preview.id, part))
+def _read(session: SparkSession, store: Store, preview: ViewPreview, part: str) -> DataFrame | None:
+    folder = f"{LakePaths.view_preview(preview.view, preview.id)}/{part}"
+    written = any(file.key.endswith(".parquet") for file in store.entries(folder))
+    return session.read.parquet(store.url(folder)) if written else None
 
 
 def _as_it_is(difference: ViewCorrection) -> _Differing:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -18,8 +19,8 @@ from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import column_names, in_lake
-from lakeproof.lake.delta.changed_places import changed_places
-from lakeproof.lake.delta.row_changes import ChangesUnavailableError, row_changes
+from lakeproof.lake.delta.changed_places import Changes, ChangesUnavailableError
+from lakeproof.lake.delta.row_changes import row_changes
 from lakeproof.lake.delta.versions import read_at, read_view_at
 from lakeproof.lake.read.opened import OpenedLake
 from lakeproof.lake.records.documents import Cut
@@ -108,11 +109,10 @@ def _with_added(now: DataFrame, then: Callable[[], DataFrame], added: frozenset[
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A Delta table that a view reads: its name for people, its place, and whether it is the lake's."""
+    """A Delta table that a view reads: its name for people, and its place."""
 
     thing: str
     path: str
-    is_ours: bool = True
 
     def change(
         self,
@@ -123,9 +123,7 @@ class _Read:
         columns: Sequence[str],
     ) -> ChangeSource:
         """Return where the change between two versions comes from."""
-        span = self.path, *versions
-        places = partial(changed_places, *span) if self.is_ours else _no_places
-        return ChangeSource(now, before, partial(self._rows, session, versions, columns), places)
+        return ChangeSource(now, before, partial(self._rows, session, versions, columns), partial(self._held, versions))
 
     def _rows(self, session: SparkSession, versions: tuple[int, int], columns: Sequence[str]) -> DataFrame:
         try:
@@ -133,9 +131,11 @@ class _Read:
         except ChangesUnavailableError as error:
             raise NotIncrementalError(f"{self.thing}: {error}") from error
 
-
-def _no_places(_columns: Sequence[str], _rows_max: int) -> None:
-    """Leave an external table's changes to Spark, which has the credentials for it."""
+    def _held(self, versions: tuple[int, int], columns: Sequence[str], rows_max: int) -> pa.Table | None:
+        try:
+            return Changes.between(self.path, *versions, columns).held(columns, rows_max)
+        except ChangesUnavailableError as error:
+            raise NotIncrementalError(f"{self.thing}: {error}") from error
 
 
 def _of_others(
@@ -152,7 +152,7 @@ def _of_others(
             changes[name.lower()] = _rows_of(session, read, span, partial(read_view_at, session, store, other))
     for name, table in view.external.items():
         before, after = cut.external.get(str(table)), now.external[str(table)]
-        read = _Read(f"external table {table}", after.path, is_ours=False)
+        read = _Read(f"external table {table}", after.path)
         span = _changed(read.thing, before, after)
         if span is not None:
             changes[name.lower()] = _rows_of(session, read, span, partial(read_at, session, after.path))

@@ -23,13 +23,11 @@ from functools import cached_property
 
 from pyspark.sql import DataFrame
 
-from lakeproof.lake.delta.commit import Unsupported
-from lakeproof.lake.delta.vectors import FoundRows
 from lakeproof.views import added_sums, linear_terms, touched_keys
 from lakeproof.views.added_sums import TouchedGroups
 from lakeproof.views.carried_keys import Analysis
 from lakeproof.views.cost import check_worth
-from lakeproof.views.held_rows import HeldCorrection, StoredView
+from lakeproof.views.held_rows import HeldCorrection, PlacedChange, StoredView
 from lakeproof.views.sum_plans import Sums
 from lakeproof.views.table_changes import Changed, ChangeSource, Query, read_changes
 
@@ -49,7 +47,7 @@ class Partial:
     kept: ExitStack
     retractions: DataFrame | None = None
     insertions: DataFrame | None = None
-    placed: FoundRows | None = None
+    placed: PlacedChange | None = None
 
     def close(self) -> None:
         """Free what it keeps."""
@@ -149,13 +147,8 @@ class _Groups:
 
 
 def _held(tables: Changed, correction: Callable[[], HeldCorrection | None]) -> HeldCorrection | None:
-    """Return a correction by this process, None if the changes are too many or the view's rows have no places."""
-    if not tables.held:
-        return None
-    try:
-        return correction()
-    except Unsupported:
-        return None
+    """Return a correction by this process, None if the changes are too many."""
+    return correction() if tables.held else None
 
 
 def _of_held(strategy: str, count: int, held: HeldCorrection, kept: ExitStack) -> Partial:

@@ -5,6 +5,7 @@ The bytes that each must have are in `golden/`; `test_lake_formats.py` compares 
 
 from __future__ import annotations
 
+from lakeproof.lake.records.ages import Ages, Mark
 from lakeproof.lake.records.cut_documents import Contents, CutBase, CutDoc, base_bytes, table_schema_bytes
 from lakeproof.lake.records.cut_ordinals import CutOrdinals
 from lakeproof.lake.records.days import DayEntry, Days
@@ -160,14 +161,16 @@ PROVED = ProofRecord(
             5,
             _COMPARED,
             None,
-            LakeProved("equal", "t", 3, None, "d"),
+            LakeProved("equal", "t", 3, None, "d", 9, "process 7 on h"),
             ("a", "b"),
             _COMPARED,
+            "process 7 on h",
         ),
         TableName("a", "b"): Proved("blocked", "", None, None, "why"),
     },
     {"v": LakeProved("equal", "t")},
 )
+AGES = Ages((Mark("2026-01-01T00:00:00.000000Z", 0), Mark("2026-01-02T00:00:00.000000Z", 8589934592)))
 DAYS = Days({"2026-01-01": DayEntry(Lsn(4096), 3, "0" * 64, True, "2026-01-02T00:00:00Z")})
 PAUSED = Paused({TABLE: PausedTable("t", (PausedEntry("pub", "(id > 5)", ("id", "v")),), resuming=True)})
 DOCUMENTS = {
@@ -185,6 +188,7 @@ DOCUMENTS = {
     "viewpreview": VIEW_PREVIEW.to_bytes(),
     "groupcut": GROUP_CUT.to_bytes(),
     "proved": PROVED.to_bytes(),
+    "ages": AGES.to_bytes(),
     "days": DAYS.to_bytes(),
     "paused": PAUSED.to_bytes(),
 }

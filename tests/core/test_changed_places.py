@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from lakeproof.hidden_columns import CAME
-from lakeproof.lake.delta.changed_places import changed_places
+from lakeproof.lake.delta.changed_places import Changes, ChangesUnavailableError, changed_places
+from lakeproof.lake.delta.committer import Change, Operation
 from lakeproof.lake.delta.log import commit_name
+from lakeproof.lake.delta.state import read_state
 
 
 @pytest.fixture
@@ -69,13 +72,55 @@ def test_more_rows_than_may_be_held(table: str) -> None:
     assert changed_places(table, 0, 1, ["id"], 2) is None
 
 
-def test_other_columns_in_between(table: str) -> None:
-    """Files of before may have other names for the columns of now."""
+def _metadata(table: str, **types: str) -> dict[str, object]:
+    """The table's `metaData` action, with these types of columns."""
     first = (Path(table) / commit_name(0)).read_text(encoding="utf-8").splitlines()
-    (metadata,) = (line for line in map(json.loads, first) if "metaData" in line)
-    _add_to_commit(table, 1, metadata)
-    assert changed_places(table, 0, 2, ["id"], 9) is None
+    (action,) = (line for line in map(json.loads, first) if "metaData" in line)
+    schema = json.loads(action["metaData"]["schemaString"])
+    for field in schema["fields"]:
+        field["type"] = types.get(field["name"], field["type"])
+    action["metaData"]["schemaString"] = json.dumps(schema)
+    return dict(action)
+
+
+def test_other_columns_in_between(table: str) -> None:
+    """A column that was another one in files of before has no changes; the others have, whatever became of it."""
+    _add_to_commit(table, 1, _metadata(table, v="string"))
+    assert changed_places(table, 0, 2, ["id", "v"], 9) is None
+    with pytest.raises(ChangesUnavailableError, match="its column v was another one"):
+        Changes.between(table, 0, 2, ["id", "v"])
+    assert _signed(changed_places(table, 0, 2, ["id"], 9)) == [(1, False), (2, False), (6, True)]
     assert _signed(changed_places(table, 1, 2, ["id"], 9))[-1] == (6, True)
+
+
+def test_files_put_together_bring_nothing(table: str) -> None:
+    """Between two changes they hide that a row of before is one of now: it comes and goes, and that is no net change."""
+    write_deltalake(table, pa.table({"id": [7], "v": [7]}), mode="append")
+    delta = DeltaTable(table)
+    delta.optimize.compact()
+    assert delta.version() == 4
+    assert _signed(changed_places(table, 2, 4, ["id"], 9)) == [(7, True)]
+    delta.delete("id = 7")
+    _count_removed(Path(table) / commit_name(5), _stats(Path(table) / commit_name(4)))
+    assert _signed(changed_places(table, 4, 5, ["id"], 9)) == [(6, False), (6, True), (7, False)]
+    assert changed_places(table, 2, 5, ["id"], 9) is None
+    changes = Changes.between(table, 2, 5, ["id"])
+    assert not changes.is_net
+    signs = Counter[int]()
+    for key, came in _signed(changes.held(["id"], 9)):
+        signs[key] += 1 if came else -1
+    assert not any(signs.values()), "7 came and went"
+
+
+def test_what_the_committer_removes_is_counted(tmp_path: Path) -> None:
+    """So who reads the changes need not open a file that went, to see how much it is."""
+    path = str(tmp_path)
+    write_deltalake(path, pa.table({"id": [1, 2, 3]}))
+    change = Change(path, read_state(path, 0))
+    assert change.remove_all() == 3
+    change.commit(None, Operation("DELETE", {}, {}))
+    assert _signed(changed_places(path, 0, 1, ["id"], 3)) == [(1, False), (2, False), (3, False)]
+    assert changed_places(path, 0, 1, ["id"], 2) is None
 
 
 @pytest.mark.parametrize("damage", ["a feature", "a file", "a commit"])

@@ -1,4 +1,4 @@
-"""Delta's tables on S3: a commit stands on the version that it read, whoever else writes; links, vectors and MERGE work."""
+"""Delta's tables on S3: a commit stands on the version that it read, whoever else writes; links and vectors work."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ from pyspark.sql import functions as F
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.failpoints import watched
-from lakeproof.lake.delta import self_test
 from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.cleaned_log import clean_log
 from lakeproof.lake.delta.column_types import new_fields
-from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec, Unsupported, WriteStrategy
+from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec, Unsupported
 from lakeproof.lake.delta.files import remove_file, table_files, unneeded
-from lakeproof.lake.delta.jvm import forget
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, linked_name, prepare_links
 from lakeproof.lake.delta.links import LandedFile
 from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, commit_name, log_files, newest_version
@@ -90,14 +88,8 @@ def rows_of(spark: SparkSession, table: str) -> list[dict[str, Any]]:
     return as_numbers(spark.read.format("delta").load(table).toArrow())
 
 
-def test_the_self_test_passes_in_the_lake(spark: SparkSession, store: Store) -> None:
-    """Deletion vectors are written and read on S3; nothing stays of the scratch table."""
-    assert self_test._try(spark.newSession(), store.url("shop/current/public/t")) is None
-    assert list(store.entries("shop")) == []
-
-
 def test_landed_files_become_a_tables_files(spark: SparkSession, store: Store) -> None:
-    """A first entry, a range with rows left out and rows of its own, and a MERGE: each one commit, each read back."""
+    """A first entry, a range with rows left out and rows of its own, and changes by Spark: each one commit."""
     parts = [random_rows(random.Random(n), 60, n * 60) for n in range(3)]
     files = [land(store, f"{n:06d}-ab.parquet", part) for n, part in enumerate(parts)]
     table = store.url("shop/current/public/t")
@@ -109,9 +101,9 @@ def test_landed_files_become_a_tables_files(spark: SparkSession, store: Store) -
     assert "deletionVectors" in reader_features(table, 1).reasons
     gone = spark.createDataFrame(pa.table({"id": [0, 1]}), "id int")
     images = spark.createDataFrame(parts[0].slice(1, 1).to_pylist(), spark.read.format("delta").load(table).schema)
-    for number, strategy in ((3, WriteStrategy.MERGE), (4, WriteStrategy.AUTO)):
+    for number, keys_max in ((3, None), (4, 2)):
         change = NetChange(("id",), gone, images)
-        request = CommitRequest(table, change, info(number), Hints(max_keys=2), strategy=strategy)
+        request = CommitRequest(table, change, info(number), Hints(max_keys=keys_max))
         assert apply(spark, request).version == number - 1
         assert rows_of(spark, table) == as_numbers(pa.concat_tables([expected.slice(1)]))
 
@@ -157,7 +149,7 @@ def test_commits_that_no_cut_names_are_taken_back(spark: SparkSession, store: St
     }
     # The cycle is made again, with the number that the log has already seen, by Spark, which would skip a repeat.
     images = spark.read.format("delta").load(table).withColumn("id", F.col("id") + 100)
-    request = CommitRequest(table, NetChange(images=images), info(2), expected_version=2, strategy=WriteStrategy.MERGE)
+    request = CommitRequest(table, NetChange(images=images), info(2), expected_version=2)
     assert apply(spark.newSession(), request).version == 3
     assert link(spark, table, 3, [Link(files[2])]) == 4
     assert [row["id"] for row in rows_of(spark, table)] == [*range(10), *range(20, 30), *range(100, 110)]
@@ -169,7 +161,6 @@ def test_a_log_begins_again(spark: SparkSession, store: Store) -> None:
     link(spark, table, 1, [Link(land(store, "000001-ab.parquet", random_rows(random.Random(1), 10)))])
     Folder.at(table).delete(commit_name(0))
     begin_at(table, 1, metadata_of(new_fields(SPARK_TYPES), TableSpec().options(list(SPARK_TYPES))), "{}")
-    forget(spark, table)
     assert spark.read.format("delta").load(table).count() == 0
     link(spark, table, 2, [Link(land(store, "000002-ab.parquet", random_rows(random.Random(2), 5)))])
     assert spark.read.format("delta").load(table).count() == 5

@@ -34,6 +34,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import Identity
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import time_of
 from tests.compare import Rows, current_lsn, source_rows
 from tests.fix_lake import TABLES_ALONE, into_the_lake
 from tests.fix_postgres import Database
@@ -287,7 +288,7 @@ def test_values_stay_when_the_rows_that_brought_them_leave_history(
     now = datetime.now(timezone.utc)
     for last in (2, 4):
         end = open_lake(spark, lake, last).position(SOURCE)
-        age = (now - max(simulated.times[p] for p in simulated.times if Lsn(p) <= end)).total_seconds()
+        age = (now - time_of(open_lake(spark, lake, last).cut(SOURCE).created_at)).total_seconds()
         unchanged = [r[0] for r in history_of(spark, config).where("a IS NULL AND id = 1").select("_lp_lsn").collect()]
         keeping = policy(lake, history_s=age - 0.0001, archive=str(lake / "archive"), small_files=1000)
         assert maintain(keeping, SOURCE, spark, silent, MaintenanceRequest(now=now)).trimmed == (name,)

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.cleaned_log import clean_log
-from lakeproof.lake.delta.commit import CommitRequest, Hints, Unsupported, WriteStrategy
+from lakeproof.lake.delta.commit import CommitRequest, Hints, Unsupported
 from lakeproof.lake.delta.file_statistics import statistics_text
 from lakeproof.lake.delta.files import counted_again, table_files, unneeded
 from lakeproof.lake.delta.fsync import sync_commits
@@ -58,7 +58,7 @@ def test_every_type_is_read_back_and_the_file_is_the_landed_one(
     assert [newest_version(str(table)) for table in layers] == [NO_VERSION, NO_VERSION]
     for table, one in zip(layers, prepared, strict=True):
         applied = one.commit()
-        assert (applied.version, applied.inserted, applied.strategy) == (0, 3 * ROWS, WriteStrategy.LINK)
+        assert (applied.version, applied.inserted) == (0, 3 * ROWS)
         assert as_numbers(read(spark, table).toArrow()) == expected(*rows)
         assert read(spark, table).count() == 3 * ROWS  # from the statistics alone
         commit = read_commit(str(table), 0)
@@ -140,7 +140,8 @@ def test_rows_of_linked_files_are_deleted_by_vectors(
     gone = spark.createDataFrame(pa.table({"id": [2, 2 + ROWS]}))
     change = NetChange(("id",), gone, read(spark, table).where("id = 2"))
     applied = apply(spark, CommitRequest(str(table), change, info(2), Hints(max_keys=2)))
-    assert applied.strategy is WriteStrategy.DELETION_VECTORS
+    assert applied.deleted == 2
+    assert table_files(str(table), applied.version).vectors == 2
     left = [row for row in expected(*rows[:2]) if row["id"] != 2 + ROWS]
     assert as_numbers(read(spark, table).toArrow()) == left
 
@@ -149,7 +150,7 @@ def test_rows_of_linked_files_are_deleted_by_vectors(
 def test_deltas_commands_are_right_on_linked_files(
     spark: SparkSession, tmp_path: Path, rows: list[pa.Table], files: list[LandedFile]
 ) -> None:
-    """DELETE by a vector, our vectors, MERGE, OPTIMIZE, RESTORE, VACUUM, a checkpoint; the landed files stay."""
+    """DELETE by a vector, our vectors, OPTIMIZE, RESTORE, VACUUM, a checkpoint; the landed files stay."""
     table, sql_name = tmp_path / "t", f"delta.`{tmp_path / 't'}`"
     prepare_links(request(table, 1, [Link(f) for f in files])).commit()
     target = DeltaCommands.forPath(spark, str(table))
@@ -157,12 +158,12 @@ def test_deltas_commands_are_right_on_linked_files(
     assert table_files(str(table), 1).vectors == 3
     left = [row for row in expected(*rows) if row["id"] % 10 != 3]
     assert as_numbers(read(spark, table).toArrow()) == left
-    for number, strategy in ((2, WriteStrategy.AUTO), (3, WriteStrategy.MERGE)):
+    for number, keys_max in ((2, 2), (3, None)):
         gone = spark.createDataFrame([(number,), (number + ROWS,)], "id bigint")
         images = read(spark, table).where(f"id = {number}")
         change = NetChange(("id",), gone, images)
-        applied = apply(spark, CommitRequest(str(table), change, info(number), Hints(max_keys=2), strategy=strategy))
-        assert applied.strategy is (WriteStrategy.DELETION_VECTORS if number == 2 else WriteStrategy.MERGE)
+        applied = apply(spark, CommitRequest(str(table), change, info(number), Hints(max_keys=keys_max)))
+        assert applied.deleted == 2
     left = [row for row in left if row["id"] not in {2 + ROWS, 3 + ROWS}]
     assert as_numbers(read(spark, table).toArrow()) == left
     spark.sql(f"OPTIMIZE {sql_name}")

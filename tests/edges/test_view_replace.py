@@ -216,6 +216,27 @@ def test_a_view_that_has_moved_on_is_computed_again(place: Edited) -> None:
         preview(config, "b", spark)
 
 
+def test_staged_rows_have_any_names_and_are_all_there_or_not_used(place: Edited) -> None:
+    """Names that a table keeps by column mapping are staged as they are; if a staged file is gone, all is computed again."""
+    config, spark, file = place.config, place.spark, place.config.views["b"].sql_file
+    sql = "SELECT id AS `i d,;{}()=.` , array(id) AS `a\tb`, v AS `c``\nd` FROM (SELECT id, '%s' AS v FROM t)"
+    file.write_text(sql % "x", encoding="utf-8")
+    refresh(config, "b", spark)
+    for value in ("y", "z"):
+        file.write_text(sql % value, encoding="utf-8")
+        shown = preview(config, "b", spark)
+        if value == "z":
+            folder = Path(place.store.url(LakePaths.view_preview("b", str(shown.preview))), "insertions")
+            max(folder.glob("*.parquet"), key=lambda each: each.stat().st_size).unlink()
+        applied = apply_preview(config, "b", spark)
+        assert applied.moved == ("its staged rows are not all there" if value == "z" else None)
+        cut = newest_view_cut(place.store, "b")
+        assert cut is not None
+        rows = read_view(spark, place.store, cut)
+        assert rows.columns == ["i d,;{}()=.", "a\tb", "c`\nd"]
+        assert Counter(map(str, map(tuple, rows.collect()))) == Counter(str((n, [n], value)) for n in range(3))
+
+
 @pytest.mark.parametrize("new_columns", [False, True])
 def test_a_killed_step_leaves_the_view_old_or_new(place: Edited, *, new_columns: bool) -> None:
     """A reader sees the old rows until there is a cut, and the same command then does all of it."""

@@ -1,6 +1,6 @@
-"""A table as a Python dictionary, and random batches for it: what the apply contract's strategies are compared with.
+"""A table as a Python dictionary, and random batches for it: what every way to write a table is compared with.
 
-Choosing strategies and surroundings belongs to `test_write_strategies.py`.
+Choosing ways and surroundings belongs to `test_ways_to_write.py`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,7 +25,6 @@ from lakeproof.lake.delta.commit import (
     Hints,
     TableSpec,
     Unsupported,
-    WriteStrategy,
 )
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col
@@ -90,6 +90,14 @@ class Kind:
         return [n for n, _ in self.columns]
 
 
+class Way(Enum):
+    """How a batch is written: keys that Spark computed are few (collected) or many (joined); or files are linked."""
+
+    FEW = "few keys"
+    MANY = "many keys"
+    LINK = "links"
+
+
 @dataclass(slots=True)
 class Batch:
     """Keys that go and rows that come; `inserts_only`: nobody looks for keys."""
@@ -102,22 +110,21 @@ class Batch:
 
 @dataclass(slots=True)
 class Table:
-    """A Delta table and its dictionary, written with one strategy; `portable` as in a `TableSpec`.
+    """A Delta table and its dictionary, written in one way; `portable` as in a `TableSpec`.
 
-    With LINK what can't be linked is written as AUTO does: `linked` counts the commits by links that were asked for files,
+    With LINK what can't be linked is written as FEW does: `linked` counts the commits by links that were asked for files,
     `not_linked` has the reasons of the others.
     """
 
     session: SparkSession
     path: str
     kind: Kind
-    strategy: WriteStrategy
+    way: Way
     rng: random.Random
     rows: dict[Key, Row] = field(default_factory=dict)
     version: int = -1
     number: int = 0
     states: dict[int, dict[Key, Row]] = field(default_factory=dict)
-    strategies: set[WriteStrategy] = field(default_factory=set)
     portable: bool = False
     linked: int = 0
     not_linked: list[str] = field(default_factory=list)
@@ -202,12 +209,12 @@ class Table:
         batch, images = Batch([], list(rows)), self.frame(rows).repartition(self.kind.files)
         self.take(batch, self._apply(batch, NetChange(images=images), create=TableSpec(portable=self.portable)))
 
-    def send(self, batch: Batch, *, literals: bool = True, **changed: Any) -> Applied:
+    def send(self, batch: Batch, **changed: Any) -> Applied:
         """Commit a batch; the model follows once it is committed, and returns which of the keys have a row."""
         deletes = None if batch.truncate or batch.inserts_only else self.keys(batch.deletes)
         existing = 0 if batch.truncate else sum(k in self.rows for k in batch.deletes)
         images = self.frame(batch.images) if batch.images or batch.truncate else None
-        bound = max(1, len(batch.deletes)) if literals else 1_000_000
+        bound = None if self.way is Way.MANY else max(1, len(batch.deletes))
         key = tuple(self.kind.names[: self.kind.key])
         change = NetChange(key, deletes, images, batch.truncate, self.kind.null_safe, preconditions=existing)
         applied = self._apply(batch, replace(change, **changed), hints=Hints(max_keys=bound))
@@ -216,13 +223,12 @@ class Table:
 
     def _apply(self, batch: Batch, change: NetChange, **options: Any) -> Applied:
         info = self.commit_info(self.number + 1)
-        version, strategy = self.version, self.strategy
-        request = CommitRequest(self.path, change, info, expected_version=version, strategy=strategy, **options)
+        request = CommitRequest(self.path, change, info, expected_version=self.version, **options)
         return self.commit(batch, request)
 
     def commit(self, batch: Batch, request: CommitRequest) -> Applied:
-        """Make a commit of the batch with the table's strategy, whatever the model knows of it."""
-        if self.strategy is not WriteStrategy.LINK:
+        """Make a commit of the batch in the table's way, whatever the model knows of it."""
+        if self.way is not Way.LINK:
             return apply(self.session, request)
         landed, columns, before = self._land(batch), dict(self.kind.columns), self._files()
         try:
@@ -233,7 +239,7 @@ class Table:
             self.linked += bool(landed.links)
             return applied
         assert self._files() == before, f"{self.kind.name}: files are left: {self.not_linked[-1]}"
-        return apply(self.session, replace(request, strategy=WriteStrategy.AUTO))
+        return apply(self.session, request)
 
     def _land(self, batch: Batch) -> LandedBatch:
         if self.landed is None or self.landed[0] is not batch:
@@ -258,7 +264,6 @@ class Table:
         for row in batch.images:
             self.rows[row[: self.kind.key]] = row
         self.number += 1
-        self.strategies.add(applied.strategy)
         self.version = applied.version
         self.states[applied.version] = dict(self.rows)
 

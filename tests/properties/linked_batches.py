@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lakeproof.lake.delta.commit import Applied, CommitRequest, WriteStrategy
+from lakeproof.lake.delta.commit import Applied, CommitRequest
 from lakeproof.lake.delta.files import files_of_commit
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, Removal, linked_name, prepare_links
 from lakeproof.lake.delta.log import NO_VERSION, commit_name, newest_version
@@ -69,7 +69,7 @@ def commit_by_links(request: CommitRequest, batch: LandedBatch, columns: dict[st
     """Make the commit that `request` asks for, with the batch in place of its images.
 
     Raises `Unsupported` before any commit, without a file more in the table's folder. The log has each file by the name
-    that its link has: so the strategy that is reported is the one that was used.
+    that its link has.
     """
     expected = newest_version(request.path) if request.expected_version is None else request.expected_version
     link_request = LinkRequest(
@@ -86,7 +86,6 @@ def commit_by_links(request: CommitRequest, batch: LandedBatch, columns: dict[st
     in_one_store(Path(request.path), [link.landed for link in batch.links])
     applied = prepare_links(link_request).commit()
     if batch.links:
-        assert applied.strategy is WriteStrategy.LINK
         check_linked(request, batch, applied.version)
     return applied
 

@@ -33,6 +33,7 @@ from lakeproof.names import CycleNumber
 from lakeproof.proof.history import prove_history
 from lakeproof.proof.lake_side import Reader
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import time_of
 from tests.lake_steps import check, make_config, run_compact
 from tests.lake_workload import SEED, random_row, run_transactions
 from tests.maintain_steps import BAG, LINES, MUCH_LATER, TABLES, begun, newest_cut_of, policy
@@ -141,13 +142,11 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
     cut = newest_cut_of(make_config(tmp_path))
     first_cut = open_lake(spark, tmp_path, 1).cut(SOURCE)
     rows = {t: open_lake(spark, tmp_path).table(SOURCE, t, layer="history").count() for t in (LINES, BAG)}
-    # The simulated source's clock stands in 2023: what the first cycle brought is older than a millisecond after its last.
-    first = open_lake(spark, tmp_path, 1).position(SOURCE)
-    last_of_first = max(source.times[p] for p in source.times if Lsn(p) <= first)
+    # The simulated source's clock stands in 2023, and is not asked: the first cut is older than a millisecond after it.
     now = datetime.now(timezone.utc)
     config = policy(
         tmp_path,
-        history_s=(now - last_of_first).total_seconds() - 0.001,
+        history_s=(now - time_of(first_cut.created_at)).total_seconds() - 0.001,
         archive=str(tmp_path / "archive"),
         cuts_s=0,
         small_files=1000,

@@ -23,9 +23,11 @@ from lakeproof.events import Stop, silent
 from lakeproof.hidden_columns import HIDDEN_PREFIX
 from lakeproof.lake.delta.files import table_files
 from lakeproof.lake.delta.log import newest_version
-from lakeproof.names import TableName
+from lakeproof.lake.records.store import read_cut
+from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import Identity
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import time_of
 from tests.lake_steps import check, make_config, run_compact
 from tests.simulated_rows import Row, canonical, schema
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
@@ -140,11 +142,11 @@ def test_history_that_was_shortened_says_its_oldest_day(spark: SparkSession, tmp
     """What retention removed can't be made any more; what is left can."""
     config, source, ends = _filled(tmp_path, spark, cuts=True)
     days = sorted(ends)
-    end = datetime.combine(days[1], datetime.min.time(), timezone.utc)
-    short = RetentionConfig(cuts_s=0, history_s=86_400)
+    first = time_of(read_cut(source.lake, CycleNumber(1)).created_at)
+    short = RetentionConfig(cuts_s=7 * 86_400, landing_s=7 * 86_400, history_s=86_400)
     update = {"retention": short}
     shortened = config.model_copy(update={"sources": {SOURCE: config.sources[SOURCE].model_copy(update=update)}})
-    maintain(shortened, SOURCE, spark, silent, MaintenanceRequest(now=end + timedelta(days=1)))
+    maintain(shortened, SOURCE, spark, silent, MaintenanceRequest(now=first + timedelta(days=1, milliseconds=1)))
     with pytest.raises(LakeError, match="the oldest day is"):
         daily(shortened, SOURCE, days[:1], spark, silent, Stop())
     daily(shortened, SOURCE, days[2:], spark, silent, Stop())

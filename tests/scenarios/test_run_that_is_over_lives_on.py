@@ -28,6 +28,7 @@ from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from orchestration.compaction_sensor import compaction_sensor
+from orchestration.outside_proofs import outside_proofs
 from orchestration.policies.run import UNLOCKED_S_MAX
 from orchestration.sensors import slot_drain_sensor
 from resources import Settings
@@ -93,8 +94,9 @@ class Running:
         """A tick of the sensor, as if it were so much later."""
         settings = Settings(config_path=str(self.config))
         with dg.build_sensor_context(self.dagster.instance, resources={"settings": settings}) as context:
-            source = load(self.config).source("shop")
-            actual = slot_drain_sensor(source, lambda: time.time() + later_s)(context)
+            config = load(self.config)
+            source, proofs = config.source("shop"), outside_proofs(config, config.source("shop"))
+            actual = slot_drain_sensor(source, proofs, lambda: time.time() + later_s)(context)
         assert isinstance(actual, dg.SensorResult)
         return actual
 

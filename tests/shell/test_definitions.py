@@ -184,6 +184,29 @@ def test_every_asset_says_what_it_is_where_it_lies_and_of_what_kind(defs: dg.Def
             assert key.path[0] == "postgres" or str(node.metadata["dagster/uri"]).startswith("file:///")
 
 
+def test_what_is_judged_elsewhere_links_there(defs: dg.Definitions) -> None:
+    """The page of a current table shows no check: its proof and its expectations are one click away."""
+    graph = defs.resolve_asset_graph()
+
+    def linked(*key: str) -> dict[str, str]:
+        metadata = graph.get(dg.AssetKey(list(key))).metadata
+        links = {name: metadata[name] for name in ("proof", "expectations") if name in metadata}
+        return {
+            name: link.asset_key.to_user_string()
+            for name, link in links.items()
+            if isinstance(link, dg.DagsterAssetMetadataValue)
+        }
+
+    orders = "shop/shop/orders"
+    assert linked("current", "shop", "shop", "orders") == {
+        "proof": f"proof/current/{orders}", "expectations": f"expectations/{orders}"
+    }  # fmt: skip
+    assert linked("current", "crm", "public", "customers") == {"proof": "proof/current/crm/public/customers"}
+    assert linked("history", "shop", "shop", "orders") == {"proof": f"proof/history/{orders}"}
+    assert linked("views", "copy") == {"proof": "proof/views/copy"}
+    assert linked("changes", "shop", "shop", "orders") == {}
+
+
 def test_owners_and_descriptions_come_from_the_configuration(defs: dg.Definitions) -> None:
     """A person's words about a table stand on each of its assets."""
     node = defs.resolve_asset_graph().get(_key("current/shop/shop/orders"))

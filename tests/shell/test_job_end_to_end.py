@@ -268,7 +268,7 @@ def test_chosen_tables_are_snapshotted_again_alone(journey: Location) -> None:
     result = job.execute_in_process(
         instance=journey.instance,
         asset_selection=[key],
-        run_config={"ops": {"snapshot_shop": {"config": {"reason": "a test"}}}},
+        run_config={"ops": {"snapshot_shop": {"config": {"reason": "a test", "copy_again": True}}}},
     )
     assert [event.asset_key for event in result.get_asset_materialization_events()] == [key]
     assert journey.metadata("snapshot/shop/shop/orders")["reason"] == "a test"

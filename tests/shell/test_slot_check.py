@@ -12,6 +12,7 @@ import pytest
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.load import load
+from orchestration.outside_proofs import outside_proofs
 from orchestration.policies.slot_check import OK, OUTAGE_S, PAUSE_S, UNREACHABLE, LastReport, decide
 from orchestration.sensors import slot_drain_sensor
 from resources import Settings
@@ -91,9 +92,10 @@ class SensorTicks:
         """Look once, `after_s` seconds later, and return the check's result."""
         self.now += after_s
         settings = Settings(config_path=str(self.config))
-        source = load(self.config).source("shop")
+        config = load(self.config)
+        source, proofs = config.source("shop"), outside_proofs(config, config.source("shop"))
         with dg.build_sensor_context(self.instance, cursor=self.cursor, resources={"settings": settings}) as context:
-            actual = slot_drain_sensor(source, lambda: self.now)(context)
+            actual = slot_drain_sensor(source, proofs, lambda: self.now)(context)
         assert isinstance(actual, dg.SensorResult)
         self.cursor = actual.cursor
         for event in actual.asset_events:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from assets.bootstrap import SnapshotOptions
 from assets.changes import DrainRun
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.load import load
@@ -39,11 +41,33 @@ class Location:
     instance: dg.DagsterInstance
     database: Database
 
-    def run(self, *tables: str) -> dg.ExecuteInProcessResult:
+    def run(self, *tables: str, copy_again: bool = False) -> dg.ExecuteInProcessResult:
         """The bootstrap's job, of these tables if any are named."""
         job = build(load(self.path)).resolve_job_def("shop_bootstrap")
         keys = [dg.AssetKey(["snapshot", "shop", "public", table]) for table in tables]
-        return job.execute_in_process(instance=self.instance, asset_selection=keys or None, raise_on_error=False)
+        options = dg.RunConfig(ops={"snapshot_shop": SnapshotOptions(copy_again=copy_again)})
+        return job.execute_in_process(
+            instance=self.instance,
+            asset_selection=keys or None,
+            run_config=options if copy_again else None,
+            raise_on_error=False,
+        )
+
+    def copies(self, result: dg.ExecuteInProcessResult) -> dict[str, tuple[bool, str]]:
+        """The tables of a run: was it copied, and its newest copy's position."""
+        assert result.success
+        events = [event.materialization for event in result.get_asset_materialization_events()]
+        return {
+            event.asset_key.path[-1]: (
+                bool(event.metadata["copied"].value),
+                str(event.metadata["consistent_point"].value),
+            )
+            for event in events
+        }
+
+    def warnings(self, run_id: str) -> list[str]:
+        """The warnings in a run's log."""
+        return [entry.user_message for entry in self.instance.all_logs(run_id) if entry.level == logging.WARNING]
 
     def events_of_a_drain(self) -> dict[tuple[str, str], dg.AssetMaterialization]:
         """The events of a drain like that of the sensor, by layer and table."""
@@ -118,8 +142,30 @@ def test_a_copy_of_the_command_line_is_an_event_once(location: Location) -> None
     assert location.events_of_a_drain() == {}
     bootstrap(load(location.path), "shop", [other])
     assert location.events_of_a_drain().keys() == {("snapshot", "other")}
-    assert location.run("small").success
+    assert location.run("small", copy_again=True).success
     assert location.events_of_a_drain() == {}
+
+
+def test_a_table_that_is_copied_already_is_copied_again_only_if_that_is_asked_for(location: Location) -> None:
+    """The others of the selection are copied; the log names the job and the setting, and the metadata says which were."""
+    location.slow(0)
+    first = location.copies(location.run("small", "other"))
+    assert {name: copied for name, (copied, _) in first.items()} == {"small": True, "other": True}
+    result = location.run()
+    second = location.copies(result)
+    assert {name: copied for name, (copied, _) in second.items()} == {"small": False, "other": False, "big": True}
+    assert {name: second[name][1] for name in first} == {name: point for name, (_, point) in first.items()}
+    (line,) = location.warnings(result.run_id)
+    assert "public.small" in line
+    assert "public.big" not in line
+    assert "shop_bootstrap with `ops: {snapshot_shop: {config: {copy_again: true}}}`" in line
+    folders = len(snapshot_folders(location.places(), ONE))
+    assert {copied for copied, _ in location.copies(location.run("small")).values()} == {False}
+    assert len(snapshot_folders(location.places(), ONE)) == folders
+    again = location.copies(location.run("small", copy_again=True))
+    assert again.keys() == {"small"}
+    assert again["small"][0]
+    assert again["small"][1] != first["small"][1]
 
 
 def test_a_run_that_is_ended_leaves_nothing_and_the_next_goes_on(location: Location) -> None:

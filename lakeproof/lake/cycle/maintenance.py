@@ -26,11 +26,14 @@ from lakeproof.lake.cycle.attempts import Attempt, AttemptsError, earlier_attemp
 from lakeproof.lake.cycle.foreign_commits import hold_for_foreign_commits, without_foreign_commits
 from lakeproof.lake.cycle.lost_history import lost_history
 from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, begin_cycle, run_cycle, versions_before
-from lakeproof.lake.delta.apply import apply, tagged
+from lakeproof.lake.delta.apply import Prepared, apply
 from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, commit_of_cycle
+from lakeproof.lake.delta.committer import version_to_follow
 from lakeproof.lake.delta.fsync import sync_folder
-from lakeproof.lake.delta.log import find_commit
 from lakeproof.lake.delta.optimize import optimize
+from lakeproof.lake.delta.protocol import check_writable
+from lakeproof.lake.delta.search import places_below
+from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.bags import DIGEST
 from lakeproof.lake.fold.net_change import IMAGE
@@ -104,7 +107,7 @@ def _maintain_tables(
     earlier = earlier_attempts(run.lease, intent)
     for table in intent.tables:
         run.between()
-        task = _TableMaintenance(run.spark.get().newSession(), run.lease, intent, table, tables[table], run.archive)
+        task = _TableMaintenance(run.spark.own(), run.lease, intent, table, tables[table], run.archive)
         try:
             tables[table] = _maintain_table(task, earlier.get(table, ()))
         except TableHeldError as error:
@@ -119,8 +122,7 @@ def _still_held(intent: Intent, refused: Mapping[TableName, Held]) -> dict[Table
 
 def _maintain_table(task: _TableMaintenance, earlier: Sequence[Attempt]) -> CutTable:
     """Maintain one table; raises TableHeldError when nothing can be done in it."""
-    session, lease, intent, table = task.session, task.lease, task.intent, task.name
-    fit_table(session, task.cut_table.row_bytes, task.cut_table.version)
+    spark, lease, intent, table = task.spark, task.lease, task.intent, task.name
 
     def once(*, from_scratch: bool) -> CutTable:
         with hold_for_foreign_commits(table):
@@ -128,7 +130,7 @@ def _maintain_table(task: _TableMaintenance, earlier: Sequence[Attempt]) -> CutT
             return replace(task, cut_table=cut_table, from_scratch=from_scratch).run(intent.tables[table])
 
     try:
-        return tried(SparkOnDemand.of(session), lease, intent, table, earlier, once)
+        return tried(spark, lease, intent, table, earlier, once)
     except AttemptsError as error:
         # What can't be read is copied again; whatever else went wrong, the table is as it was, and readable.
         if error.unreadable is None:
@@ -139,15 +141,22 @@ def _maintain_table(task: _TableMaintenance, earlier: Sequence[Attempt]) -> CutT
 
 @dataclass(frozen=True, slots=True)
 class _TableMaintenance:
-    """One table in one such cycle; `session` is its own. `from_scratch`: current can't be read, so none of it is."""
+    """One table in one such cycle; `spark` is its own. `from_scratch`: current can't be read, so none of it is."""
 
-    session: SparkSession
+    spark: SparkOnDemand
     lease: Lease
     intent: Intent
     name: TableName
     cut_table: CutTable
     archive: Store | None
     from_scratch: bool = False
+
+    @property
+    def session(self) -> SparkSession:
+        """The session, in which rows like the table's fit."""
+        session = self.spark.get()
+        fit_table(session, self.cut_table.row_bytes, self.cut_table.version)
+        return session
 
     @property
     def schema(self) -> SchemaVersion:
@@ -172,21 +181,14 @@ class _TableMaintenance:
         return commit_of_cycle(self.lease.lake.source, self.intent, layer, self.name)
 
     def _optimized(self, key: str, expected: int, order: str | None = None) -> int:
-        path = self.lease.lake.url(key)
+        path, commit = self.lease.lake.url(key), self._commit("")
         self.lease.check()
-        optimize(self.session, path, self._commit("").user_metadata, order)
-        return self._version(path, expected)
-
-    def _version(self, path: str, expected: int) -> int:
-        """Return the version of the cycle's commit, else the newest. Commits that change no data are passed over."""
-        user_metadata = self._commit("").user_metadata
-        version, own = find_commit(path, expected, lambda commit: commit.user_metadata == user_metadata)
-        return version if own is None else own.version
+        version_to_follow(path, expected, commit)
+        return optimize(self.spark, path, int(self.intent.number), commit.user_metadata, order)
 
     def _trimmed(self, bound: int) -> CutTable:
         """Trim history's rows below `bound`: those that were the table's rows then stay as they are, the others go."""
         path = self.lease.lake.url(self.lease.lake.paths.history(self.name))
-        commit = self._commit("history")
         old = self._before(self.cut_table.history_version, bound)
         complete = completing(self.cut_table, old)
         alive = _alive(self.schema, old, complete)
@@ -195,9 +197,11 @@ class _TableMaintenance:
             self._archived(old.join(alive, ORD, "left_anti"), self.archive)
             failpoint("maintenance.after_archive")
         self.lease.check()
-        tagged(kept, commit).mode("overwrite").option("replaceWhere", f"{ORD} < {bound}").save(path)
+        request = self._request("history", NetChange(images=kept), self.cut_table.history_version)
+        state = read_state(path, version_to_follow(path, self.cut_table.history_version, request.info))
+        check_writable(state)
+        version = Prepared(request, state, places_below(state, ORD, bound)).commit().version
         failpoint("maintenance.after_trim")
-        version = self._version(path, self.cut_table.history_version)
         # The last change up to there: from its position on history is whole. It may have left with an earlier trim.
         last = self._before(self.cut_table.history_version, bound).agg(F.max(LSN)).collect()[0][0]
         low_before = Lsn.ZERO if self.cut_table.history_low is None else self.cut_table.history_low.at_lsn
@@ -226,15 +230,13 @@ class _TableMaintenance:
 
     def _restored(self) -> CutTable:
         """Bring back what the archive has of history; rows that history still has are not brought again."""
-        path = self.lease.lake.url(self.lease.lake.paths.history(self.name))
-        commit = self._commit("history")
         folders = archived(self.archive, self.lease.lake.paths, self.name)
         history = read_layer(self.session, self.lease.lake, self.name, self.cut_table, "history")
         rows = self.session.read.schema(history.schema).parquet(*folders).dropDuplicates([ORD])
         absent = rows.join(history.select(ORD), ORD, "left_anti").select(history.columns)
         self.lease.check()
-        tagged(absent, commit).mode("append").save(path)
-        version = self._version(path, self.cut_table.history_version)
+        request = self._request("history", NetChange(images=absent), self.cut_table.history_version)
+        version = apply(self.session, request).version
         low = self.cut_table.history_low
         return replace(
             self.cut_table,
@@ -267,9 +269,12 @@ class _TableMaintenance:
 
     def _apply(self, change: NetChange) -> Applied:
         self.lease.check()
-        path = self.lease.lake.url(self.lease.lake.paths.current(self.name))
-        version = self.cut_table.current_version
-        return apply(self.session, CommitRequest(path, change, self._commit("current"), expected_version=version))
+        return apply(self.session, self._request("current", change, self.cut_table.current_version))
+
+    def _request(self, layer: str, change: NetChange, version: int) -> CommitRequest:
+        paths = self.lease.lake.paths
+        key = paths.history(self.name) if layer == "history" else paths.current(self.name)
+        return CommitRequest(self.lease.lake.url(key), change, self._commit(layer), expected_version=version)
 
 
 def archived(archive: Store | None, paths: LakePaths, table: TableName) -> list[str]:

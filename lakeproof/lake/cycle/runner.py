@@ -44,9 +44,8 @@ class TableCut:
     """The result of a cycle for one table.
 
     `changes` came from the stream, `copied` rows from a copy that entered; `inserted` and `deleted` are rows of current (an
-    update is one of each); `rows` is how many rows the table has, None if that is not known; `fallback_reason` says why its
-    changes were merged alone, which is slower than deletion vectors; `not_linked` why landed files of it were read and
-    written again by Spark.
+    update is one of each); `rows` is how many rows the table has, None if that is not known; `not_linked` says why landed
+    files of it were read and written again by Spark.
     `features` are those that readers need from this cut on, each with its reason.
     """
 
@@ -56,7 +55,6 @@ class TableCut:
     history_version: int
     current_version: int
     rows: int | None = None
-    fallback_reason: str | None = None
     not_linked: str | None = None
     features: Mapping[str, str] = field(default_factory=dict)
     copied: int = 0
@@ -220,7 +218,6 @@ def _cut_report(result: CycleResult, copied: Mapping[TableName, int]) -> CutRepo
             history_version=written.cut_table.history_version,
             current_version=written.cut_table.current_version,
             rows=written.rows,
-            fallback_reason=written.fallback_reason,
             not_linked=written.not_linked,
             features=written.features,
             copied=copied.get(table, 0),
@@ -265,11 +262,6 @@ def _event(report: CutReport, source: str, commit_time: str | None, seconds: flo
             "copied": copied,
             "tables": len(report.tables),
             "held": {str(table): held.reason for table, held in report.held.items()},
-            "merged": {
-                str(table): cut.fallback_reason
-                for table, cut in report.tables.items()
-                if cut.fallback_reason is not None
-            },
             "not_linked": {
                 str(table): cut.not_linked for table, cut in report.tables.items() if cut.not_linked is not None
             },

@@ -9,7 +9,6 @@ A table that can't be read stops no other: it keeps what it has, and `Damaged` s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -17,7 +16,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from lakeproof.errors import LakeError
-from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, ORD, XID
+from lakeproof.hidden_columns import ORD, XID
 from lakeproof.lake.cycle.broken_log import is_broken
 from lakeproof.lake.cycle.lost_history import HistoryLostError, lost_history
 from lakeproof.lake.delta.files import TableFiles, Unread, table_files, unneeded
@@ -65,14 +64,14 @@ def fragmented(lake: SourceLake, cut: Cut, small_files: int, damaged: Damaged) -
     return tuple(tables)
 
 
-def first_change_since(
-    spark: SparkSession, lake: SourceLake, cut: Cut, limit: datetime, damaged: Damaged
+def first_change_from(
+    spark: SparkSession, lake: SourceLake, cut: Cut, ordinal: int, damaged: Damaged
 ) -> tuple[dict[TableName, int | None], dict[TableName, Held]]:
-    """Return the ordinal of each table's first change that was committed at `limit` or later, None if it has none.
+    """Return the ordinal of each table's first change that is not before `ordinal`, None if it has none.
 
     And how the tables are to be held whose history has an unreadable file. A history that is lost already is not read.
     """
-    is_young = (F.col(COMMIT_TIME) >= F.lit(limit)) | (F.col(COMMIT_NUMBER) > 0)
+    is_young = F.col(XID).isNotNull() & (F.col(ORD) >= F.lit(ordinal))
     return _each_first(spark, lake, cut, dict.fromkeys(cut.tables, is_young), damaged)
 
 

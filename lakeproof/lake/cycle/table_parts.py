@@ -83,4 +83,4 @@ def table_result(
 ) -> TableResult:
     """Return the result of a table whose two commits are made."""
     cut_table = table_at_end(context, task, history, current.version)
-    return TableResult(cut_table, counts, current.inserted, current.deleted, fallback_reason=current.fallback_reason)
+    return TableResult(cut_table, counts, current.inserted, current.deleted)

@@ -97,7 +97,7 @@ class TableTask:
 class TableResult:
     """A table after its cycle; `counts` are of the changes that history got from the stream.
 
-    `own_rows`: how many ordinals it took from `own_ordinal` on. `fallback_reason` has the meaning that it has in `Applied`.
+    `own_rows`: how many ordinals it took from `own_ordinal` on.
     `not_linked`: why Spark has written rows that are in landed files. `features` are those that readers need from now on,
     each with its reason.
     """
@@ -109,6 +109,5 @@ class TableResult:
     rows: int | None = None
     touched: bool = True
     own_rows: int = 0
-    fallback_reason: str | None = None
     not_linked: str | None = None
     features: Mapping[str, str] = field(default_factory=dict)

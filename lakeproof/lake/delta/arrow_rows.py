@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from lakeproof.errors import LakeError
+from lakeproof.lake.delta.column_types import in_files
 from lakeproof.lake.delta.files import DeltaFile, VectorPlace, data_file, files_at, of_base_85
 from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, is_emptied
 from lakeproof.lake.delta.reader_features import (
@@ -89,8 +90,11 @@ class DeltaRows:
     files: tuple[DeltaFile, ...]
 
     @classmethod
-    def open(cls, path: str, version: int) -> DeltaRows:
-        """Read the log; raises LakeError if the version is not whole, or has features that are not known here."""
+    def open(cls, path: str, version: int, files: Sequence[DeltaFile] | None = None) -> DeltaRows:
+        """Read the log; raises LakeError if the version is not whole, or has features that are not known here.
+
+        With `files` these are the version's: nothing but its columns is read.
+        """
         if is_emptied(path, version):
             raise LogGapError(path, f"version {version} of its log is empty, and a cut names it", RESTORE_LOG)
         state = table_state(path, version)
@@ -98,7 +102,8 @@ class DeltaRows:
         if state["metaData"].get("partitionColumns"):
             raise NotInArrowError(path, "it is partitioned, as lakeproof writes no table", "read it with Spark")
         fields = json.loads(state["metaData"]["schemaString"])["fields"]
-        return cls(Folder.at(path), version, tuple(map(_field, fields)), files_at(path, version))
+        chosen = files_at(path, version) if files is None else tuple(files)
+        return cls(Folder.at(path), version, tuple(map(_field, fields)), chosen)
 
     @classmethod
     def of_state(cls, state: TableState) -> DeltaRows:
@@ -293,6 +298,9 @@ def _check_features(path: str, protocol: Mapping[str, Any]) -> None:
 
 def _field(field: Mapping[str, Any]) -> _Field:
     metadata = field.get("metadata") or {}
+    if in_files(field["type"]) != field["type"]:
+        reason = f"fields inside its column {field['name'][:80]} have other names in files"
+        raise LakeError("a Delta table", reason, "read it with Spark: `lakeproof.open`")
     return _Field(field["name"], metadata.get(PHYSICAL_NAME, field["name"]), _arrow_type(field["type"]))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.delta.log import NO_VERSION, newest_version
-from lakeproof.lake.delta.reader_features import table_state
+from lakeproof.lake.delta.reader_features import PHYSICAL_NAME, table_state
 
 _IN_LOG: Mapping[str, str] = {
     "boolean": "boolean",
@@ -72,3 +72,17 @@ def column_types(path: str, version: int | None = None) -> dict[str, str]:
 def new_fields(columns: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return columns, by name with their Spark types, as the fields of a schema text."""
     return [{"name": n, "type": in_log(kind), "nullable": True, "metadata": {}} for n, kind in columns.items()]
+
+
+def in_files(kind: Any) -> Any:
+    """Return a type of the log's schema text with the names that fields inside it have in data files."""
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "struct":
+        fields = [
+            {**f, "name": (f.get("metadata") or {}).get(PHYSICAL_NAME, f["name"]), "type": in_files(f["type"])}
+            for f in kind["fields"]
+        ]
+        return {**kind, "fields": fields}
+    inside = [name for name in ("elementType", "keyType", "valueType") if name in kind]
+    return {**kind, **{name: in_files(kind[name]) for name in inside}}

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 # A commit's checkpoint costs as much as five small commits; one in 10 is Delta's default.
 CHECKPOINT_INTERVAL = 50
-# The session's setting that a commit takes its `userMetadata` from, if no writer's option gives it.
-USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 # Delta refuses a version because of its age, even if all its files exist, and forgets it because of its age, too: an idle
 # table at the version that a cut names. What a kept cut names stays; only `files` removes the rest, and nothing else does.
 _KEEP = {
@@ -42,24 +40,6 @@ class Engine(Enum):
 
     AUTO = "auto"
     SPARK = "spark"
-
-
-class WriteStrategy(Enum):
-    """The ways to make one commit, of which `apply` takes the cheapest that is right.
-
-    A request asks for AUTO, or for MERGE in place of deletion vectors; the result names any but AUTO.
-    """
-
-    AUTO = "auto"
-    CREATE = "create"
-    APPEND = "append"
-    OVERWRITE = "overwrite"
-    DELETION_VECTORS = "vectors"
-    MERGE = "merge"
-    # Files that exist become the table's; their rows are not read.
-    LINK = "link"
-    # Nothing to delete or to insert: no commit.
-    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +141,6 @@ class CommitRequest:
     hints: Hints = NO_HINTS
     create: TableSpec | None = None
     expected_version: int | None = None
-    strategy: WriteStrategy = WriteStrategy.AUTO
     new_columns: bool = False
 
 
@@ -169,12 +148,9 @@ class CommitRequest:
 class Applied:
     """The table's version now, and the rows that this commit inserted and deleted.
 
-    If nothing was deleted or inserted there is no commit, and the version is the old one. `fallback_reason`: why `strategy`
-    is MERGE or a plain append, although deletion vectors would have been quicker.
+    If nothing was deleted or inserted there is no commit, and the version is the old one.
     """
 
     version: int
     inserted: int
     deleted: int
-    strategy: WriteStrategy = WriteStrategy.NONE
-    fallback_reason: str | None = None

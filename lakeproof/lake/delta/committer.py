@@ -129,6 +129,9 @@ class Change:
         }
         if entry.get("deletionVector"):
             removed["deletionVector"] = entry["deletionVector"]
+        if _rows_in(entry) >= 0:
+            # For those who read what went.
+            removed["stats"] = json.dumps({"numRecords": _rows_in(entry)})
         self._actions.append(("remove", removed))
 
     def remove_all(self) -> int:

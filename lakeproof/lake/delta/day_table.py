@@ -17,10 +17,16 @@ from pyspark.sql import functions as F
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import quoted
-from lakeproof.lake.delta.apply import conflicts, one_attempt
+from lakeproof.lake.delta.column_types import in_spark, new_fields
 from lakeproof.lake.delta.commit import TableSpec
+from lakeproof.lake.delta.committer import Change, NewFile, Operation
 from lakeproof.lake.delta.files import table_files, unneeded
+from lakeproof.lake.delta.link_commit import physical_names
 from lakeproof.lake.delta.log import NO_VERSION, newest_version, read_commit
+from lakeproof.lake.delta.protocol import check_writable, metadata_of
+from lakeproof.lake.delta.schema import ColumnChanges, with_columns
+from lakeproof.lake.delta.spark_files import fields_of, write_by_spark
+from lakeproof.lake.delta.state import Action, TableState, read_state
 from lakeproof.lake.rows.columns import col
 from lakeproof.storage.times import now_text, time_of
 
@@ -30,42 +36,50 @@ _NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _MADE_AT = "made_at"
 
 
-def day_column(session: SparkSession, path: str, columns: Sequence[str]) -> str:
+def read_day(session: SparkSession, path: str, day: date) -> DataFrame:
+    """Return a day's rows with the columns of the table."""
+    name = _day_column(read_state(path, newest_version(path)), ())
+    return session.read.format("delta").load(path).where(col(name) == F.lit(day)).drop(name)
+
+
+def write_day(path: str, rows: DataFrame, day: date) -> int:
+    """Replace a day's rows in one commit, and return its version.
+
+    Raises LakeError, before anything is written, if a column has a type that the days before can't have, TransientError if
+    somebody else has committed meanwhile.
+    """
+    before = newest_version(path)
+    state = None if before == NO_VERSION else read_state(path, before)
+    change, name, text = Change(path, state), _day_column(state, rows.columns), day.isoformat()
+    if state is None:
+        options = {**TableSpec().options([*rows.columns, name]), "delta.enableTypeWidening": "true"}
+        metadata: Action = metadata_of([*fields_of(rows), *new_fields({name: "date"})], options, [name])
+    else:
+        check_writable(state)
+        rows, columns = _fitting(state, rows, name)
+        metadata = with_columns(state.metadata, columns)
+    if state is None or metadata != state.metadata:
+        change.set_metadata(metadata)
+    partition = {physical_names(json.loads(metadata["schemaString"])["fields"])[name]: text}
+    for entry in () if state is None else state.files.values():
+        if entry["partitionValues"] == partition:
+            change.remove(entry)
+    files = write_by_spark(rows, path, before + 1, metadata)
+    inserted = change.add(NewFile({**file.entry, "partitionValues": partition}) for file in files)
+    note = json.dumps({_MADE_AT: now_text(), "day": text}, sort_keys=True)
+    parameters = {"mode": "Overwrite", "partitionBy": json.dumps([name]), "predicate": f"{quoted(name)} = '{text}'"}
+    return change.commit(None, Operation("WRITE", parameters, {"numOutputRows": inserted}, note)).version
+
+
+def _day_column(state: TableState | None, columns: Sequence[str]) -> str:
     """Return the name of the column of days: that of the table, or `day` with underscores after it while it is taken."""
-    if newest_version(path) != NO_VERSION:
-        (name,) = session.sql(f"DESCRIBE DETAIL delta.`{path}`").collect()[0]["partitionColumns"]
+    if state is not None:
+        (name,) = state.metadata["partitionColumns"]
         return str(name)
     name, taken = DAY, {column.casefold() for column in columns}
     while name in taken:
         name += "_"
     return name
-
-
-def read_day(session: SparkSession, path: str, day: date) -> DataFrame:
-    """Return a day's rows with the columns of the table."""
-    name = day_column(session, path, ())
-    return session.read.format("delta").load(path).where(col(name) == F.lit(day)).drop(name)
-
-
-def write_day(session: SparkSession, path: str, rows: DataFrame, day: date) -> int:
-    """Replace a day's rows in one commit, and return its version; `session` is the caller's own.
-
-    Raises LakeError, before anything is written, if a column has a type that the days before can't have.
-    """
-    before, name = newest_version(path), day_column(session, path, rows.columns)
-    if before != NO_VERSION:
-        rows = _fitting(session, path, rows, name)
-    metadata = {_MADE_AT: now_text(), "day": day.isoformat()}
-    options = {"userMetadata": json.dumps(metadata, sort_keys=True), "mergeSchema": "true"}
-    if before == NO_VERSION:
-        widening = {"delta.enableTypeWidening": "true"}
-        options |= {**TableSpec().options([*rows.columns, name]), **widening}
-    else:
-        options["replaceWhere"] = f"{quoted(name)} = '{day.isoformat()}'"
-    writer = rows.withColumn(name, F.lit(day)).write.format("delta").mode("overwrite").options(**options)
-    with one_attempt(session, path, before), conflicts(path):
-        writer.partitionBy(name).save(path)
-    return newest_version(path)
 
 
 def unneeded_by_readers(path: str, limit: datetime) -> Iterator[tuple[str, int]]:
@@ -88,21 +102,28 @@ def _made_at(path: str, version: int) -> datetime:
         return datetime.min.replace(tzinfo=timezone.utc)
 
 
-def _fitting(session: SparkSession, path: str, rows: DataFrame, day: str) -> DataFrame:
-    """Return the rows with the table's types where these are wider; raises LakeError for a column that does not fit."""
-    stored = {f.name.casefold(): f.dataType.simpleString() for f in session.read.format("delta").load(path).schema}
-    columns = []
+def _fitting(state: TableState, rows: DataFrame, day: str) -> tuple[DataFrame, ColumnChanges]:
+    """Return the rows under the table's names, and the columns that come or get wider.
+
+    Raises LakeError for a column that does not fit.
+    """
+    stored = {field["name"].casefold(): field for field in state.fields}
+    columns, added, wider = [], dict[str, str](), dict[str, str]()
     for field in rows.schema:
-        now, then = field.dataType.simpleString(), stored.get(field.name.casefold())
+        now, old = field.dataType.simpleString(), stored.get(field.name.casefold())
         if field.name.casefold() == day.casefold():
-            raise LakeError(path, f"the table has a column {field.name} now, as the column of days is named", _MOVE)
-        if then is None or then == now or _widens(then, now):
-            columns.append(col(field.name))
-        elif _widens(now, then):
-            columns.append(col(field.name).cast(then).alias(field.name))
-        else:
-            raise LakeError(path, f"column {field.name} is {now} on this day and {then} on others", _MOVE)
-    return rows.select(*columns)
+            raise LakeError(
+                state.path, f"the table has a column {field.name} now, as the column of days is named", _MOVE
+            )
+        name, then = (field.name, None) if old is None else (str(old["name"]), in_spark(old["type"]))
+        if then is None:
+            added[name] = now
+        elif _widens(then, now):
+            wider[name] = now
+        elif then != now and not _widens(now, then):
+            raise LakeError(state.path, f"column {field.name} is {now} on this day and {then} on others", _MOVE)
+        columns.append(col(field.name).alias(name))
+    return rows.select(*columns), ColumnChanges(added=added, retyped=wider)
 
 
 _MOVE = "move that folder away, and make the days again"

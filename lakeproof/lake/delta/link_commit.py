@@ -33,20 +33,14 @@ from lakeproof.errors import InvariantError, NoRoomError
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.column_types import in_spark, new_fields
-from lakeproof.lake.delta.commit import Applied, CommitInfo, TableSpec, Unsupported, WriteStrategy
-from lakeproof.lake.delta.committer import (
-    Change,
-    NewFile,
-    Operation,
-    version_to_follow,
-)
+from lakeproof.lake.delta.commit import Applied, CommitInfo, TableSpec, Unsupported
+from lakeproof.lake.delta.committer import NewFile, version_to_follow
 from lakeproof.lake.delta.file_statistics import statistics_text
-from lakeproof.lake.delta.files import data_file
 from lakeproof.lake.delta.links import LandedFile, PlacedFile, mismatch, place, remove_placed, renamed
 from lakeproof.lake.delta.local_rows import LocalRows, write_rows
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.delta.protocol import check_writable, metadata_of
-from lakeproof.lake.delta.reader_features import VECTORS_ENABLED
+from lakeproof.lake.delta.row_commit import RowCommit, has_vectors, spared
 from lakeproof.lake.delta.search import Places, Rows, find_places
 from lakeproof.lake.delta.state import TableState, read_state
 from lakeproof.lake.rows.key_preconditions import check_counts, check_firsts
@@ -123,38 +117,17 @@ class PreparedLinks:
 
     def commit(self) -> Applied:
         """Commit the files, and what goes."""
-        request, before = self.request, self.before
-        if before is not None:
-            # Somebody else's commit since `prepare` is reported by name; a commit from here on loses the race or wins it.
-            version_to_follow(request.path, before.version, request.info)
-        change = Change(request.path, before)
-        if before is None:
-            change.set_metadata(_metadata(request))
-        deleted = change.remove_all() if request.removal.everything else self._remove(change)
-        inserted = change.add(self.files) - self._rewritten
-        if change.is_empty and before is not None:
-            return Applied(before.version, 0, 0)
-        state = change.commit(request.info, _operation(inserted, deleted, self.files, request))
-        return Applied(state.version, inserted, deleted, WriteStrategy.LINK)
+        request = self.request
+        metadata = _metadata(request) if self.before is None else None
+        everything = request.removal.everything
+        return RowCommit(
+            request.path, request.info, self.before, self.files, self.places.rows, everything, metadata
+        ).commit()
 
     def discard(self) -> None:
         """Take the files out of the table's folder again, if the commit is not to be made."""
         for file in self.files:
             remove_placed(Folder.at(self.request.path), file.entry["path"])
-
-    @property
-    def _rewritten(self) -> int:
-        """The number of rows that are in new files because others of their files go."""
-        if self.before is None or _has_vectors(self.before):
-            return 0
-        return sum((_live_rows(self.before, path) - len(rows)) for path, rows in self.places.rows.items())
-
-    def _remove(self, change: Change) -> int:
-        if self.before is not None and not _has_vectors(self.before):
-            for path in self.places.rows:
-                change.remove(self.before.files[path])
-            return self.places.count
-        return change.mark(self.places.rows)
 
 
 def prepare_links(request: LinkRequest) -> PreparedLinks:
@@ -171,7 +144,7 @@ def prepare_links(request: LinkRequest) -> PreparedLinks:
     else:
         check_writable(state)
         fields = state.fields
-        if any(link.left_out is not None for link in request.links) and not _has_vectors(state):
+        if any(link.left_out is not None for link in request.links) and not has_vectors(state):
             raise Unsupported("the table is written without deletion vectors")
     if request.links:
         _refuse(renamed(fields, request.required))
@@ -209,15 +182,6 @@ def _refuse(reason: str | None) -> None:
         raise Unsupported(reason)
 
 
-def _has_vectors(state: TableState) -> bool:
-    return state.has_property(VECTORS_ENABLED, "true")
-
-
-def _live_rows(state: TableState, path: str) -> int:
-    file = data_file(state.files[path])
-    return (file.rows or 0) - (0 if file.deleted is None else file.deleted.rows)
-
-
 def _place_all(
     request: LinkRequest,
     state: TableState | None,
@@ -245,18 +209,13 @@ def _place_all(
 
 
 def _with_spared(new: Iterable[pa.Table], state: TableState, places: Places) -> Iterator[pa.Table]:
-    """Give new rows and, if the table has no vectors, the rows that stay of files that lose others: written anew.
-
-    These have every column of the table, dropped ones too, so the new rows beside them have them as well.
-    """
-    if _has_vectors(state) or not places.rows:
+    """Give new rows, and those that are written anew beside them; then all have every column of the table."""
+    if has_vectors(state) or not places.rows:
         yield from new
         return
-    rows = DeltaRows.of_state(state)
-    yield from (_in_schema(part, rows.schema) for part in new)
-    for path, numbers in places.rows.items():
-        for batch in rows.without(data_file(state.files[path]), numbers):
-            yield pa.Table.from_batches([batch])
+    schema = DeltaRows.of_state(state).schema
+    yield from (_in_schema(part, schema) for part in new)
+    yield from spared(state, places.rows)
 
 
 def _in_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -329,24 +288,3 @@ def entry_of(file: PlacedFile, columns: Mapping[str, str]) -> Mapping[str, Any]:
         "dataChange": True,
         "stats": statistics_text(file.footer, columns),
     }
-
-
-def _operation(inserted: int, deleted: int, files: Sequence[NewFile], request: LinkRequest) -> Operation:
-    """Return what the table's history shows: a MERGE if rows went, else an append."""
-    if request.create is not None and request.expected_version == NO_VERSION:
-        name, parameters = "CREATE TABLE AS SELECT", {"isManaged": "false", "partitionBy": "[]"}
-    elif request.removal.everything:
-        name, parameters = "WRITE", {"mode": "Overwrite", "partitionBy": "[]"}
-    elif deleted:
-        clauses = {"matchedPredicates": [{"actionType": "delete"}], "notMatchedPredicates": [{"actionType": "insert"}]}
-        metrics = {
-            "numTargetRowsInserted": inserted,
-            "numTargetRowsDeleted": deleted,
-            "numTargetRowsUpdated": 0,
-            "numSourceRows": inserted + deleted,
-        }
-        return Operation("MERGE", {kind: json.dumps(clause) for kind, clause in clauses.items()}, metrics)
-    else:
-        name, parameters = "WRITE", {"mode": "Append", "partitionBy": "[]"}
-    size = sum(int(file.entry["size"]) for file in files)
-    return Operation(name, parameters, {"numFiles": len(files), "numOutputRows": inserted, "numOutputBytes": size})

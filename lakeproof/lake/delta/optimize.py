@@ -3,33 +3,44 @@
 Choosing tables and times belongs to `lakeproof.commands.maintain`; the cycle around it to `lakeproof.lake.cycle`, for a view
 to `lakeproof.views.optimize`; removing the replaced files to `files`.
 
-Delta's OPTIMIZE fills its bins by size: if one run has more than a bin's worth, each file it writes may hold the oldest and
-the newest rows, and positions and times are no longer pruned. So history's files are taken in the order of their rows,
-neighbours with neighbours, and the rows are sorted: a compacted file covers one range of positions. Each of current's small
-files may have any keys. Files that overlap are one run of any size, whose rows are parted by range: a compacted file covers
-one range of keys. That needs the names inside Delta of `jvm`; if those can't be used, OPTIMIZE does it.
+If files were put together by size alone, each new one might hold the oldest and the newest rows, and positions and times
+would no longer be pruned. So history's files are taken in the order of their rows, neighbours with neighbours, and the rows
+are sorted: a compacted file covers one range of positions. Each of current's small files may have any keys. Files that
+overlap are one run of any size, whose rows are parted by range: a compacted file covers one range of keys.
+
+A run up to `HELD_BYTES_MAX` is read, sorted and written by this process, a larger one by Spark.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakeproof.lake.columns import quoted
-from lakeproof.lake.delta.apply import conflicts
-from lakeproof.lake.delta.commit import USER_METADATA
-from lakeproof.lake.delta.files import DeltaFile, table_files
-from lakeproof.lake.delta.jvm import TableFile, Transaction
-from lakeproof.lake.delta.self_test import supported
-from lakeproof.lake.delta.vectors import is_known
-from lakeproof.lake.spark.session import with_settings
+from lakeproof.lake.delta.arrow_rows import DeltaRows, opened_data_file
+from lakeproof.lake.delta.column_types import in_files
+from lakeproof.lake.delta.committer import Change, NewFile, Operation
+from lakeproof.lake.delta.files import DeltaFile, data_file, table_files
+from lakeproof.lake.delta.link_commit import entry_of, statistics_columns
+from lakeproof.lake.delta.local_rows import write_rows
+from lakeproof.lake.delta.log import newest_version
+from lakeproof.lake.delta.protocol import check_writable, statistics_of
+from lakeproof.lake.delta.state import Action, TableState, read_state
+from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.storage.folder import Folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 SMALL_BYTES = 16 << 20
 TARGET_BYTES = 128 << 20
-# Rewrite a file once this fraction of its rows is deleted, as OPTIMIZE does.
+# The most that this process holds of one run, as its files have it without compression.
+HELD_BYTES_MAX = 64 << 20
+# Rewrite a file once this fraction of its rows is deleted.
 _DELETED_ROWS_MAX = 0.05
 
 
@@ -43,50 +54,78 @@ def is_small(files: Iterable[DeltaFile], small_files: int) -> bool:
     return sum(1 for file in files if file.bytes < SMALL_BYTES) >= small_files
 
 
-def optimize(session: SparkSession, path: str, user_metadata: str, order: str | None = None) -> None:
-    """Make one commit that carries `user_metadata`, or none if no file needs it; along the column `order`, if given.
+def optimize(spark: SparkOnDemand, path: str, number: int, user_metadata: str, order: str | None = None) -> int:
+    """Make one commit that carries `user_metadata`, or none if no file needs it; returns the table's version then.
 
-    `session` is the caller's own. If someone else commits to the same files meanwhile, TransientError is raised.
+    `order`: the column along which files are put together, if there is one. `number` is the cycle's. If someone else commits
+    meanwhile, TransientError is raised.
     """
-    with with_settings(session, {USER_METADATA: user_metadata}), conflicts(path):
-        if order is None or not _in_order(session, path, order):
-            _run_optimize(session, path)
+    state = read_state(path, newest_version(path))
+    check_writable(state)
+    runs_of_files = _runs(state, order)
+    if not runs_of_files:
+        return state.version
+    change = Change(path, state)
+    rows = files = 0
+    for run in runs_of_files:
+        new = _rewritten(spark, state, run, number, order)
+        for entry in run:
+            change.remove(entry, data_change=False)
+        rows += change.add(new, data_change=False)
+        files += len(new)
+    counts = {"numRemovedFiles": sum(map(len, runs_of_files)), "numAddedFiles": files, "numOutputRows": rows}
+    operation = Operation("OPTIMIZE", {"predicate": "[]", "zOrderBy": "[]", "auto": "false"}, counts, user_metadata)
+    return change.commit(None, operation).version
 
 
-def _run_optimize(session: SparkSession, path: str) -> None:
-    settings = {
-        "spark.databricks.delta.optimize.minFileSize": str(SMALL_BYTES),
-        "spark.databricks.delta.optimize.maxFileSize": str(TARGET_BYTES),
-    }
-    with with_settings(session, settings):
-        session.sql(f"OPTIMIZE delta.{quoted(path)}")
+def _rewritten(
+    spark: SparkOnDemand, state: TableState, run: Sequence[Action], number: int, order: str | None
+) -> list[NewFile]:
+    count = 1 + sum(data_file(entry).bytes for entry in run) // TARGET_BYTES
+    # Arrow finds a field inside a struct by its name alone.
+    renamed_inside = any(in_files(field["type"]) != field["type"] for field in state.fields)
+    if spark.everywhere or renamed_inside or sum(_bytes_in(state, entry) for entry in run) > HELD_BYTES_MAX:
+        # Imported here because they import Spark.
+        from lakeproof.lake.delta.spark_files import rows_of_files, write_by_spark
+
+        rows = _in_files(rows_of_files(spark.get(), state, run), count, order)
+        return write_by_spark(rows, state.path, number, state.metadata)
+    table, physical = DeltaRows.of_state(state), state.physical()
+    batches = [batch for entry in run for batch in table.of_file(data_file(entry), table.schema.names)]
+    held = pa.Table.from_batches(batches, table.schema)
+    if order is not None:
+        # By number: Arrow takes a name that begins with a dot for a path.
+        column = pa.table({"0": held.column(order)})
+        held = held.take(pc.sort_indices(column, [("0", "ascending")]))
+    held = held.rename_columns([physical[name] for name in held.column_names])
+    columns, table_folder = statistics_columns(state.fields, statistics_of(state.metadata)), Folder.at(state.path)
+    size = max(1, -(-held.num_rows // count))
+    return [
+        NewFile(entry_of(file, columns))
+        for first in range(0, held.num_rows, size)
+        for file in write_rows([held.slice(first, size)], table_folder, f"rows-{number:012d}-", {*columns})
+    ]
 
 
-def _in_order(session: SparkSession, path: str, order: str) -> bool:
-    """Compact along `order` and return True, if that is possible; one job for each file written, one after the other."""
-    if not supported(session, path):
-        return False
-    txn = Transaction(session, path)
-    if not is_known(txn):
-        return False
-    physical = txn.physical(order)
-    placed = []
-    for file in txn.files():
-        key_range = file.key_range(physical)
-        if key_range is None:
-            return False
-        placed.append(Placed(*key_range, file.bytes, file.lost_rows > _DELETED_ROWS_MAX, file))
-    for run in runs(placed):
-        txn.rewrite(run, order, 1 + sum(file.bytes for file in run) // TARGET_BYTES)
-    if not txn.is_empty:
-        txn.commit_rewrite()
-    return True
+def _bytes_in(state: TableState, entry: Action) -> int:
+    with opened_data_file(Folder.at(state.path), data_file(entry).path) as parquet:
+        metadata = parquet.metadata
+        return sum(int(metadata.row_group(group).total_byte_size) for group in range(metadata.num_row_groups))
 
 
 def in_large_files(rows: DataFrame, size: int, order: str | None) -> DataFrame:
     """Return rows of `size` bytes in partitions for files of the usual size, along the column `order` if it is given."""
-    files = 1 + size // TARGET_BYTES
-    return rows.coalesce(files) if order is None else rows.repartitionByRange(files, order).sortWithinPartitions(order)
+    return _in_files(rows, 1 + size // TARGET_BYTES, order)
+
+
+def _in_files(rows: DataFrame, count: int, order: str | None) -> DataFrame:
+    if order is None:
+        return rows.coalesce(count)
+    from lakeproof.lake.rows.columns import col
+
+    column = col(order)
+    rows = rows.coalesce(1) if count == 1 else rows.repartitionByRange(count, column)
+    return rows.sortWithinPartitions(column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +136,7 @@ class Placed:
     high: Any
     bytes: int
     must_rewrite: bool
-    file: TableFile
+    file: Action
 
     @property
     def is_small(self) -> bool:
@@ -105,7 +144,45 @@ class Placed:
         return self.must_rewrite or self.bytes < SMALL_BYTES
 
 
-def runs(files: Iterable[Placed]) -> list[list[TableFile]]:
+def _runs(state: TableState, order: str | None) -> list[list[Action]]:
+    """Return the files to put together; without an order, or without bounds of it, one is as good as another."""
+    physical = "" if order is None else state.physical()[order]
+    placed = []
+    for entry in state.files.values():
+        bounds = _bounds(entry, physical) if physical else None
+        low, high = (None, None) if bounds is None else bounds
+        placed.append(Placed(low, high, data_file(entry).bytes, _lost_rows(entry) > _DELETED_ROWS_MAX, entry))
+    if any(file.low is None for file in placed):
+        return _by_size(placed)
+    return runs(placed)
+
+
+def _bounds(entry: Action, physical: str) -> tuple[Any, Any] | None:
+    try:
+        stats = json.loads(entry["stats"])
+        low, high = stats["minValues"][physical], stats["maxValues"][physical]
+    except (KeyError, ValueError, TypeError):
+        return None
+    return None if low is None or high is None else (low, high)
+
+
+def _lost_rows(entry: Action) -> float:
+    file = data_file(entry)
+    return 0.0 if file.deleted is None or not file.rows else file.deleted.rows / file.rows
+
+
+def _by_size(files: Iterable[Placed]) -> list[list[Action]]:
+    """Group small files, the smallest first, as many as fit into one; a file that must be rewritten may be alone."""
+    groups: list[list[Placed]] = []
+    for file in sorted((f for f in files if f.is_small), key=lambda f: f.bytes):
+        if groups and _bytes(groups[-1]) + file.bytes <= TARGET_BYTES:
+            groups[-1].append(file)
+        else:
+            groups.append([file])
+    return [[f.file for f in g] for g in groups if len(g) > 1 or g[0].must_rewrite]
+
+
+def runs(files: Iterable[Placed]) -> list[list[Action]]:
     """Group files to compact: small neighbours, as many as fit, and all that overlap.
 
     A single one joins the large file before it. A large file parts neighbours, unless it overlaps them.

@@ -7,9 +7,11 @@ has every demand.
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from lakeproof.errors import LakeError
@@ -19,12 +21,19 @@ from lakeproof.lake.delta.reader_features import (
     LISTS_FEATURES_WRITER,
     MAPPING,
     NO_ZONE,
+    PHYSICAL_NAME,
     VECTORS,
     VECTORS_ENABLED,
     WIDENING,
 )
 from lakeproof.lake.delta.state import Action, TableState
 
+COLUMN_ID = "delta.columnMapping.id"
+MAPPING_MODE = "delta.columnMapping.mode"
+MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
+STATISTICS = "delta.dataSkippingStatsColumns"
+# Names in a list, quoted as in SQL or not.
+_NAMES = re.compile(r"`((?:[^`]|``)*)`|([^`,]+)")
 _BASE_FEATURES = ("appendOnly", "invariants")
 # What a commit of ours may be made on: the features that were tried. Row tracking, in-commit timestamps, catalog-managed
 # tables and the like ask more of a writer than is done here.
@@ -72,13 +81,10 @@ def metadata_of(
     `physical` are names that columns have in files; any other column has its own there, if Parquet takes that.
     """
     settings, columns = dict(configuration), [dict(each) for each in fields]
-    if settings.get("delta.columnMapping.mode") == "name":
-        for number, column in enumerate(columns, start=1):
-            in_files = (physical or {}).get(column["name"], column["name"])
-            in_files = f"col-{uuid.uuid4()}" if needs_mapping([in_files]) else in_files
-            ids = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": in_files}
-            column["metadata"] = {**(column.get("metadata") or {}), **ids}
-        settings["delta.columnMapping.maxColumnId"] = str(len(columns))
+    if settings.get(MAPPING_MODE) == "name":
+        numbers, names = count(1), physical or {}
+        columns = [_with_ids(each, numbers, names.get(each["name"], each["name"])) for each in columns]
+        settings[MAX_COLUMN_ID] = str(next(numbers) - 1)
     return {
         "id": str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
@@ -89,13 +95,46 @@ def metadata_of(
     }
 
 
+def with_other_columns(metadata: Action, fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a `metaData` action with these columns in place of all that the table has: no file of it has one of them."""
+    settings, columns = dict(metadata.get("configuration") or {}), [dict(each) for each in fields]
+    if settings.get(MAPPING_MODE, "none") != "none":
+        numbers = count(int(settings[MAX_COLUMN_ID]) + 1)
+        columns = [_with_ids(each, numbers, f"col-{uuid.uuid4()}") for each in columns]
+        settings[MAX_COLUMN_ID] = str(next(numbers) - 1)
+    schema = json.dumps({"type": "struct", "fields": columns})
+    return {**metadata, "schemaString": schema, "configuration": settings}
+
+
+def _with_ids(field: Mapping[str, Any], numbers: Iterator[int], in_files: str) -> dict[str, Any]:
+    """Return a column with its number and its name in files, if Parquet takes that; so with each field inside it."""
+    in_files = f"col-{uuid.uuid4()}" if needs_mapping([in_files]) else in_files
+    metadata = {**(field.get("metadata") or {}), COLUMN_ID: next(numbers), PHYSICAL_NAME: in_files}
+    return {**field, "metadata": metadata, "type": _type_with_ids(field["type"], numbers)}
+
+
+def _type_with_ids(kind: Any, numbers: Iterator[int]) -> Any:
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "struct":
+        return {**kind, "fields": [_with_ids(field, numbers, field["name"]) for field in kind["fields"]]}
+    inside = [name for name in ("elementType", "keyType", "valueType") if name in kind]
+    return {**kind, **{name: _type_with_ids(kind[name], numbers) for name in inside}}
+
+
+def statistics_of(metadata: Action) -> tuple[str, ...]:
+    """Return the columns that a table's properties choose for statistics; none, if they are the first of the table."""
+    chosen = str((metadata.get("configuration") or {}).get(STATISTICS) or "")
+    return tuple(quoted.replace("``", "`") if quoted else bare.strip() for quoted, bare in _NAMES.findall(chosen))
+
+
 def protocol_for(metadata: Action, before: Action | None) -> dict[str, Any]:
     """Return the protocol that a table needs: what it has, and the features that its columns and properties ask for."""
     settings = metadata.get("configuration") or {}
     needed = set()
     if settings.get(VECTORS_ENABLED) == "true":
         needed.add(VECTORS)
-    if settings.get("delta.columnMapping.mode", "none") != "none":
+    if settings.get(MAPPING_MODE, "none") != "none":
         needed.add(MAPPING)
     if settings.get("delta.enableTypeWidening") == "true":
         needed.add(WIDENING)

@@ -26,7 +26,7 @@ from lakeproof.lake.columns import needs_mapping, quoted
 from lakeproof.lake.delta.column_types import in_log
 from lakeproof.lake.delta.commit import Applied, CommitInfo
 from lakeproof.lake.delta.committer import Change, Operation, version_to_follow
-from lakeproof.lake.delta.protocol import check_writable
+from lakeproof.lake.delta.protocol import COLUMN_ID, MAPPING_MODE, MAX_COLUMN_ID, STATISTICS, check_writable
 from lakeproof.lake.delta.reader_features import PHYSICAL_NAME, TYPE_CHANGES
 from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
@@ -35,11 +35,7 @@ from lakeproof.lake.spark_on_demand import SparkOnDemand
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_ID = "delta.columnMapping.id"
-_MODE = "delta.columnMapping.mode"
-_MAX_ID = "delta.columnMapping.maxColumnId"
 _WIDENING = "delta.enableTypeWidening"
-_STATISTICS = "delta.dataSkippingStatsColumns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +90,7 @@ def change_schema(spark: SparkOnDemand, request: SchemaRequest) -> Applied:
     done = _change(metadata, request.change, portable=request.portable)
     if not done.differs and rows is None:
         return Applied(request.expected_version, 0, 0)
-    fields = json.loads(metadata["schemaString"])["fields"]
-    _check_columns(path, fields)
+    _check_columns(path, json.loads(metadata["schemaString"])["fields"])
     frames = [] if rows is None else [rows]
     if done.rewrites and not request.replace:
         from lakeproof.lake.delta.optimize import in_large_files
@@ -113,10 +108,16 @@ def change_schema(spark: SparkOnDemand, request: SchemaRequest) -> Applied:
         # Imported here because it imports Spark.
         from lakeproof.lake.delta.spark_files import write_by_spark
 
-        inserted += change.add(write_by_spark(frame, path, info.number, fields, request.change.statistics))
+        inserted += change.add(write_by_spark(frame, path, info.number, metadata))
     failpoint("apply.after_links")
     operation = Operation("CHANGE COLUMNS", {}, {"numOutputRows": inserted})
     return Applied(change.commit(info, operation).version, 0, 0)
+
+
+def with_columns(metadata: Mapping[str, Any], change: ColumnChanges) -> Mapping[str, Any]:
+    """Return a `metaData` action with changed columns; the same if nothing changes."""
+    changed = dict(metadata)
+    return changed if _change(changed, change, portable=False).differs else metadata
 
 
 def _check_columns(path: str, fields: Sequence[Mapping[str, Any]]) -> None:
@@ -143,7 +144,7 @@ def _change(metadata: dict[str, Any], change: ColumnChanges, *, portable: bool) 
     configuration = dict(metadata.get("configuration") or {})
     before = json.dumps(schema, sort_keys=True)
     fields = {f["name"]: f for f in schema["fields"]}
-    is_mapped = configuration.get(_MODE) == "name"
+    is_mapped = configuration.get(MAPPING_MODE) == "name"
     retyped = {n: t for n, t in change.retyped.items() if fields[_old(n, change)]["type"] != _json_type(t)}
     rewrites = portable and not is_mapped and bool(change.renamed or change.away or retyped)
     named = bool(change.renamed or change.away) and not rewrites
@@ -166,9 +167,9 @@ def _change(metadata: dict[str, Any], change: ColumnChanges, *, portable: bool) 
             now[name] = _new_field(name, spark_type, list(now.values()), configuration)
     first = [now[name] for name in change.order]
     schema["fields"] = first + [f for name, f in now.items() if name not in set(change.order)]
-    configuration.pop(_STATISTICS, None)
+    configuration.pop(STATISTICS, None)
     if change.statistics:
-        configuration[_STATISTICS] = ",".join(map(quoted, change.statistics))
+        configuration[STATISTICS] = ",".join(map(quoted, change.statistics))
     metadata["schemaString"], metadata["configuration"] = json.dumps(schema), configuration
     differs = json.dumps(schema, sort_keys=True) != before
     return _Changed(differs, rewrites, {old: f["name"] for old, f in fields.items()})
@@ -197,8 +198,8 @@ def _map_by_name(fields: Iterable[dict[str, Any]], configuration: dict[str, str]
     """Switch column mapping on: the existing files go by the names that the columns have now."""
     number = 0
     for number, column in enumerate(fields, start=1):
-        column["metadata"] = {**column["metadata"], _ID: number, PHYSICAL_NAME: column["name"]}
-    configuration |= {_MODE: "name", _MAX_ID: str(number)}
+        column["metadata"] = {**column["metadata"], COLUMN_ID: number, PHYSICAL_NAME: column["name"]}
+    configuration |= {MAPPING_MODE: "name", MAX_COLUMN_ID: str(number)}
 
 
 def _new_field(
@@ -209,12 +210,12 @@ def _new_field(
     A file has columns of the table alone (`links` refuses any other), and a column that is dropped keeps its name in files.
     """
     column = {"name": name, "type": _json_type(spark_type), "nullable": True, "metadata": {}}
-    if configuration.get(_MODE) == "name":
-        number = int(configuration[_MAX_ID]) + 1
-        configuration[_MAX_ID] = str(number)
+    if configuration.get(MAPPING_MODE) == "name":
+        number = int(configuration[MAX_COLUMN_ID]) + 1
+        configuration[MAX_COLUMN_ID] = str(number)
         in_files = {str(f["metadata"].get(PHYSICAL_NAME, f["name"])).casefold() for f in fields}
         is_free = name.casefold() not in in_files and not needs_mapping([name])
-        column["metadata"] = {_ID: number, PHYSICAL_NAME: name if is_free else f"col-{uuid.uuid4()}"}
+        column["metadata"] = {COLUMN_ID: number, PHYSICAL_NAME: name if is_free else f"col-{uuid.uuid4()}"}
     return column
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -52,12 +52,15 @@ class Places:
         return keys.column(FIRST).take(pa.array(self.keys))
 
 
-def find_places(state: TableState, key: Sequence[str], keys: pa.Table) -> Places:
+def find_places(state: TableState, key: Sequence[str], keys: pa.Table, *, by_statistics: bool = True) -> Places:
     """Find the live rows of a version that have one of `keys`, which has each key once; NULL is a value like any other.
 
-    Raises LakeError about a data file that is missing or damaged.
+    `by_statistics`: believe what the log and the footers say of a file's values. Raises LakeError about a data file that is
+    missing or damaged.
     """
     lookup, physical, table = KeyLookup.of(key, keys), state.physical(), Folder.at(state.path)
+    if not by_statistics:
+        lookup = replace(lookup, whole=None)
     names = [physical[name] for name in key]
     rows: dict[str, Rows] = {}
     matched: list[Rows] = []
@@ -68,6 +71,24 @@ def find_places(state: TableState, key: Sequence[str], keys: pa.Table) -> Places
                 rows[path] = numbers
                 matched.append(which)
     return Places(rows, np.concatenate(matched) if matched else _NOTHING)
+
+
+def places_below(state: TableState, column: str, bound: int) -> Mapping[str, Rows]:
+    """Find the live rows of a version in which a column of whole numbers is less than `bound`; raises as `find_places`."""
+    physical, table = state.physical()[column], Folder.at(state.path)
+    result: dict[str, Rows] = {}
+    for path, entry in state.files.items():
+        bounds, file = _bounds(entry, physical), data_file(entry)
+        if bounds is not None and bounds[0] >= bound:
+            continue
+        with opened_data_file(table, file.path) as parquet:
+            values = parquet.read([physical]).column(0)
+        numbers = np.flatnonzero(pc.fill_null(pc.less(values, bound), fill_value=False).to_numpy())
+        if file.deleted is not None:
+            numbers = np.setdiff1d(numbers, deleted_rows(table, file.deleted), assume_unique=True)
+        if len(numbers):
+            result[path] = numbers
+    return result
 
 
 def _bounds(entry: Action, physical: str) -> tuple[Any, Any] | None:
@@ -90,11 +111,14 @@ def _of_file(table: Folder, entry: Action, names: Sequence[str], lookup: KeyLook
     return matched, keys
 
 
-def _columns(file: pq.ParquetFile, group: int, names: Sequence[str]) -> Iterator[pa.ChunkedArray | None]:
-    """Give each column of a row group when it is asked for; None for a column that the file lacks."""
+def _columns(file: pq.ParquetFile, group: int, names: Sequence[str]) -> Iterator[pa.ChunkedArray]:
+    """Give each column of a row group when it is asked for; NULLs for a column that the file lacks."""
     existing = set(file.schema_arrow.names)
     for name in names:
-        yield file.read_row_group(group, columns=[name]).column(0) if name in existing else None
+        if name in existing:
+            yield file.read_row_group(group, columns=[name]).column(0)
+        else:
+            yield pa.chunked_array([pa.nulls(file.metadata.row_group(group).num_rows)])
 
 
 def _group_bounds(parquet: pq.ParquetFile, group: int, name: str) -> tuple[Any, Any] | None:
@@ -163,15 +187,12 @@ class KeyLookup:
             first += parquet.metadata.row_group(group).num_rows
         return np.concatenate(numbers), np.concatenate(which)
 
-    def match(self, columns: Iterator[pa.ChunkedArray | None]) -> tuple[Rows, Rows]:
+    def match(self, columns: Iterator[pa.ChunkedArray]) -> tuple[Rows, Rows]:
         """Return the places of the rows that have one of the keys, and the keys' places."""
         places: Rows | None = None
         beginnings = _NOTHING
         for level in self.levels:
             column = next(columns)
-            if column is None:
-                # Every row has NULL in it, but how many there are is not needed: no key that is compared has NULL.
-                return _NOTHING, _NOTHING
             column = column if places is None else column.take(pa.array(places))
             codes = pc.index_in(_as(column, level.values.type), value_set=level.values).combine_chunks()
             hit = np.flatnonzero(codes.is_valid().to_numpy(zero_copy_only=False))

@@ -30,7 +30,7 @@ from lakeproof.lake.fold.small_range import is_refused, net_rows, read_range
 from lakeproof.lake.fold.unchanged_rows import range_in_memory
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.rows.change import NetChange
-from lakeproof.lake.rows.columns import col, key_value, pick
+from lakeproof.lake.rows.columns import col, key_value, pick, relation
 from lakeproof.lake.rows.keys_in_memory import FIRST, first_changes_in_memory
 from lakeproof.lake.rows.matching import join_on_key
 from lakeproof.schema import SchemaVersion
@@ -100,13 +100,13 @@ def _with_key(session: SparkSession, schema: SchemaVersion, rows: pa.Table) -> p
 def _relation(session: SparkSession, schema: SchemaVersion, rows: pa.Table) -> DataFrame:
     """Return the rows as a relation that the driver holds."""
     types = {**lake_types(schema, (n for n in rows.column_names if n != FIRST)), FIRST: "bigint"}
-    return session.createDataFrame(rows, ", ".join(f"{quoted(n)} {types[n]}" for n in rows.column_names))
+    return relation(session, rows, ", ".join(f"{quoted(n)} {types[n]}" for n in rows.column_names))
 
 
 def _fetch(base: DataFrame, keys: pa.Table, chosen: Sequence[str]) -> pa.Table:
     """Return rows of `base` by their keys; raises NotFolded if one is too large for the driver."""
     types, key = dict(base.dtypes), keys.column_names
-    needed = base.sparkSession.createDataFrame(keys, ", ".join(f"{quoted(k)} {types[k]}" for k in key))
+    needed = relation(base.sparkSession, keys, ", ".join(f"{quoted(k)} {types[k]}" for k in key))
     stored = join_on_key(pick(base, chosen), F.broadcast(needed), key, "left_semi", null_safe=False)
     sized = [c for c in chosen if c not in {*key, ORD, FROM}]
     fetched = within(stored, sized, FETCHED_BYTES_MAX // keys.num_rows).toArrow()

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import OP, ORD, scratch
-from lakeproof.lake.rows.columns import col, int_pairs
+from lakeproof.lake.rows.columns import col, int_pairs, relation
 from lakeproof.lake.rows.matching import same_key
 
 _ABOVE = scratch("above")
@@ -92,7 +92,7 @@ def root_runs(session: SparkSession, links: DataFrame, driver_max: int = DRIVER_
         roots: dict[int, int] = {}
         for child, parent in sorted((int(r[0]), int(r[1])) for r in few):
             roots[child] = roots.get(parent, parent)
-        return F.broadcast(session.createDataFrame(int_pairs(_CHILD, _ROOT, roots)))
+        return F.broadcast(relation(session, int_pairs(_CHILD, _ROOT, roots)))
     return _doubled(links)
 
 
@@ -115,14 +115,15 @@ def _with_epoch(
     if len(truncates) <= block:
         return events.withColumn(_EPOCH, _before(truncates))
     firsts = range(0, len(truncates), block)
-    table = session.createDataFrame(
+    table = relation(
+        session,
         pa.table(
             {
                 _BLOCK: pa.array([i // block + 1 for i in firsts], pa.int32()),
                 _FIRST: pa.array(firsts, pa.int32()),
                 _IN: pa.array([truncates[i : i + block] for i in firsts], pa.list_(pa.int64())),
             }
-        )
+        ),
     )
     # The block of the newest truncate before the row; 0 before the first.
     events = events.withColumn(_IN_BLOCK, _before(truncates[::block]))

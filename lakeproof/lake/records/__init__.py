@@ -13,5 +13,6 @@ When a document is written does not belong here: `lakeproof.lake.cycle` and `lak
     outlived_jvm.py   ends a JVM that outlives its process
     view_cuts.py      the views' cuts
     cut_choice.py     the cuts at which a reader opens a lake
+    ages.py           up to which ordinal all rows were in the lake at a time
     days.py           the days that a table's Delta table of days has
 """

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from lakeproof.hidden_columns import TEXT, scratch
 from lakeproof.lake.columns import merge_key
-from lakeproof.lake.rows.columns import col
+from lakeproof.lake.rows.columns import col, relation
 from lakeproof.lake.rows.exact import exact_form
 from lakeproof.lake.rows.memory import keep
 from lakeproof.schema import Column, SchemaVersion
@@ -71,7 +71,7 @@ def bucket_diff(schema: SchemaVersion, desired: DataFrame, persisted: DataFrame)
 def _within(schema: SchemaVersion, rows: DataFrame, buckets: list[int]) -> DataFrame:
     if not buckets:
         return rows.limit(0)
-    chosen = rows.sparkSession.createDataFrame(pa.table({_BUCKET: pa.array(buckets, pa.int64())}))
+    chosen = relation(rows.sparkSession, pa.table({_BUCKET: pa.array(buckets, pa.int64())}))
     rows = rows.join(F.broadcast(chosen), _bucket(schema) == F.col(_BUCKET), "left_semi")
     return keep(rows)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StructType
 
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.rows.exact import key_text, row_digest, row_forms
@@ -29,8 +29,17 @@ def col(name: str) -> SparkColumn:
     return F.col(quoted(name))
 
 
+def relation(session: SparkSession, rows: pa.Table, schema: StructType | str | None = None) -> DataFrame:
+    """Return rows of Arrow's as a relation that the driver holds; `schema` or its DDL, if Arrow's types do not say it.
+
+    In one piece: Spark 4.2 leaves out whatever comes after an empty batch.
+    """
+    whole = rows.combine_chunks()
+    return session.createDataFrame(whole) if schema is None else session.createDataFrame(whole, schema)
+
+
 def int_pairs(name: str, value: str, pairs: Mapping[int, int]) -> pa.Table:
-    """Return pairs of whole numbers as Arrow, for `createDataFrame`.
+    """Return pairs of whole numbers as Arrow, for `relation`.
 
     Of a list of Python's Spark makes tasks of Python's, which executors of a cluster need not have.
     """

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from lakeproof.hidden_columns import UNCHANGED, scratch
 from lakeproof.lake.columns import in_lake
 from lakeproof.lake.planning.schema_change import SchemaDifference
-from lakeproof.lake.rows.columns import col
+from lakeproof.lake.rows.columns import col, relation
 from lakeproof.schema import Column
 from lakeproof.values.cast import cast_column
 from lakeproof.values.types import arrow_type, spark_type
@@ -62,4 +62,4 @@ def _defaults(session: SparkSession, columns: list[Column], missing: Mapping[int
     """Return one row: the value that older rows read in each of `columns`, cast as all values are."""
     values = [cast_column(pa.array([missing[c.attnum]], pa.string()), c).values for c in columns]
     schema = pa.schema([pa.field(f"{_DEFAULT}{c.attnum}", arrow_type(c)) for c in columns])
-    return session.createDataFrame(pa.Table.from_arrays(values, schema=schema))
+    return relation(session, pa.Table.from_arrays(values, schema=schema))

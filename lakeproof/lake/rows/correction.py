@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from lakeproof.config.spark import is_local
 from lakeproof.hidden_columns import ORD, scratch
-from lakeproof.lake.rows.columns import col, int_pairs
+from lakeproof.lake.rows.columns import col, int_pairs, relation
 from lakeproof.lake.rows.matching import NET, multiset_difference
 from lakeproof.lake.rows.memory import keep
 
@@ -92,7 +92,7 @@ def numbered(session: SparkSession, rows: DataFrame, first: int) -> Numbered:
     for number, count in sorted((int(r[0]), int(r[1])) for r in counts):
         starts[number] = first + total
         total += count
-    table = session.createDataFrame(int_pairs(_PARTITION, _START, starts))
+    table = relation(session, int_pairs(_PARTITION, _START, starts))
     in_partition = F.col(_INDEX).bitwiseAND(F.lit((1 << _INDEX_BITS) - 1))
     joined = rows.join(F.broadcast(table), partition == F.col(_PARTITION))
     numbers = joined.withColumn(ORD, F.col(_START) + in_partition).drop(_INDEX, _PARTITION, _START)

@@ -1,6 +1,6 @@
 """The check that every cycle makes: exactly the rows exist that the range's changes presuppose.
 
-Adding the changes up belongs to `lakeproof.lake.fold`, finding rows by key to `delta.vectors` and `delta.merge`.
+Adding the changes up belongs to `lakeproof.lake.fold`, finding rows by key to `delta.spark_places`.
 
 An update, a delete and the old half of a key move presuppose a row with their key; an insert and the new half of a move
 presuppose that there is none, and so does everything after a truncate. So of the keys that a range touches, the lake must
@@ -57,20 +57,10 @@ def first_changes(schema: SchemaVersion, events: DataFrame, *, moves: bool) -> D
     return firsts.select(*(col(k) for k in key), F.when(presupposes, F.col(FIRST)).alias(FIRST))
 
 
-def matching_rows(
-    rows: DataFrame, keys: DataFrame, key: Sequence[str], *, null_safe: bool, once: bool = True
-) -> DataFrame:
-    """Return the `rows` that have one of the `keys`, with its `__lp_first`; it is NULL unless each key occurs `once`."""
-    if once:
-        return join_on_key(rows, pick(keys, [*key, FIRST]), key, "inner", null_safe=null_safe)
-    rows = join_on_key(rows, keys, key, "left_semi", null_safe=null_safe)
-    return rows.withColumn(FIRST, F.lit(None).cast("bigint"))
-
-
 def check_rows(
     thing: str, rows: DataFrame, keys: DataFrame, key: Sequence[str], preconditions: int, *, null_safe: bool
 ) -> None:
-    """Raise DriftedError unless the rows that have one of the `keys` are those that are presupposed. One job."""
-    matched = matching_rows(pick(rows, key), keys, key, null_safe=null_safe)
+    """Raise DriftedError unless the rows that have one of the `keys`, each once, are those that are presupposed. One job."""
+    matched = join_on_key(pick(rows, key), pick(keys, [*key, FIRST]), key, "inner", null_safe=null_safe)
     counts = matched.agg(F.count(F.lit(1)), F.count_distinct(FIRST)).collect()[0]
     check_counts(thing, preconditions, rows=int(counts[0]), keys=int(counts[1]))

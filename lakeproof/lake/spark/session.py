@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -181,6 +182,19 @@ def stop_session(session: SparkSession) -> None:
     except (Py4JError, OSError):
         if how_ended(session, LAST_BREATH_S) is None:
             raise
+
+
+def end_driver(session: SparkSession) -> None:
+    """End a session and the JVM that this process has started for it: the next session starts another one."""
+    context: Any = SparkContext
+    # PySpark has no public name for its JVM.
+    gateway = context._gateway  # noqa: SLF001  as above
+    stop_session(session)
+    if gateway is not None and getattr(gateway, "proc", None) is not None:
+        gateway.shutdown()
+        gateway.proc.kill()
+        gateway.proc.wait()
+    context._gateway = context._jvm = None  # noqa: SLF001  as above
 
 
 def why_lost(session: SparkSession, error: BaseException) -> str | None:

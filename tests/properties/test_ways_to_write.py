@@ -1,4 +1,4 @@
-"""All strategies of the apply contract do the same: random batches against a dictionary, in all surroundings.
+"""All ways to write a table do the same: random batches against a dictionary, in all surroundings.
 
 By links most images of a batch lie in landed files. What can't be linked is named: a table that is never linked would show
 nothing.
@@ -14,34 +14,31 @@ import random
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import InvariantError, LakeError, TransientError
 from lakeproof.failpoints import Armed, watched
-from lakeproof.lake.delta import vectors
+from lakeproof.lake.delta import spark_places
 from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.cleaned_log import clean_log
-from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec, WriteStrategy
+from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.reader_features import reader_features
-from lakeproof.lake.delta.self_test import unsupported_reason
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.key_preconditions import DriftedError
-from tests.properties.apply_model import Batch, Kind, Table
+from tests.properties.apply_model import Batch, Kind, Table, Way
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 pytestmark = pytest.mark.spark
-AUTO, MERGE, VECTORS = WriteStrategy.AUTO, WriteStrategy.MERGE, WriteStrategy.DELETION_VECTORS
-LINK = WriteStrategy.LINK
-ASKED_FOR = (AUTO, MERGE, LINK)
-# The strategy that is asked for, and whether the table is portable: then files are rewritten, whatever is asked for.
+FEW, MANY, LINK = Way.FEW, Way.MANY, Way.LINK
+# How a batch is written, and whether the table is portable: then files are rewritten.
 WAYS = [
-    pytest.param(AUTO, False, id="vectors"),
-    pytest.param(MERGE, False, id="merge"),
-    pytest.param(AUTO, True, id="portable"),
+    pytest.param(FEW, False, id="few keys"),
+    pytest.param(MANY, False, id="many keys"),
+    pytest.param(FEW, True, id="portable"),
     pytest.param(LINK, False, id="links"),
     pytest.param(LINK, True, id="links into a portable table"),
 ]
@@ -67,28 +64,28 @@ KINDS = [
 FULL = [pytest.param(kind, 40, id=kind.name, marks=pytest.mark.full) for kind in KINDS]
 
 
-@pytest.mark.parametrize(("strategy", "portable"), WAYS)
+@pytest.mark.parametrize(("way", "portable"), WAYS)
 @pytest.mark.parametrize(("kind", "batches"), [pytest.param(COMPOSITE, 3, id="some"), *FULL])
-def test_a_strategy_does_what_the_contract_says(  # noqa: PLR0917  the table, and what it is written with
-    spark: SparkSession, tmp_path: Path, kind: Kind, batches: int, strategy: WriteStrategy, portable: bool
+def test_a_way_does_what_the_contract_says(  # noqa: PLR0917  the table, and what it is written with
+    spark: SparkSession, tmp_path: Path, kind: Kind, batches: int, way: Way, portable: bool
 ) -> None:
     """Counts and rows after every batch; replays, older versions, OPTIMIZE and VACUUM between and afterwards."""
     rng = random.Random(f"{SEED}/{kind.name}")
-    if portable or strategy is LINK:
+    if portable or way is LINK:
         # A blank takes column mapping.
         kind = replace(kind, columns=tuple((name.replace(" ", "_"), of) for name, of in kind.columns))
-    table = Table(spark.newSession(), str(tmp_path / "table"), kind, strategy, rng, portable=portable)
+    table = Table(spark.newSession(), str(tmp_path / "table"), kind, way, rng, portable=portable)
     try:
         keys = {table.key() for _ in range(30 if kind.files < 50 else 200)}
         table.create([table.row(key) for key in keys])
         for number in range(batches):
-            table.send(table.batch(rng.choice([1, 5, 20])), literals=rng.random() < 0.5)
+            table.send(table.batch(rng.choice([1, 5, 20])))
             table.check()
             if number % 10 == 2:
                 _replay(table)
                 table.session.sql(f"OPTIMIZE delta.`{table.path}`")
         new = next(key for key in iter(table.key, ()) if key not in table.rows)
-        table.send(Batch([], [table.row(new)], inserts_only=strategy is LINK))
+        table.send(Batch([], [table.row(new)], inserts_only=way is LINK))
         table.send(Batch([key := table.key()], [table.row(key)]))
         table.check(rng.choice(sorted(table.states)))
         if batches > 10:
@@ -97,11 +94,8 @@ def test_a_strategy_does_what_the_contract_says(  # noqa: PLR0917  the table, an
             _vacuumed(table)
     except AssertionError as error:
         raise AssertionError(f"seed {SEED}: {error}") from error
-    others = {WriteStrategy.CREATE, WriteStrategy.OVERWRITE, WriteStrategy.APPEND, WriteStrategy.NONE}
-    if strategy is LINK:
+    if way is LINK:
         _check_links(table)
-    else:
-        assert table.strategies <= others | {VECTORS if strategy is AUTO and not portable else MERGE}
     assert reader_features(table.path, table.version).is_portable is portable
 
 
@@ -110,8 +104,6 @@ def _check_links(table: Table) -> None:
     assert table.linked >= 2, f"seed {SEED}"
     reasons = {TRUNCATED, REWRITTEN} if table.portable else {TRUNCATED}
     assert set(table.not_linked) <= reasons, f"{table.not_linked}, seed {SEED}"
-    other = {MERGE} if table.portable else set()
-    assert table.strategies <= {LINK, WriteStrategy.OVERWRITE, WriteStrategy.NONE, *other}, f"seed {SEED}"
 
 
 def _replay(table: Table) -> None:
@@ -125,7 +117,7 @@ def _replay(table: Table) -> None:
     before = sorted(table.states)[-2] if len(table.states) > 1 else table.version
     deletes, images = table.frame([row[: table.kind.key]], table.kind.key), table.frame([row])
     change, hints = NetChange(tuple(names[: table.kind.key]), deletes, images), Hints(max_keys=1)
-    request = CommitRequest(table.path, change, again, hints, expected_version=before, strategy=table.strategy)
+    request = CommitRequest(table.path, change, again, hints, expected_version=before)
     with pytest.raises(InvariantError, match="already"):
         table.commit(Batch([new], [row]), request)
     assert newest_version(table.path) == table.version
@@ -152,35 +144,32 @@ DRIFTS = {
 }
 
 
-@pytest.mark.parametrize("strategy", ASKED_FOR)
-def test_drifted_rows_are_reported_at_the_next_touch(
-    spark: SparkSession, tmp_path: Path, strategy: WriteStrategy
-) -> None:
+@pytest.mark.parametrize("way", list(Way))
+def test_drifted_rows_are_reported_at_the_next_touch(spark: SparkSession, tmp_path: Path, way: Way) -> None:
     """Any drift is found, even if the number of rows is right: nothing is committed, by literals or by a join."""
     kind = Kind("drifted", (("id", "bigint"), V), 1)
-    table = Table(spark.newSession(), str(tmp_path / "table"), kind, strategy, random.Random(SEED))
+    table = Table(spark.newSession(), str(tmp_path / "table"), kind, way, random.Random(SEED))
     table.create([(n, f"v{n}") for n in range(8) if n != 7])
     for name, (statement, batch) in DRIFTS.items():
         spark.sql(statement.format(f"delta.`{table.path}`"))
         table.version = newest_version(table.path)
         before = sorted(Path(table.path).glob("*.parquet"))
-        for literals in (True, False):
-            with pytest.raises(DriftedError):
-                table.send(batch, literals=literals)
+        with pytest.raises(DriftedError):
+            table.send(batch)
         assert newest_version(table.path) == table.version, name
         assert sorted(Path(table.path).glob("*.parquet")) == before, name
     assert table.send(Batch([(5,), (80,)], [(80, "new")])).deleted == 1, "what has not drifted is written"
     with pytest.raises(DriftedError):
         table.send(Batch([], [(1, "only")], truncate=True), preconditions=1)
-    met = table.send(Batch([(90,), (90,)], []), literals=False, preconditions=None)
+    met = table.send(Batch([(90,), (90,)], []), preconditions=None)
     assert met.deleted == 0, "a view does not know what it meets"
 
 
-@pytest.mark.parametrize("strategy", [AUTO, *(pytest.param(way, marks=pytest.mark.full) for way in (MERGE, LINK))])
-def test_more_files_than_the_checksum_lists(spark: SparkSession, tmp_path: Path, strategy: WriteStrategy) -> None:
+@pytest.mark.parametrize("way", [FEW, *(pytest.param(way, marks=pytest.mark.full) for way in (MANY, LINK))])
+def test_more_files_than_the_checksum_lists(spark: SparkSession, tmp_path: Path, way: Way) -> None:
     """Files are found by the table's state then; of 60 one goes whole, one gets a vector."""
     kind = Kind("files", (("id", "bigint"), V), 1)
-    table = Table(spark.newSession(), str(tmp_path / "table"), kind, strategy, random.Random(SEED))
+    table = Table(spark.newSession(), str(tmp_path / "table"), kind, way, random.Random(SEED))
     rows = [(n, f"v{n}") for n in range(120)]
     session = table.session
     session.range(0, 120, 1, 60).selectExpr("id", "concat('v', id) AS v").write.format("delta").option(
@@ -189,33 +178,21 @@ def test_more_files_than_the_checksum_lists(spark: SparkSession, tmp_path: Path,
     table.rows, table.version = {(n,): row for n, row in enumerate(rows)}, 0
     table.send(Batch([(0,), (1,), (7,), (500,)], [(7, "new"), (500, "newer")]))
     table.check()
-    table.send(Batch([(n,) for n in range(3, 119)], []), literals=False)
+    table.send(Batch([(n,) for n in range(3, 119)], []))
     table.check()
 
 
-def test_deletion_vectors_are_used(spark: SparkSession, tmp_path: Path) -> None:
-    """The tests above would say nothing of it otherwise; what it was not tried with goes to MERGE."""
-    assert unsupported_reason(spark, str(tmp_path)) is None
-    timed = Kind("timed", (("id", "bigint"), ("t", "timestamp_ntz")), 1)
-    table = Table(spark.newSession(), str(tmp_path / "timed"), timed, AUTO, random.Random(SEED))
-    table.create([(1, None), (2, None)])
-    assert table.send(Batch([(1,)], [table.row((1,))])).strategy is VECTORS, (
-        "a column without a zone is a feature in Delta"
-    )
-    table.check()
-    kind = Kind("used", (("id", "bigint"), V), 1)
-    table = Table(spark.newSession(), str(tmp_path / "table"), kind, AUTO, random.Random(SEED))
+def test_a_table_that_asks_more_of_a_writer_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Somebody has switched row tracking on: nothing is written, and the error names it."""
+    kind = Kind("tracked", (("id", "bigint"), V), 1)
+    table = Table(spark.newSession(), str(tmp_path / "table"), kind, FEW, random.Random(SEED))
     table.create([(1, "a"), (2, "b")])
-    assert table.send(Batch([(1,)], [(1, "c")])).strategy is VECTORS
-    change, info = NetChange(images=table.frame([(3, "e")])), table.commit_info(table.number + 1)
-    more = apply(table.session, CommitRequest(table.path, change, info, expected_version=table.version))
-    assert (more.strategy, more.inserted, more.deleted, more.version) == (VECTORS, 1, 0, table.version + 1)
-    table.rows[3,], table.number = (3, "e"), table.number + 1
     table.session.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
     table.version = newest_version(table.path)
-    done = table.send(Batch([(2,)], [(2, "d")]))
-    assert (done.strategy, done.fallback_reason) == (MERGE, "the table has features that were not tried: rowTracking")
-    table.check()
+    with pytest.raises(LakeError, match="rowTracking"):
+        table.send(Batch([(2,)], [(2, "d")]))
+    assert newest_version(table.path) == table.version
+    table.check(0)
 
 
 class Held:
@@ -245,26 +222,25 @@ class Held:
         return self.error
 
 
-def make_table(spark: SparkSession, path: Path, strategy: WriteStrategy) -> Table:
-    """Write four rows in two files, in a JVM that has passed the self-test, which passes the failpoint too."""
-    assert unsupported_reason(spark, str(path.parent)) is None
+def make_table(spark: SparkSession, path: Path, way: Way) -> Table:
+    """Write four rows in two files."""
     kind = Kind("raced", (("id", "bigint"), V), 1, files=2)
     # Landed rows may come in a single file, which OPTIMIZE would leave as it is.
-    table = Table(spark.newSession(), str(path / "table"), kind, AUTO, random.Random(SEED))
+    table = Table(spark.newSession(), str(path / "table"), kind, FEW, random.Random(SEED))
     table.create([(n, f"v{n}") for n in range(4)])
-    table.strategy = strategy
+    table.way = way
     return table
 
 
-RACING = pytest.mark.parametrize(("strategy", "used"), [(AUTO, VECTORS), (LINK, LINK)], ids=["vectors", "links"])
+RACING = pytest.mark.parametrize("way", [FEW, LINK], ids=["by spark", "links"])
 
 
 @RACING
 def test_optimize_between_scan_and_commit_wins_and_the_cycle_is_redone(
-    spark: SparkSession, tmp_path: Path, strategy: WriteStrategy, used: WriteStrategy
+    spark: SparkSession, tmp_path: Path, way: Way
 ) -> None:
     """The rows' places are not what they were: nothing is committed, and a second try stands on the new files."""
-    table = make_table(spark, tmp_path, strategy)
+    table = make_table(spark, tmp_path, way)
     batch = Batch([(1,), (9,)], [(1, "new"), (9, "more")])
     held = Held(table, batch, tmp_path / "flag")
     spark.sql(f"OPTIMIZE delta.`{table.path}`")
@@ -272,22 +248,20 @@ def test_optimize_between_scan_and_commit_wins_and_the_cycle_is_redone(
     assert optimized == table.version + 1
     assert isinstance(held.go_on(), TransientError)
     assert newest_version(table.path) == optimized
-    assert table.send(batch).strategy is used
+    table.send(batch)
     table.check()
 
 
 @RACING
-def test_of_two_writers_of_one_cycle_the_loser_stops(
-    spark: SparkSession, tmp_path: Path, strategy: WriteStrategy, used: WriteStrategy
-) -> None:
-    """The other strategy commits the same number meanwhile: one commit stands, and the number is then refused."""
-    table = make_table(spark, tmp_path, strategy)
+def test_of_two_writers_of_one_cycle_the_loser_stops(spark: SparkSession, tmp_path: Path, way: Way) -> None:
+    """The other way commits the same number meanwhile: one commit stands, and the number is then refused."""
+    table = make_table(spark, tmp_path, way)
     batch = Batch([(1,), (2,)], [(2, "new")])
     held = Held(table, batch, tmp_path / "flag")
     other = Table(
-        spark.newSession(), table.path, table.kind, MERGE, table.rng, dict(table.rows), table.version, table.number
+        spark.newSession(), table.path, table.kind, MANY, table.rng, dict(table.rows), table.version, table.number
     )
-    assert other.send(batch).strategy is MERGE
+    other.send(batch)
     assert isinstance(held.go_on(), TransientError)
     with pytest.raises(InvariantError, match="already"):
         table.send(batch)
@@ -295,32 +269,32 @@ def test_of_two_writers_of_one_cycle_the_loser_stops(
     taken_back = clean_log(table.path, table.version, lambda commit: "conformance" in commit.txns)
     assert newest_version(table.path) == taken_back.base == other.version + 1
     table.version = taken_back.base
-    assert table.send(batch).strategy is used
+    table.send(batch)
     table.check()
 
 
-@pytest.mark.parametrize("strategy", [AUTO, LINK])
-def test_rows_of_a_stranger_end_the_work(spark: SparkSession, tmp_path: Path, strategy: WriteStrategy) -> None:
+@pytest.mark.parametrize("way", [FEW, LINK])
+def test_rows_of_a_stranger_end_the_work(spark: SparkSession, tmp_path: Path, way: Way) -> None:
     """An append between scan and commit: ours is not made, and no try passes over it."""
-    table = make_table(spark, tmp_path, strategy)
+    table = make_table(spark, tmp_path, way)
     batch = Batch([(1,)], [])
     held = Held(table, batch, tmp_path / "flag")
     # In its own session: in the held one a commit would carry the held one's number.
-    stranger = Table(spark.newSession(), table.path, table.kind, MERGE, table.rng)
+    stranger = Table(spark.newSession(), table.path, table.kind, MANY, table.rng)
     stranger.frame([(77, "stranger")]).write.format("delta").mode("append").save(table.path)
     assert isinstance(held.go_on(), TransientError)
     with pytest.raises(LakeError, match="someone else"):
         table.send(batch)
 
 
-@pytest.mark.parametrize(("strategy", "portable"), WAYS)
+@pytest.mark.parametrize(("way", "portable"), WAYS)
 def test_a_key_that_is_null_in_all_columns_and_meets_no_row(
-    spark: SparkSession, tmp_path: Path, strategy: WriteStrategy, portable: bool
+    spark: SparkSession, tmp_path: Path, way: Way, portable: bool
 ) -> None:
     """Beside one that meets a row: Delta's MERGE fails there when it writes deletion vectors."""
     kind = Kind("null keys", (("a", "int"), ("b", "string"), ("n", "int")), 2, null_safe=True)
     path = str(tmp_path / "table")
-    table = Table(spark.newSession(), path, kind, strategy, random.Random(SEED), portable=portable)
+    table = Table(spark.newSession(), path, kind, way, random.Random(SEED), portable=portable)
     table.create([(1, "x", 1), (2, None, 2), (None, "y", 3)])
     for preconditions in (1, None):
         table.send(Batch([next(iter(table.rows)), (None, None)], []), preconditions=preconditions)
@@ -329,16 +303,21 @@ def test_a_key_that_is_null_in_all_columns_and_meets_no_row(
     assert [row[2] for row in table.rows.values()] == [3, 4]
 
 
-def test_keys_of_many_bytes_are_merged(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts that every task would be sent; those that the driver holds already are bounded by what made them."""
+def test_keys_of_many_bytes_are_joined(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text too large to be collected beside so many others leaves all of them where they are."""
     path, session = str(tmp_path / "table"), spark.newSession()
     rows = session.range(8).selectExpr("concat('key ', id) AS k", "id AS v")
     apply(session, CommitRequest(path, NetChange(images=rows), CommitInfo("try", 1, "{}"), create=TableSpec()))
-    monkeypatch.setattr(vectors, "LITERAL_BYTES_MAX", 4)  # inside: its real limits take megabytes of keys
-    monkeypatch.setattr(vectors, "KEYS_BYTES_MAX", 4)  # inside: the same
-    held = session.createDataFrame(pa.table({"k": ["key 0"]}), "k string")
-    few, hints = rows.where("v IN (1, 2)").select("k"), Hints(max_keys=2)
-    for number, (gone, strategy) in enumerate([(held, VECTORS), (few, MERGE)], 2):
-        change, info = NetChange(("k",), gone), CommitInfo("try", number, "{}")
-        assert apply(session, CommitRequest(path, change, info, hints)).strategy is strategy
-    assert sorted(r["v"] for r in session.read.format("delta").load(path).collect()) == [3, 4, 5, 6, 7]
+    joined: list[Any] = []
+    monkeypatch.setattr(spark_places, "KEYS_BYTES_MAX", 4)  # inside: its real limit takes megabytes of keys
+    by_join = spark_places._by_join
+
+    def counted(*given: Any) -> Any:
+        joined.append(given)
+        return by_join(*given)
+
+    monkeypatch.setattr(spark_places, "_by_join", counted)  # inside: counts the joins
+    change, info = NetChange(("k",), rows.where("v IN (1, 2)").select("k")), CommitInfo("try", 2, "{}")
+    assert apply(session, CommitRequest(path, change, info, Hints(max_keys=2))).deleted == 2
+    assert joined
+    assert sorted(r["v"] for r in session.read.format("delta").load(path).collect()) == [0, 3, 4, 5, 6, 7]

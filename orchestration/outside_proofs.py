@@ -1,0 +1,148 @@
+"""Proofs that were made outside of Dagster, by a command, as the events that their assets lack: each once.
+
+Proving does not belong here, nor what an outcome says (`assets.checks.outcomes`). The lake's record of proofs has every
+target's last one with its time, and so has each evaluation in Dagster: what the record has later is not in Dagster. A run
+that is about to evaluate a check reports its own proof, so the check waits for the run's end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from assets.checks.outcomes import RECORDED_AT, ProofOutcome, recorded_history, recorded_table, recorded_view
+from assets.checks.proof import CHECK, HISTORY_CHECK, ProofTargets, check_result, evaluation, proof_targets
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.errors import LakeproofError
+from lakeproof.storage.times import time_of
+from orchestration.problems import newest_evaluation
+from resources import LastProofs, Settings
+
+# A look reads one document of the lake.
+PAUSE_S = 15.0
+# Proofs of one tick: an event takes some milliseconds, and a tick must end within 60 s.
+PROOFS_MAX = 100
+
+AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetCheckEvaluation
+
+
+@dataclass(frozen=True, slots=True)
+class LastLook:
+    """State that one tick passes to the next: up to which recorded time Dagster has all, and when that was looked at."""
+
+    newest: str = ""
+    looked_at: float = 0.0
+
+    @classmethod
+    def from_cursor(cls, cursor: str | None) -> LastLook:
+        """Read the sensor's cursor; anything else is a fresh start, after which Dagster's events are compared again."""
+        try:
+            proofs = json.loads(cursor or "{}")["proofs"]
+            return cls(str(proofs["newest"]), float(proofs["looked_at"]))
+        except (ValueError, LookupError, TypeError):
+            return cls()
+
+    def to_json(self) -> dict[str, object]:
+        """Return the part of the cursor named `proofs`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """One target's entry in the lake's record: its time, its process, and what to show of it."""
+
+    time: str
+    by: str
+    outcome: Callable[[], ProofOutcome]
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideProofs:
+    """The proofs of one source, made by whom they may."""
+
+    source: str
+    targets: ProofTargets
+
+    def unreported(
+        self, instance: DagsterInstance, settings: Settings, last: LastLook, now: float
+    ) -> tuple[list[AssetEvent], LastLook]:
+        """Return the events of proofs that Dagster does not have, and the state to keep; at most every `PAUSE_S` seconds."""
+        if now - last.looked_at < PAUSE_S:
+            return [], last
+        try:
+            proofs = settings.last_proofs(self.source)
+        except LakeproofError:
+            return [], replace(last, looked_at=now)
+        recorded = {c: each for c, each in self._recorded(proofs) if each.by and each.time > last.newest}
+        if not recorded:
+            return [], replace(last, looked_at=now)
+        # The instance's own method asks for one check at a time.
+        executions = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(recorded))
+        events: list[AssetEvent] = []
+        reported, waits = 0, False
+        runs: dict[str, bool] = {}
+        for check, each in sorted(recorded.items(), key=lambda item: item[1].time):
+            execution = executions.get(check)
+            if execution is not None and _is_at_work(instance, execution, runs):
+                waits = True
+            elif execution is None or _reported_at(instance, check, execution) < time_of(each.time).timestamp():
+                if reported == PROOFS_MAX:
+                    # The next tick goes on with what Dagster does not have by then.
+                    return events, last
+                reported += 1
+                events += _events(check, each)
+        return events, LastLook(last.newest if waits else max(each.time for each in recorded.values()), now)
+
+    def _recorded(self, proofs: LastProofs) -> Iterator[tuple[dg.AssetCheckKey, _Recorded]]:
+        for key, table in self.targets.tables.items():
+            if (proved := proofs.tables.get(table)) is not None:
+                outcome = partial(recorded_table, self.source, table, proved)
+                yield dg.AssetCheckKey(key, CHECK), _Recorded(proved.time, proved.by, outcome)
+        for key, table in self.targets.histories.items():
+            if (proved := proofs.tables.get(table)) is not None and (last := proved.history) is not None:
+                outcome = partial(recorded_history, last)
+                yield dg.AssetCheckKey(key, HISTORY_CHECK), _Recorded(last.time, last.by, outcome)
+        for key, view in self.targets.views.items():
+            if (last := proofs.views.get(view)) is not None:
+                yield dg.AssetCheckKey(key, CHECK), _Recorded(last.time, last.by, partial(recorded_view, last))
+
+
+def outside_proofs(config: Config, source: SourceConfig) -> OutsideProofs:
+    """Return the proofs that a source's assets show."""
+    return OutsideProofs(source.name, proof_targets(config, source))
+
+
+def _is_at_work(instance: DagsterInstance, execution: Any, runs: dict[str, bool]) -> bool:
+    """True if a run has yet to evaluate the check; `runs` has the answers of this look."""
+    # The class of an execution has no public name, nor have its states.
+    if execution.status.value != "PLANNED":
+        return False
+    run_id = execution.run_id
+    if run_id not in runs:
+        run = instance.get_run_by_id(run_id)
+        runs[run_id] = run is not None and not run.is_finished
+    return runs[run_id]
+
+
+def _reported_at(instance: DagsterInstance, check: dg.AssetCheckKey, execution: Any) -> float:
+    """Return the recorded time of the proof that Dagster has; that of a check that was never evaluated is before all."""
+    shown = newest_evaluation(instance, check, execution)
+    value = None if shown is None else shown.metadata.get(RECORDED_AT)
+    return value.value if isinstance(value, dg.TimestampMetadataValue) else float("-inf")
+
+
+def _events(check: dg.AssetCheckKey, recorded: _Recorded) -> Iterator[AssetEvent]:
+    """Yield the materialization of a comparison, and the check's evaluation of any proof."""
+    outcome = recorded.outcome()
+    outside = f"proved outside of Dagster, by {recorded.by}"
+    outcome = replace(outcome, reason=f"{outcome.reason}; {outside}" if outcome.reason else outside)
+    if outcome.compared:
+        tags: Mapping[str, str] = {} if outcome.position is None else {"dagster/data_version": str(outcome.position)}
+        yield dg.AssetMaterialization(check.asset_key, outcome.reason, outcome.metadata, tags=dict(tags))
+    yield evaluation(check_result(check, outcome))

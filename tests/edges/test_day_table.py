@@ -1,0 +1,87 @@
+"""A table of days: each replaced as a whole in one commit of this process, read and written by Spark as any other table."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from datetime import date
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from lakeproof.errors import LakeError, TransientError
+from lakeproof.lake.delta import day_table, spark_files
+from lakeproof.lake.delta.checkpoint import write_checkpoint
+from lakeproof.lake.delta.committer import NewFile
+from lakeproof.lake.delta.day_table import read_day, write_day
+from lakeproof.lake.delta.log import newest_version
+from lakeproof.lake.delta.state import read_state
+from lakeproof.storage.folder import Folder
+
+pytestmark = pytest.mark.spark
+MONDAY, TUESDAY = date(2026, 11, 23), date(2026, 11, 24)
+
+
+def _rows(frame: DataFrame) -> Counter[str]:
+    return Counter(map(str, frame.collect()))
+
+
+def test_days_of_different_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """A column is widened, one comes with a name that no file can have, a day is made again, and one is empty."""
+    path = str(tmp_path / "days")
+    monday = spark.range(0, 9).selectExpr("int(id) AS id", "decimal(id) / 4 AS n", "'x' AS Day")
+    assert write_day(path, monday, MONDAY) == 0
+    assert spark.read.format("delta").load(path).columns == ["id", "n", "Day", "day_"]
+    tuesday = spark.range(0, 5).selectExpr("id << 40 AS id", "'y' AS day", "id AS `a new, odd one`")
+    assert write_day(path, tuesday, TUESDAY) == 1
+    names = ["id", "n", "Day", "a new, odd one"]
+    assert set(read_day(spark, path, MONDAY).columns) == set(names)
+    for _ in range(2):
+        assert _rows(read_day(spark, path, MONDAY).select("id", "n", "Day")) == _rows(
+            monday.selectExpr("bigint(id) AS id", "n", "Day")
+        )
+        assert _rows(read_day(spark, path, TUESDAY).select("id", "a new, odd one")) == _rows(tuesday.drop("day"))
+        write_day(path, tuesday, TUESDAY)
+    with pytest.raises(LakeError, match="column id is string on this day and bigint on others"):
+        write_day(path, spark.sql("SELECT '1' AS id"), TUESDAY)
+    with pytest.raises(LakeError, match="a column day_ now"):
+        write_day(path, spark.sql("SELECT 1 AS day_"), TUESDAY)
+    _write_by_spark(spark, path, tmp_path / "copy")
+    write_day(path, tuesday.limit(0), TUESDAY)
+    assert (read_day(spark, path, TUESDAY).count(), read_day(spark, path, MONDAY).count()) == (0, 9)
+
+
+def _write_by_spark(spark: SparkSession, path: str, copy: Path) -> None:
+    """Let Spark change a copy of which the log has a checkpoint alone."""
+    shutil.copytree(path, copy)
+    version = newest_version(path)
+    write_checkpoint(Folder.at(str(copy)), read_state(path, version))
+    for file in (copy / "_delta_log").iterdir():
+        if not file.name.startswith((f"{version:020d}", "_last")):
+            file.unlink()
+    place = f"delta.`{copy}`"
+    assert spark.sql(f"DESCRIBE DETAIL {place}").collect()[0]["partitionColumns"] == ["day_"]
+    spark.sql(f"DELETE FROM {place} WHERE id = 2")  # noqa: S608  a place of the test
+    spark.sql(f"OPTIMIZE {place}")
+    spark.sql(f"DELETE FROM {place} WHERE day_ = DATE'{TUESDAY}'")  # noqa: S608  a place of the test
+    assert _rows(read_day(spark, str(copy), MONDAY)) == _rows(read_day(spark, path, MONDAY).where("id <> 2"))
+    assert write_day(str(copy), read_day(spark, path, TUESDAY), TUESDAY) == version + 4
+    assert _rows(read_day(spark, str(copy), TUESDAY)) == _rows(read_day(spark, path, TUESDAY))
+    assert _rows(read_day(spark, str(copy), MONDAY)) == _rows(read_day(spark, path, MONDAY).where("id <> 2"))
+
+
+def test_a_commit_beside_it_wins(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day is committed on the version that was read, or not at all."""
+    path, rows, write = str(tmp_path / "days"), spark.range(3), spark_files.write_by_spark
+    write_day(path, rows, MONDAY)
+
+    def beside(*arguments: object) -> list[NewFile]:
+        spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 1")  # noqa: S608  a place of the test
+        return write(*arguments)  # type: ignore[arg-type]  # as they came
+
+    # inside: somebody commits while the rows are written
+    monkeypatch.setattr(day_table, "write_by_spark", beside)
+    with pytest.raises(TransientError, match="someone else committed"):
+        write_day(path, rows, TUESDAY)
+    assert (newest_version(path), spark.read.format("delta").load(path).count()) == (1, 2)
