@@ -35,10 +35,12 @@ _COMPILE = """
 from lakeproof.landing import row_sums
 from lakeproof.pgoutput.warm_up import warm_up
 from lakeproof.postgres import connection_framing, copy_text
+from lakeproof.values import exact_texts
 warm_up()
 row_sums.warm_up()
 copy_text.warm_up()
 connection_framing.warm_up()
+exact_texts.warm_up()
 """
 
 

@@ -35,7 +35,7 @@ from lakeproof.proof.lake_in_arrow import (
     RowsOfBatch,
     TooLargeError,
     read_columns,
-    rows_together,
+    read_rows,
 )
 from lakeproof.schema import Column, SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
@@ -62,11 +62,10 @@ class ArrowHistory:
 
     def sum(self) -> HistorySum:
         """Return the sum of the rows in the files."""
-        sums, size = RowSum({c.name: c.attnum for c in self._schema.columns}), 0
+        if sum(file.bytes for file in self._delta.files) > BYTES_MAX:
+            raise TooLargeError
+        sums = RowSum({c.name: c.attnum for c in self._schema.columns})
         for batch in self._batches(self._delta.schema.names):
-            size += batch.nbytes
-            if size > BYTES_MAX:
-                raise TooLargeError
             sums.add(batch)
         return HistorySum(sums.rows, sums.total)
 
@@ -89,12 +88,7 @@ class ArrowHistory:
         """Return the place, the kind and, if rows are identified by it, the key of every row after the last truncate."""
         whole = self._schema.is_bag or has_old_rows(self._schema)
         names = [ORD, OP, *(() if whole else merge_key(self._schema))]
-        parts, size = list[pa.RecordBatch](), 0
-        for batch in self._batches(names):
-            size += batch.nbytes
-            if size > PLACES_BYTES_MAX:
-                raise TooLargeError
-            parts.append(batch)
+        parts = list(self._batches(names, PLACES_BYTES_MAX))
         rows = pa.Table.from_batches(parts, pa.schema([self._delta.schema.field(name) for name in names]))
         last = pc.max(rows.filter(_is_one_of(rows, _ENDS)).column(ORD)).as_py()
         return rows if last is None else rows.filter(pc.greater(rows.column(ORD), last))
@@ -115,12 +109,8 @@ class ArrowHistory:
                 held.take(batch, sought)
         return held
 
-    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        if sum(file.bytes for file in self._delta.files) > BYTES_MAX:
-            raise TooLargeError
-        for batch in self._delta.batches(names, rows_together(self._cut_table.row_bytes)):
-            if batch.num_rows:
-                yield batch
+    def _batches(self, names: Sequence[str], bytes_max: int | None = None) -> Iterator[pa.RecordBatch]:
+        return read_rows(self._delta, names, self._cut_table.row_bytes, bytes_max or BYTES_MAX)
 
 
 # The ordinals of rows that count, and whether they count as rows that came (1) or went (-1).

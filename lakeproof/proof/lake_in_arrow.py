@@ -27,8 +27,11 @@ from lakeproof.values.types import arrow_type
 
 # A table of more decoded bytes than this is read by Spark, which has all cores for one table.
 BYTES_MAX = 1 << 30
-# The most bytes of rows that are decoded together, by the table's largest row.
+# The most bytes of rows that are looked at together; and of rows that are decoded at once, if each were the largest.
 TOGETHER_BYTES = 32 << 20
+DECODED_BYTES = 256 << 20
+# So many rows are decoded at once even if a few of them are large, since each time costs as much as a thousand small rows.
+_DECODED_ROWS_MIN = 16
 _HALF = 30  # bits of a hash in each of its two sums: of a batch's rows each is exact as a float
 _ROWS_AT_ONCE = 10_000
 _BUCKET, _HASH = scratch("bucket"), scratch("hash")
@@ -98,9 +101,42 @@ def read_columns(version: SchemaVersion, delta: DeltaRows) -> list[str]:
     return [*(c.name for c in version.columns), *(name for name in delta.schema.names if name == TEXT)]
 
 
-def rows_together(row_bytes: int) -> int:
-    """Return how many rows of this size are decoded together."""
-    return max(1, min(BATCH_ROWS, TOGETHER_BYTES // max(1, row_bytes)))
+def read_rows(delta: DeltaRows, names: Sequence[str], row_bytes: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """Yield all rows of a table whose largest row takes `row_bytes`, as many together as `TOGETHER_BYTES` have room for.
+
+    Raises UnreadableRowsError, and TooLargeError once they are more than `bytes_max` bytes.
+    """
+    size = 0
+    for rows in _together(delta.batches(names, decoded_at_once(row_bytes))):
+        size += rows.nbytes
+        if size > bytes_max:
+            raise TooLargeError
+        yield rows
+
+
+def decoded_at_once(row_bytes: int) -> int:
+    """Return how many rows are decoded at once if the largest has so many bytes."""
+    few = min(_DECODED_ROWS_MIN, DECODED_BYTES // max(1, row_bytes))
+    return max(1, few, min(BATCH_ROWS, TOGETHER_BYTES // max(1, row_bytes)))
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Put small batches together."""
+    parts, rows, size = list[pa.RecordBatch](), 0, 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if parts and (size + batch.nbytes > TOGETHER_BYTES or rows + batch.num_rows > BATCH_ROWS):
+            yield _one(parts)
+            parts, rows, size = [], 0, 0
+        parts.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+    if parts:
+        yield _one(parts)
+
+
+def _one(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +177,12 @@ class ArrowSide:
         return pa.record_batch(columns, names).filter(pa.array(np.isin(bucket, chosen)))
 
     def _batches(self) -> Iterator[RowsOfBatch]:
+        # Files are smaller than their rows decoded, most often: what is certainly too large is not begun.
         if sum(file.bytes for file in self.delta.files) > BYTES_MAX:
             raise TooLargeError
-        size, names = 0, read_columns(self.version, self.delta)
-        for batch in self.delta.batches(names, rows_together(self.row_bytes)):
-            size += batch.nbytes
-            if size > BYTES_MAX:
-                raise TooLargeError
-            if batch.num_rows:
-                yield RowsOfBatch.of(self.version, batch)
+        names = read_columns(self.version, self.delta)
+        for batch in read_rows(self.delta, names, self.row_bytes, BYTES_MAX):
+            yield RowsOfBatch.of(self.version, batch)
 
 
 def _of_kind(values: pa.Array, column: Column) -> pa.Array:

@@ -103,8 +103,15 @@ def _bits(parts: Sequence[Part], rows: int) -> Bits:
     if rows:
         _, offsets, octets = texts.buffers()
         places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + rows + 1]
-        digest_bits(np.frombuffer(octets or b"", np.uint8), places, bits)
+        digest_bits(_frozen(np.frombuffer(octets or b"", np.uint8)), _frozen(places), bits)
     return bits
+
+
+def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the array as the loop reads it, which is compiled for one kind of argument."""
+    view: npt.NDArray[Any] = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _joined(parts: Sequence[Part]) -> pa.Array:

@@ -148,6 +148,7 @@ def test_digests_are_md5s_of_every_length() -> None:
     rng = random.Random(7)
     texts = [rng.randbytes(size) for size in (*range(200), 1000, 4095, 4096, 10_001)]
     offsets = np.cumsum([0, *map(len, texts)]).astype(np.int32)
+    offsets.flags.writeable = False
     bits = np.zeros(len(texts), np.int64)
     digest_bits(np.frombuffer(b"".join(texts), np.uint8), offsets, bits)
     assert bits.tolist() == [int(hashlib.md5(text, usedforsecurity=False).hexdigest()[:15], 16) for text in texts]

@@ -1,0 +1,41 @@
+"""How many rows a proof reads at once, and into how many buckets it puts them: by the table's largest row, and its rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from lakeproof.lake.delta.arrow_rows import BATCH_ROWS
+from lakeproof.proof.compare import number_of_buckets
+from lakeproof.proof.lake_in_arrow import DECODED_BYTES, TOGETHER_BYTES, _together, decoded_at_once
+
+
+@pytest.mark.parametrize(
+    ("rows", "most", "expected"),
+    [(0, 1024, 1), (1, 1024, 1), (1000, 1024, 1), (1001, 1024, 2), (10**7, 1024, 1024), (5000, 4, 4), (None, 16, 16)],
+)
+def test_buckets_follow_the_rows(rows: int | None, most: int, expected: int) -> None:
+    """One for each thousand, as many as are configured at most, or if nobody knows how many rows there are."""
+    assert number_of_buckets(rows, most) == expected
+
+
+@pytest.mark.parametrize("row_bytes", [0, 1, 500, 8_192, 1 << 20, 27 << 20, 1 << 30, 1 << 33])
+def test_few_large_rows_are_decoded_at_once(row_bytes: int) -> None:
+    """One at least, and never more bytes than the bound if there are several."""
+    rows = decoded_at_once(row_bytes)
+    assert 1 <= rows <= BATCH_ROWS
+    assert rows == 1 or rows * row_bytes <= DECODED_BYTES
+    assert rows >= min(16, DECODED_BYTES // max(1, row_bytes))
+
+
+def test_small_batches_are_put_together() -> None:
+    """Up to the bounds on rows and bytes; none is lost, and an empty one is nothing."""
+    sizes = [0, 1, 2, 40_000, 30_000, 0, 65_536, 5]
+    batches = [pa.record_batch([pa.array(range(size), pa.int64())], ["a"]) for size in sizes]
+    together = list(_together(batches))
+    assert [batch.num_rows for batch in together] == [40_003, 30_000, 65_536, 5]
+    assert [v for b in together for v in b.column(0).to_pylist()] == [
+        v for b in batches for v in b.column(0).to_pylist()
+    ]
+    large = [pa.record_batch([pa.array(["x" * (TOGETHER_BYTES // 3)])], ["a"]) for _ in range(5)]
+    assert [batch.num_rows for batch in _together(large)] == [2, 2, 1]
