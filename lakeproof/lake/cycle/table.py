@@ -18,7 +18,7 @@ from lakeproof.lake.cycle.linked_range import prepare_linked_range
 from lakeproof.lake.cycle.table_parts import commit_current, range_of, since_snapshot, table_at_end, table_result
 from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import Unsupported
-from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 
 
 def write_table(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
@@ -33,7 +33,11 @@ def write_table(spark: SparkOnDemand, context: CycleContext, task: TableTask) ->
             not_linked = str(error)
     else:
         not_linked = "a copy of it is compared with what the lake has"
-    session = spark.get()
+    try:
+        session = spark.get()
+    except NoSparkError as error:
+        reason = f"Spark has to write it ({not_linked}), and {error.thing}: {error.reason}"
+        raise NoSparkError(f"table {task.table}", reason, error.remedy) from None
     # Imported here because it imports Spark.
     from lakeproof.lake.cycle.table_by_spark import written_by_spark
 

@@ -19,6 +19,7 @@ from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomEr
 from lakeproof.lake.spark.driver_end import how_ended
 from lakeproof.lake.spark.error_classes import connection_errors, java_errors, spark_errors
 from lakeproof.lake.spark.lost_driver import DriverLostError, why_lost
+from lakeproof.lake.spark_on_demand import NoSparkError
 from lakeproof.storage.disk import is_full
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ def unreadable_file(error: BaseException) -> str | None:
 
 
 def concerns_all(error: BaseException) -> bool:
-    """True if the error does not concern the table alone that was written: a lost race, a full disk, lost executors."""
-    if isinstance(error, TransientError | NoRoomError):
+    """True if the error does not concern the table alone that was written: a lost race, a full disk, no Spark."""
+    if isinstance(error, TransientError | NoRoomError | NoSparkError):
         return True
     if isinstance(error, OSError):
         return is_full(error)
