@@ -14,7 +14,8 @@ table whose Delta tables need no change (a length, NOT NULL) gets no commit.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
@@ -31,7 +32,20 @@ from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.values.types import spark_type
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 _HIDDEN = {KEY: "string", DUP: "bigint", ORD: "bigint", FROM: "string"}
+
+
+@dataclass(frozen=True, slots=True)
+class RenewedRows:
+    """Rows that a new schema calls for: current's, and history's corrections with their sum. `own`: used ordinals."""
+
+    images: DataFrame | None = None
+    corrections: DataFrame | None = None
+    added: HistorySum = field(default_factory=HistorySum)
+    own: int = 0
 
 
 def commit_schema_change(
@@ -52,15 +66,11 @@ def commit_schema_change(
 
         check_new_key(spark.get(), context, before, change, defaults)
     with ExitStack() as kept:
-        rows, corrected, added, renewed = None, None, HistorySum(), None
+        rows = RenewedRows()
         if rewritten:
-            from lakeproof.lake.cycle.schema_change_rows import corrections, images, rewritten_rows, sum_of_rows
+            from lakeproof.lake.cycle.schema_change_rows import renewed_rows
 
-            rows = rewritten_rows(spark.get(), context, change, before, defaults, kept)
-            renewed = images(change, rows)
-            if defaults:
-                corrected = corrections(context, change, rows)
-                added = sum_of_rows(change, corrected)
+            rows = renewed_rows(spark.get(), context, change, before, defaults, kept)
         context.lease.check()
         history = change_schema(
             spark,
@@ -69,7 +79,7 @@ def commit_schema_change(
                 _change(change, current=False),
                 context.commit_info("history", task.table),
                 before.history_version,
-                corrected,
+                rows.corrections,
                 portable=portable,
                 order=ORD,
             ),
@@ -83,8 +93,8 @@ def commit_schema_change(
                 _change(change, current=True),
                 context.commit_info("current", task.table),
                 before.current_version,
-                renewed,
-                replace=rows is not None,
+                rows.images,
+                replace=rewritten,
                 portable=portable,
             ),
         )
@@ -94,7 +104,7 @@ def commit_schema_change(
         version=schema_change.version,
         history_version=history.version,
         current_version=current.version,
-        history_sum=before.history_sum.plus(added),
+        history_sum=before.history_sum.plus(rows.added),
     )
     if not change.keeps_hashes:
         from lakeproof.lake.cycle.schema_change_rows import renumbered
@@ -104,7 +114,7 @@ def commit_schema_change(
         cut_table,
         ChangeCounts(),
         touched=_moved(before.history_version, history, before.current_version, current),
-        own_rows=0 if rows is None else rows.own,
+        own_rows=rows.own,
         features=_new_features(lake.url(lake.paths.history(task.table)), before.history_version, history)
         | _new_features(current_path, before.current_version, current),
     )

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from lakeproof.hidden_columns import DUP, FROM, ORD, TEXT, scratch
 from lakeproof.lake.columns import column_names, current_columns, in_lake
+from lakeproof.lake.cycle.schema_change_commits import RenewedRows
 from lakeproof.lake.cycle.task import CycleContext
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, few_files, state_rows
@@ -54,7 +55,7 @@ def check_new_key(
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class _Rows:
     """Current's rows under the new schema, each with its `_lp_ord`; `given`: how many go to history as deleted and inserted.
 
     `own`: how many of the cycle's own ordinals were used.
@@ -65,21 +66,21 @@ class Rows:
     own: int
 
 
-def rewritten_rows(  # noqa: PLR0917  the table, what it becomes, and what is to be given back
+def _rewritten_rows(  # noqa: PLR0917  the table, what it becomes, and what is to be given back
     session: SparkSession,
     context: CycleContext,
     change: SchemaDifference,
     before: CutTable,
     defaults: Mapping[int, str],
     kept: ExitStack,
-) -> Rows:
+) -> _Rows:
     """Return current's rows with new hidden columns. A row keeps its place in history, or is inserted again (`defaults`)."""
     old, new = in_lake(change.old), in_lake(change.new)
     persisted = read_layer(session, context.lease.lake, before.version.table, before)
     places = [n for n in (DUP, ORD, FROM) if n in current_columns(old)]
     rows = convert_rows(session, pick(persisted, [*column_names(old), TEXT, *places]), change, defaults)
     if old.is_bag and not defaults:
-        return Rows(as_current(new, rows.withColumnRenamed(DUP, ORD)), 0, 0)
+        return _Rows(as_current(new, rows.withColumnRenamed(DUP, ORD)), 0, 0)
     existing = F.col(DUP if old.is_bag else ORD) if {DUP, ORD} & set(places) else F.lit(None)
     rows = rows.withColumn(_PLACE, existing.cast("bigint")).drop(DUP, ORD)
     given = numbered(session, rows, context.intent.own_ordinal)
@@ -87,13 +88,13 @@ def rewritten_rows(  # noqa: PLR0917  the table, what it becomes, and what is to
     if defaults:
         # History first gets the row's deletion, then its insertion with all its values.
         numbers = {ORD: F.col(ORD) + F.lit(given.count), FROM: F.lit(None).cast("string")}
-        return Rows(as_current(new, given.frame.withColumns(numbers)), given.count, 2 * given.count)
+        return _Rows(as_current(new, given.frame.withColumns(numbers)), given.count, 2 * given.count)
     # A row without a place is older than the table's first large column, and has no such value.
     place = F.coalesce(F.col(_PLACE), F.col(ORD)) if new.is_bag else F.col(_PLACE)
-    return Rows(as_current(new, given.frame.withColumn(ORD, place)), 0, given.count if new.is_bag else 0)
+    return _Rows(as_current(new, given.frame.withColumn(ORD, place)), 0, given.count if new.is_bag else 0)
 
 
-def corrections(context: CycleContext, change: SchemaDifference, rows: Rows) -> DataFrame:
+def _corrections(context: CycleContext, change: SchemaDifference, rows: _Rows) -> DataFrame:
     """Return history's rows about a default of an added column: each row is deleted, and inserted with the default."""
     new, position = in_lake(change.new), context.intent.end_lsn
     given = {b.name for a, b in zip(change.new.columns, new.columns, strict=True) if a in change.added}
@@ -105,14 +106,21 @@ def corrections(context: CycleContext, change: SchemaDifference, rows: Rows) -> 
     return few_files(events, 2 * rows.given)
 
 
-def images(change: SchemaDifference, rows: Rows) -> DataFrame:
-    """Return current's rows, with its columns alone."""
-    return pick(rows.frame, current_columns(in_lake(change.new)))
-
-
-def sum_of_rows(change: SchemaDifference, rows: DataFrame) -> HistorySum:
-    """Return the sum of rows of history under the new schema."""
-    return sum_of(in_lake(change.new), rows)
+def renewed_rows(  # noqa: PLR0917  the table, what it becomes, and what is to be given back
+    session: SparkSession,
+    context: CycleContext,
+    change: SchemaDifference,
+    before: CutTable,
+    defaults: Mapping[int, str],
+    kept: ExitStack,
+) -> RenewedRows:
+    """Return current's rows under the new schema, and history's corrections if older rows read a default."""
+    rows, schema = _rewritten_rows(session, context, change, before, defaults, kept), in_lake(change.new)
+    images = pick(rows.frame, current_columns(schema))
+    if not defaults:
+        return RenewedRows(images, own=rows.own)
+    corrections = _corrections(context, change, rows)
+    return RenewedRows(images, corrections, sum_of(schema, corrections), rows.own)
 
 
 def renumbered(session: SparkSession, context: CycleContext, before: CutTable, after: CutTable) -> HistorySum:
