@@ -133,8 +133,7 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
         run = _Run(on_demand, lease, source.retention, report, now, stop, cycles, damaged)
         mark_age(lake, run.newest())
         _check_request(lake, archive_of(lake, source.retention), request)
-        if request.rebuild:
-            refuse_damaged(Reader.of(lake, on_demand, source.compaction.engine), run.newest(), request.rebuild)
+        refuse_damaged(Reader.of(lake, on_demand, source.compaction.engine), run.newest(), request.rebuild)
         rebuilt = run.cycle(CycleKind.REPAIR, dict.fromkeys(request.rebuild))
         run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(request.restore), restores=True)
         if request.nothing_else:

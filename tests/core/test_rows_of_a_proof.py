@@ -1,4 +1,4 @@
-"""How many rows a proof reads at once, and into how many buckets it puts them: by the table's largest row, and its rows."""
+"""A proof reads as many rows at once as its largest row allows, and puts them into as many buckets as there are rows for."""
 
 from __future__ import annotations
 

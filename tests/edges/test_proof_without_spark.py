@@ -130,7 +130,7 @@ def proven(config: Config, request: ProofRequest = EVERYTHING) -> ProofReport:
 
 
 def wrong_in(proof: ProofReport) -> dict[str, str]:
-    """What is not equal: tables by name, histories with `history of`."""
+    """Return all that is not equal: tables by name, histories with `history of`."""
     wrong = {t.name: f"{p.status}: {p.reason}" for t, p in proof.tables.items() if p.status != "equal"}
     histories = {} if proof.lake is None else proof.lake.histories
     return wrong | {
@@ -262,7 +262,7 @@ def test_a_flipped_byte_and_a_lost_file_or_vector_are_found(config: Config) -> N
 
 @pytest.mark.since(15)
 def test_a_row_that_was_altered_behind_the_stream_is_found_by_its_key(database: Database, tmp_path: Path) -> None:
-    """What was written while the publication did not have the table leaves no trace but the rows themselves."""
+    """Changes that were made while the publication did not have the table leave no trace but the rows themselves."""
     database.execute(
         "CREATE SCHEMA seen",
         "CREATE SCHEMA aside",
