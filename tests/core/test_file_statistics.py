@@ -106,6 +106,21 @@ def test_the_last_millisecond_has_no_upper_bound() -> None:
     assert "at" not in statistics["maxValues"]
 
 
+def test_a_time_that_python_does_not_have_has_no_bounds(tmp_path: Path) -> None:
+    """PostgreSQL and Spark have dates after the year 9999: their file is written, and is read whatever is looked for."""
+    types = {"d": pa.date32(), "t": pa.timestamp("us"), "z": pa.timestamp("us", "UTC")}
+    far = {name: pa.array([MICROSECONDS[1] + 1], pa.int64()) for name in types} | {
+        "d": pa.array([DAYS[1] + 1], pa.int32())
+    }
+    table = pa.table({name: array.cast(types[name]) for name, array in far.items()} | {"n": [1]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    footer = pq.read_metadata(tmp_path / "t.parquet")
+    statistics = json.loads(
+        statistics_text(footer, {"d": "date", "t": "timestamp_ntz", "z": "timestamp", "n": "bigint"})
+    )
+    assert (statistics["numRecords"], statistics["minValues"], statistics["maxValues"]) == (1, {"n": 1}, {"n": 1})
+
+
 def test_an_empty_file_has_counts_alone() -> None:
     """No row group, no bounds."""
     statistics = _statistics(random_rows(random.Random(1), 0))

@@ -25,6 +25,7 @@ from pyroaring import BitMap64
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.column_types import in_files
+from lakeproof.lake.delta.file_statistics import bounds_of
 from lakeproof.lake.delta.files import DeltaFile, VectorPlace, data_file, files_at, of_base_85
 from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, is_emptied
 from lakeproof.lake.delta.reader_features import (
@@ -154,9 +155,10 @@ class DeltaRows:
                 return None
             place = next(n for n in range(metadata.num_columns) if metadata.schema.column(n).path == field.physical)
             groups = [metadata.row_group(number).column(place).statistics for number in range(metadata.num_row_groups)]
-            if not groups or any(group is None or not group.has_min_max for group in groups):
+            pairs = [pair for pair in map(bounds_of, groups) if pair is not None]
+            if not pairs or len(pairs) < len(groups):
                 return None
-            return min(group.min for group in groups), max(group.max for group in groups)
+            return min(low for low, _ in pairs), max(high for _, high in pairs)
 
     def at_places(
         self, file: str, numbers: np.ndarray[Any, np.dtype[np.int64]], columns: Sequence[str]

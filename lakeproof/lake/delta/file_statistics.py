@@ -6,6 +6,7 @@ A bound that the log has is never too tight: readers leave out files by it. A mi
 there is none where the footer's says less than it seems:
 
     float           Arrow leaves NaN out of Parquet's bounds, and in Spark NaN is greater than every number
+    a time that Python does not have (after the year 9999)
     long text       Arrow has no bounds for a column with a value of more than 4 KB
     list            a footer counts the elements, not the lists
 
@@ -94,13 +95,27 @@ def _count(footer: pq.FileMetaData, place: int) -> _Counted | None:
         if statistics is None or not statistics.has_null_count:
             return None
         nulls += statistics.null_count
-        if statistics.has_min_max:
-            lows.append(statistics.min)
-            highs.append(statistics.max)
+        both = bounds_of(statistics)
+        if both is not None:
+            lows.append(both[0])
+            highs.append(both[1])
         # Else it has nothing but NULL, or values that have no bounds.
         elif statistics.null_count < footer.row_group(group).num_rows:
             bounded = False
     return _Counted(nulls, (min(lows), max(highs)) if bounded and lows else None)
+
+
+def bounds_of(statistics: pq.Statistics | None) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value of a column in a row group; None if there are none.
+
+    Nor are there of dates and times that Python does not have, after the year 9999 or before the year 1.
+    """
+    if statistics is None or not statistics.has_min_max:
+        return None
+    try:
+        return statistics.min, statistics.max
+    except (OverflowError, ValueError):
+        return None
 
 
 def _lower(value: Any, spark_type: str) -> str | None:

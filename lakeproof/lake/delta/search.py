@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeproof.lake.delta.arrow_rows import deleted_rows, opened_data_file, widened
+from lakeproof.lake.delta.file_statistics import bounds_of
 from lakeproof.lake.delta.files import data_file
 from lakeproof.lake.delta.state import Action, TableState
 from lakeproof.lake.rows.keys_in_memory import FIRST
@@ -125,7 +126,7 @@ def _group_bounds(parquet: pq.ParquetFile, group: int, name: str) -> tuple[Any, 
     metadata = parquet.metadata
     place = next((n for n in range(metadata.num_columns) if metadata.schema.column(n).path == name), None)
     statistics = None if place is None else metadata.row_group(group).column(place).statistics
-    return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
+    return bounds_of(statistics)
 
 
 @dataclass(frozen=True, slots=True)
