@@ -22,7 +22,7 @@ from psycopg import sql
 
 from demo.server import EmbeddedPostgres
 
-_SECRET = "LAKEPROOF_BENCH_PASSWORD"  # noqa: S105  the name of a variable
+_PASSWORD = "LAKEPROOF_BENCH_PASSWORD"  # noqa: S105  the variable's name
 _TABLE = """
 CREATE TABLE {table} (id int PRIMARY KEY, name text, code text, n bigint, at timestamptz DEFAULT now(), price numeric(10,2),
     token uuid DEFAULT gen_random_uuid(), flag bool)
@@ -42,10 +42,10 @@ def main() -> None:
     options = parser.parse_args()
     with EmbeddedPostgres() as server, tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "lakeproof.yaml"
-        given = psycopg.conninfo.conninfo_to_dict(server.dsn())
-        os.environ[_SECRET] = str(given.pop("password", ""))
-        dsn = " ".join(f"{name}={value}" for name, value in given.items())
-        source = {"dsn": dsn, "password": {"env": _SECRET}, "publication": "bench", "slot": "bench"}
+        given = {name: str(value) for name, value in psycopg.conninfo.conninfo_to_dict(server.dsn()).items()}
+        os.environ[_PASSWORD] = given.pop("password", "")
+        dsn = psycopg.conninfo.make_conninfo(**given)
+        source = {"dsn": dsn, "password": {"env": _PASSWORD}, "publication": "bench", "slot": "bench"}
         file.write_text(json.dumps({"lake": f"{folder}/lake", "sources": {"bench": source}}), encoding="utf-8")
         with psycopg.connect(server.dsn(), autocommit=True) as conn:
             _make(conn, options.tables, options.rows)

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.load import load
 from lakeproof.config.spark import is_local
-from lakeproof.lake.spark.session import end_driver, session, stop_session
+from lakeproof.lake.spark.lost_driver import stop_session
+from lakeproof.lake.spark.session import end_driver, session
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 
 

@@ -22,7 +22,8 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.config.spark import SparkConfig
 from lakeproof.events import Stop, silent
-from lakeproof.lake.spark.session import DriverLostError, build_session, stop_session
+from lakeproof.lake.spark.lost_driver import DriverLostError, stop_session
+from lakeproof.lake.spark.session import build_session
 from tests.fix_drain import SOURCE, make_config
 from tests.fix_lake import into_the_lake
 

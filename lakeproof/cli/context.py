@@ -124,7 +124,7 @@ class Context:
         finally:
             session = spark.forget()
             if session is not None:
-                from lakeproof.lake.spark.session import stop_session
+                from lakeproof.lake.spark.lost_driver import stop_session
 
                 stop_session(session)
 

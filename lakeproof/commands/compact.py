@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakeproof.commands.sql_catalog import name_cut
 from lakeproof.config.model import Config
 from lakeproof.events import Event, Report, Stop
 from lakeproof.lake.cycle.runner import CutReport, Runner
 from lakeproof.lake.planning.next_incarnation import to_be_followed
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
+from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.landing.missing import no_landing
@@ -64,7 +63,10 @@ def compact_under(
     done = runner.finish_interrupted()
     for incarnation in to_be_followed(lake, newest_cut(lake)):
         done += runner.follow(Chain.open(lake, incarnation), end if incarnation == newest else None)
-    name_cut(config, name, on_demand, report)
+    if config.catalog is not None:
+        from lakeproof.commands.sql_catalog import name_cut
+
+        name_cut(config, name, on_demand, report)
     if done and on_demand.everywhere:
         report(_on_a_cluster(on_demand.get()))
     return done

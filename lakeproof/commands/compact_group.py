@@ -23,8 +23,8 @@ from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.group_cuts import GroupCut, GroupMember, newest_group_cut, put_group_cut
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
+from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.chain import newest_incarnation
 from lakeproof.landing.missing import no_landing

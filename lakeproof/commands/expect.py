@@ -18,7 +18,7 @@ from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError
 from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.session import driver_lives
+from lakeproof.lake.spark.lost_driver import driver_lives
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from lakeproof.commands.compact import compact_under
 from lakeproof.commands.compact_group import compact_group_under, in_order
 from lakeproof.commands.follow_views import ViewRefresher
 from lakeproof.commands.pending_work import compaction_has_work, group_has_work
-from lakeproof.commands.refresh import ViewReport
 from lakeproof.config.model import Config
 from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import TransientError
@@ -29,15 +29,17 @@ from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.planning.waiting_changes import LandingTail
 from lakeproof.lake.records.lease import Lease, followed, hold_lease, someone_waits
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.session import DriverLostError
+from lakeproof.lake.spark.lost_driver import DriverLostError, at_work
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.landing.missing import no_landing
 from lakeproof.metrics.observed import ObservedFollow, observed_follow
 from lakeproof.storage.open import folder_to_check
 from lakeproof.storage.source_lake import SourceLake
+
+if TYPE_CHECKING:
+    from lakeproof.commands.refresh import ViewReport
 
 # Between two looks at the landing, and at who waits: microseconds in a folder, two requests on an object store.
 _LOOK_S, _LOOK_S_REMOTE = 0.2, 1.0

@@ -36,13 +36,7 @@ from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.day_files import planned_of_days, remove_of_days
 from lakeproof.lake.cycle.maintenance import Maintenance, archived, begin_maintenance, finish_maintenance
 from lakeproof.lake.cycle.runner import archive_of, finish_interrupted
-from lakeproof.lake.cycle.table_files import (
-    Damaged,
-    first_change_from,
-    fragmented,
-    tables_with_changes_before,
-    unneeded_files,
-)
+from lakeproof.lake.cycle.table_files import Damaged, fragmented, unneeded_files
 from lakeproof.lake.delta.files import Unread, remove_file
 from lakeproof.lake.planning.pending import entered_chunks, pending_snapshots
 from lakeproof.lake.records.ages import in_lake_at, mark_age
@@ -52,8 +46,8 @@ from lakeproof.lake.records.group_cuts import group_cuts_before, pinned_cut
 from lakeproof.lake.records.held import Held, describe_all
 from lakeproof.lake.records.lease import Lease, hold_lease, newest_epoch
 from lakeproof.lake.records.store import cut_numbers, newest_cut, read_cut
-from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
+from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.incarnation_record import has_head, incarnations
@@ -242,6 +236,9 @@ class _Run:
             return ()
         cut, lake = self.newest(), self.lease.lake
         old = in_lake_at(lake, self.now - timedelta(seconds=self.retention.history_s))
+        # Imported here because it imports Spark.
+        from lakeproof.lake.cycle.history_firsts import first_change_from, tables_with_changes_before
+
         firsts, lost = first_change_from(self.spark.get(), lake, cut, old, self.damaged)
         bound = min((first for first in firsts.values() if first is not None), default=cut.ordinals.end)
         lows = {t: cut.tables[t].history_low for t in firsts}
@@ -288,9 +285,8 @@ def has_changed_schema(lake: SourceLake, table: TableName) -> bool:
 
 
 def _no_cut(source: str) -> LakeError:
-    return LakeError(
-        f"{source}: cuts", "there is none yet, and nothing to maintain", f"run `lakeproof compact {source}`"
-    )
+    remedy = f"run `lakeproof compact {source}`"
+    return LakeError(f"{source}: cuts", "there is none yet, and nothing to maintain", remedy)
 
 
 @dataclass(frozen=True, slots=True)

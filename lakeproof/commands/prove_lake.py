@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lakeproof.commands.concurrently import few_at_a_time
 from lakeproof.config.model import Config
@@ -17,8 +17,8 @@ from lakeproof.errors import LakeError
 from lakeproof.events import Event, RunControl, Stop
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import without_java
+from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.proof.compare import Sums
@@ -27,8 +27,10 @@ from lakeproof.proof.lake_side import Reader
 from lakeproof.proof.record import histories_due, one_proof, read_proved, read_views, record, views_due
 from lakeproof.proof.result import LakeProof, ProofReport
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.views.audit import ViewProof, audit_view
 from lakeproof.views.maintain import views_of
+
+if TYPE_CHECKING:
+    from lakeproof.views.audit import ViewProof
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -82,6 +84,9 @@ def prove_lake(
     named = list(views) if scope.everything else due if part is None else part.views
 
     def view(name: str) -> ViewProof:
+        # Imported here because it imports Spark.
+        from lakeproof.views.audit import audit_view
+
         proof = audit_view(spark.get().newSession(), lake.store, views[name])
         control.report(_event(f"view {name}", proof.status, proof.reason))
         return proof

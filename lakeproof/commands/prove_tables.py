@@ -13,8 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from py4j.protocol import Py4JError
-
 from lakeproof.commands.concurrently import few_at_a_time
 from lakeproof.commands.prove_source import Asked, SourceSide, read_source
 from lakeproof.config.model import Config, SourceConfig
@@ -28,6 +26,7 @@ from lakeproof.lake.planning.schema_changes import waiting
 from lakeproof.lake.planning.set_aside import left_behind, paused_among
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import describe
+from lakeproof.lake.spark.error_classes import spark_errors
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain, newest_incarnation
@@ -158,7 +157,10 @@ def _read_lake(
     lake = None
     while lake is None:
         # Spark reads it from the start if it turns out to be too large for this process.
-        with suppress(TooLargeError), reading(opened.session, Py4JError, LogGapError, UnreadableRowsError) as attempt:
+        with (
+            suppress(TooLargeError),
+            reading(opened.session, *spark_errors(LogGapError, UnreadableRowsError)) as attempt,
+        ):
             lake = opened.buckets()
         if attempt.error is not None:
             return replace(_unreadable(attempt.error), source_rows=rows_in(source), by_spark=opened.by_spark)

@@ -23,8 +23,8 @@ from lakeproof.events import Event, Report, counted, silent
 from lakeproof.lake.records.view_cuts import ViewsLock, newest_view_cut_number, one_refresh
 from lakeproof.lake.records.view_definitions import why_not_applied
 from lakeproof.lake.rows.memory import fit, views_at_once
-from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import concerns_all, reading, without_java
+from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store

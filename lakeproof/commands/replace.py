@@ -25,8 +25,8 @@ from lakeproof.lake.records.engine_versions import other_versions
 from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut, one_refresh, view_path
 from lakeproof.lake.records.view_definitions import ViewDefinition, read_definition, with_definition
 from lakeproof.lake.records.view_previews import ViewPreview, newest_preview, remove_previews
-from lakeproof.lake.spark.executors import at_work
 from lakeproof.lake.spark.failures import reading, reason_of, without_java
+from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 from lakeproof.storage.store import Store

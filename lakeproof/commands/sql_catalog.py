@@ -15,27 +15,27 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
-
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Literal
 
 from lakeproof.config.model import Config
 from lakeproof.config.sql_catalog import CatalogConfig
 from lakeproof.errors import ConfigError, LakeproofError
 from lakeproof.events import Event, Report, counted
 from lakeproof.lake.columns import column_names, history_columns, in_lake, quoted
-from lakeproof.lake.delta.versions import Layer, read_view
-from lakeproof.lake.read.register import sql_names
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut, read_cut
 from lakeproof.lake.records.view_cuts import newest_first, newest_view_cut_number, view_path
+from lakeproof.lake.spark.error_classes import java_errors
 from lakeproof.lake.spark.failures import reason_of
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakeproof.lake.delta.versions import Layer
 
 _OWNER, _MARK = "lakeproof.owner", "lakeproof.mark"
 _PROPERTY = re.compile(r"\(([\w.]+),([^()]*)\)")
@@ -142,6 +142,8 @@ def name_views(config: Config, spark: AnySpark, report: Report) -> None:
     catalog = config.catalog
     if catalog is None or catalog.views is None:
         return
+    from lakeproof.lake.delta.versions import read_view
+
     store, session = open_store(config.location), SparkOnDemand.of(spark).get()
     schema = _schema(session, catalog, catalog.views, f"views of the lake {config.lake}")
 
@@ -173,7 +175,7 @@ def _try(
     """Report what changed, or why nothing could: the lake is right without its names."""
     try:
         changed = schema.bring_to(tables(), mark, earlier)
-    except (PySparkException, Py4JJavaError, LakeproofError) as error:
+    except java_errors(LakeproofError) as error:
         message = f"{schema.place}: the catalog does not have the newest cut: {reason_of(error)}"
         report(Event("catalog.failed", message, {"schema": schema.place, "reason": reason_of(error)}))
         return
@@ -183,6 +185,9 @@ def _try(
 
 
 def _tables(lake: SourceLake, cut: Cut, layer: Layer) -> dict[str, _Named]:
+    # Imported here, and above, because it imports Spark.
+    from lakeproof.lake.read.register import sql_names
+
     names = sql_names(cut.tables)
     named = {}
     for table, pinned in cut.tables.items():

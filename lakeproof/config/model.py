@@ -252,7 +252,7 @@ class SourceConfig(SourcePublication):
     retention: RetentionConfig = RetentionConfig()
     health: HealthConfig = HealthConfig()
     freshness: FreshnessConfig = FreshnessConfig()
-    buckets: Whole = Field(1024, ge=1, le=1 << 20, description="Buckets of a proof at most; one for 1,000 rows.")
+    buckets: Whole = Field(1024, ge=1, le=1 << 20, description="Buckets of a proof at most: one for 1,000 rows.")
     proof_rows: Whole = Field(
         20_000_000,
         ge=1,

@@ -11,17 +11,23 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING, TypeAlias
 
+from lakeproof.errors import DefiniteError, TableError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 AnySpark: TypeAlias = "SparkSession | SparkOnDemand"
 
 
+class NoSparkError(DefiniteError):
+    """Spark can't be started here. No table is at fault; on another machine the lake is the same."""
+
+
 class SparkOnDemand:
     """A Spark session that starts when it is first asked for; any thread may ask.
 
-    `start` starts it, and raises DefiniteError if it does not start. `everywhere`: every table's work goes to it, as on a
-    cluster.
+    `start` starts it, and raises DefiniteError if it does not start: whoever asks gets NoSparkError. `everywhere`: every
+    table's work goes to it, as on a cluster. `end` ends it, if it may be given back.
     """
 
     def __init__(
@@ -54,11 +60,22 @@ class SparkOnDemand:
         """Return the session, which starts now if nobody has asked before."""
         with self._lock:
             if self._session is None:
-                self._session = self._start()
+                self._session = self._started()
                 for hear in self._hear:
                     hear(self._session)
             self._used_s = time.monotonic()
             return self._session
+
+    def _started(self) -> SparkSession:
+        try:
+            return self._start()
+        except (TableError, NoSparkError):
+            raise
+        except DefiniteError as error:
+            raise NoSparkError(error.thing, error.reason, error.remedy) from error
+        except ModuleNotFoundError as error:
+            reason, remedy = f"{error.name} is not installed", "run `pip install 'lakeproof[spark]'`"
+            raise NoSparkError("Spark", reason, f"{remedy}, or this command on a machine that has it") from None
 
     @contextmanager
     def in_use(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.lake.columns import in_lake
-from lakeproof.lake.cycle.maintenance import rows_of_state
+from lakeproof.lake.cycle.maintenance_by_spark import rows_of_state
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.records.documents import CutTable

@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.config.upkeep import RetentionConfig
@@ -29,6 +31,9 @@ from lakeproof.landing.retention import SpaceReclaimed, summed
 from lakeproof.storage.open import open_store
 from lakeproof.storage.store import Store
 from lakeproof.views.optimize import KeptCuts, is_view_fragmented, kept_cuts, optimize_view, unneeded_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A refresh of views takes as long as their queries; what was not waited for is done by the next run.
 WAIT_S = 300.0
@@ -53,6 +58,13 @@ def views_of(config: Config, source: str) -> list[ViewConfig]:
     return [view for view in config.views.values() if source in sources_of(config.views, view.name)]
 
 
+def _fitting(spark: SparkOnDemand, row_bytes: int) -> SparkSession:
+    """Return a session in which rows of this size have room."""
+    session = spark.get().newSession()
+    fit(session, row_bytes)
+    return session
+
+
 def maintain_views(
     config: Config, source: str, spark: SparkOnDemand, report: Report, *, stop: Stop, now: datetime
 ) -> ViewsMaintained:
@@ -68,10 +80,9 @@ def maintain_views(
         with _in_turn(store, stop) as lock:
             for name, cut in sorted(_kept(config, views, now).newest.items()):
                 stop_here(source, stop)
-                session = spark.get().newSession()
-                fit(session, cut.row_bytes)
+                own = SparkOnDemand(partial(_fitting, spark, cut.row_bytes), everywhere=spark.everywhere)
                 try:
-                    cut_made = optimize_view(session, store, cut, _small_files(config, name), lock)
+                    cut_made = optimize_view(own, store, cut, _small_files(config, name), lock)
                 except LakeError as error:
                     damaged[name] = Unread(error.reason, error.remedy)
                     continue

@@ -15,14 +15,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from pyspark.sql import SparkSession
-
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.files import Unread, table_files, unneeded
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.optimize import is_fragmented, optimize
 from lakeproof.lake.records.view_cuts import ViewCut, ViewsLock, cuts_in_order, view_path
-from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
 from lakeproof.storage.times import time_of
@@ -66,12 +64,10 @@ def is_view_fragmented(store: Store, cut: ViewCut, small_files: int) -> bool:
     return is_settled(store, cut) and is_fragmented(view_path(store, cut.view), cut.delta_version, small_files)
 
 
-def optimize_view(
-    session: SparkSession, store: Store, cut: ViewCut, small_files: int, lock: ViewsLock
-) -> ViewCut | None:
+def optimize_view(spark: AnySpark, store: Store, cut: ViewCut, small_files: int, lock: ViewsLock) -> ViewCut | None:
     """Compact a view's small files and return its new cut, None if there was nothing to do; `cut` is its newest.
 
-    `session` is the caller's own, `lock` that of `one_refresh`.
+    `spark` is a session of the caller's own, `lock` that of `one_refresh`.
     """
     cycle = begin_view_cycle(store, cut.view, cut, lock)
     if not is_settled(store, cut):
@@ -79,7 +75,7 @@ def optimize_view(
     path, number = cycle.path, cycle.number
     if is_fragmented(path, cut.delta_version, small_files):
         metadata = json.dumps({"view": cut.view, "number": int(number)}, sort_keys=True)
-        optimize(SparkOnDemand.of(session), path, int(number), metadata)
+        optimize(SparkOnDemand.of(spark), path, int(number), metadata)
     version = newest_version(path)
     if version == cut.delta_version:
         return None

@@ -30,7 +30,6 @@ from pyspark.sql import functions as F
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, scratch
-from lakeproof.lake.columns import needs_mapping
 from lakeproof.lake.delta.apply import Prepared, apply
 from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, Hints, TableSpec, Unsupported
 from lakeproof.lake.delta.log import NO_VERSION
@@ -55,6 +54,7 @@ from lakeproof.views.since_cut import check_can_go_on, earlier_files
 from lakeproof.views.strategies import Partial, Plan, ViewTables, partial_correction
 from lakeproof.views.sum_plans import sums_of
 from lakeproof.views.table_changes import ChangeSource
+from lakeproof.views.view_columns import check_names, check_same_columns, columns_of
 
 _STORED = scratch("stored")
 
@@ -215,7 +215,7 @@ def _partial(
             return _desired(in_order_of(stored, bind_again(session, text, tables)))
 
         rows = in_order_of(stored, bind(session, view, inputs.tables))
-        _check_same_columns(target, _desired(rows), stored)
+        check_same_columns(target.view.name, _desired(rows), stored)
         with query_errors(session, view):
             names = list(inputs.tables)
             plan = Plan(analyse(session, rows, names), sums_of(session, rows, names))
@@ -371,33 +371,13 @@ def _may_take_columns(target: _Target, desired: DataFrame, stored: DataFrame) ->
 
     They may if the view is replaced, or if somebody else has changed those of its newest cut. Raises ConfigError otherwise.
     """
-    if _columns(desired) == _columns(stored):
+    if columns_of(desired) == columns_of(stored):
         return False
     if not target.replaces and target.named not in {target.before, NO_VERSION}:
         named = read_at(target.session, target.path, target.named)
-        if _columns(desired) == _columns(named):
+        if columns_of(desired) == columns_of(named):
             return True
     if not target.replaces:
-        _check_same_columns(target, desired, stored)
-    configuration = table_state(target.path, target.before)["metaData"].get("configuration", {})
-    if needs_mapping(desired.columns) and "delta.columnMapping.mode" not in configuration:
-        odd = next(name for name in desired.columns if needs_mapping([name]))
-        reason = "Parquet refuses a character in its name, and the view's table was made for other names"
-        raise ConfigError(f"view {target.view.name}: column {odd}", reason, "give it another name with AS")
+        check_same_columns(target.view.name, desired, stored)
+    check_names(target.view.name, desired, table_state(target.path, target.before)["metaData"])
     return True
-
-
-def _columns(rows: DataFrame) -> dict[str, str]:
-    """Return the columns with their types, those of a view's table whether or not `rows` has its numbers."""
-    return {f.name: f.dataType.simpleString() for f in rows.schema.fields} | {DUP: "bigint"}
-
-
-def _check_same_columns(target: _Target, desired: DataFrame, stored: DataFrame) -> None:
-    now, then = _columns(desired), _columns(stored)
-    if now != then:
-        changed = sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
-        raise ConfigError(
-            f"view {target.view.name}",
-            f"its query gives other columns than its table has: {', '.join(changed)}",
-            f"see what would change with `lakeproof replace {target.view.name}`, and apply it",
-        )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -35,9 +32,7 @@ from lakeproof.storage.open import open_store
 from lakeproof.storage.parquet import bounded, open_parquet
 from lakeproof.storage.store import Store
 from tests.crashing_delta import Crash
-from tests.fix_object_store import S3Server
 from tests.linkable_rows import SPARK_TYPES, as_numbers, random_rows
-from tests.object_proxy import Fault, object_proxy, putting
 
 pytestmark = pytest.mark.spark
 APP = "lakeproof/shop/1/current/shop.t"
@@ -164,89 +159,6 @@ def test_a_log_begins_again(spark: SparkSession, store: Store) -> None:
     assert spark.read.format("delta").load(table).count() == 0
     link(spark, table, 2, [Link(land(store, "000002-ab.parquet", random_rows(random.Random(2), 5)))])
     assert spark.read.format("delta").load(table).count() == 5
-
-
-class Writer(threading.Thread):
-    """Writes one version of a log by the log store, in a JVM's thread of its own; `error` is what became of it."""
-
-    def __init__(self, spark: SparkSession, path: str, line: str, endpoint: str | None = None) -> None:
-        super().__init__()
-        self.spark, self.path, self.line, self.endpoint = spark, path, line, endpoint
-        self.error: str | None = None
-        self.start()
-
-    def run(self) -> None:
-        """Write it."""
-        jvm: Any = self.spark._jvm
-        conf = jvm.org.apache.hadoop.conf.Configuration(self.spark._jsc.hadoopConfiguration())
-        if self.endpoint is not None:
-            # A connection of its own, as another process has.
-            conf.set("fs.s3a.endpoint", self.endpoint)
-            conf.set("fs.s3a.impl.disable.cache", "true")
-        lines = jvm.java.util.ArrayList()
-        lines.add(self.line)
-        log_store = jvm.lakeproof.ConditionalLogStore(conf)
-        try:
-            log_store.write(jvm.org.apache.hadoop.fs.Path(self.path), lines.iterator(), False, conf)
-        except Py4JJavaError as error:
-            self.error = str(error.java_exception.getClass().getName())
-
-    def outcome(self) -> str | None:
-        """Wait for it; return the error's class."""
-        self.join()
-        return self.error
-
-
-TAKEN = "java.nio.file.FileAlreadyExistsException"
-
-
-def test_one_of_several_writers_of_a_version_wins(spark: SparkSession, store: Store) -> None:
-    """Each time exactly one, and the version is that one's."""
-    for race in range(RACES):
-        path = f"shop/t{race}/{COMMIT}"
-        writers = [Writer(spark, store.url(path), f"writer {n}") for n in range(WRITERS)]
-        outcomes = [writer.outcome() for writer in writers]
-        assert sorted(map(str, outcomes)) == ["None", *[TAKEN] * (WRITERS - 1)]
-        assert store.get(path) == f"{writers[outcomes.index(None)].line}\n".encode()
-
-
-def test_a_writer_that_slept_does_not_replace_its_successors_commit(
-    spark: SparkSession, store: Store, s3_server: S3Server
-) -> None:
-    """Its request is on its way while the other commits; Delta's own store would have looked before, and then written."""
-    path = f"shop/t/{COMMIT}"
-    with object_proxy(s3_server.port) as proxy:
-        proxy.faults.append(Fault(putting(COMMIT), delay_s=3.0))
-        zombie = Writer(spark, store.url(path), "zombie", proxy.endpoint)
-        while not any(request.method == "PUT" for request in proxy.seen):
-            time.sleep(0.01)
-        assert Writer(spark, store.url(path), "successor").outcome() is None
-        assert zombie.outcome() == TAKEN
-        assert all(request.conditional for request in proxy.seen if request.method == "PUT")
-    assert store.get(path) == b"successor\n"
-
-
-@pytest.mark.parametrize(
-    ("fault", "error"),
-    [
-        (Fault(putting(COMMIT), lose=True, times=1), None),
-        (Fault(putting(COMMIT), status=409, code="ConditionalRequestConflict"), None),
-        (Fault(putting(COMMIT), status=503, code="SlowDown"), None),
-        (Fault(putting(COMMIT), halve=True), None),
-    ],
-    ids=["answer lost", "409", "503", "cut in half"],
-)
-def test_a_commit_is_made_once_whatever_the_answer(
-    spark: SparkSession, store: Store, s3_server: S3Server, fault: Fault, error: str | None
-) -> None:
-    """The object decides: with these very bytes it is ours."""
-    path, fault = f"shop/t/{COMMIT}", replace(fault)
-    with object_proxy(s3_server.port) as proxy:
-        proxy.faults.append(fault)
-        assert Writer(spark, store.url(path), "ours", proxy.endpoint).outcome() == error
-        assert fault.times == 0
-    assert store.get(path) == b"ours\n"
-    assert Writer(spark, store.url(path), "another").outcome() == TAKEN
 
 
 def test_the_second_of_two_commits_on_one_version_is_refused(spark: SparkSession, store: Store) -> None:

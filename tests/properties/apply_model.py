@@ -91,7 +91,7 @@ class Kind:
 
 
 class Way(Enum):
-    """How a batch is written: keys that Spark computed are few (collected) or many (joined); or files are linked."""
+    """The way in which a batch is written: Spark's keys are few (collected) or many (joined), or files are linked."""
 
     FEW = "few keys"
     MANY = "many keys"
@@ -278,7 +278,7 @@ class Table:
         self._check_bounds(frame, position)
 
     def _check_bounds(self, frame: DataFrame, version: int) -> None:
-        """What Delta answers from its files' statistics alone is right too: the count, and bounds of whole numbers."""
+        """The answers that Delta takes from statistics alone are right too: the count, and bounds of whole numbers."""
         rows = list(self.states[version].values())
         whole = [n for n, (_, of) in enumerate(self.kind.columns) if of in {"int", "bigint"}]
         asked = [make(col(self.kind.names[n])) for n in whole for make in (F.min, F.max)]

@@ -84,9 +84,11 @@ def test_killed_at_each_place_the_next_run_copies_what_is_missing(shop: Drained)
     """The kills follow one another, so each run has to go on from the state that the previous run left."""
     with _writer(shop):
         for place in PLACES:
+            # The run before may have left nothing to copy: its parts are put as time passes.
+            nothing_to_do = not _missing(shop)
             process = start_bootstrap(_config(shop), place)
             process.join(300)
-            assert process.exitcode == -9, place
+            assert process.exitcode == (0 if nothing_to_do else -9), place
             _all_visible_is_whole(shop)
         report = bootstrap(_config(shop), SOURCE)
     _ends_equal(shop, report)
@@ -110,6 +112,12 @@ def test_killed_at_random_the_next_run_copies_what_is_missing(shop: Drained, see
             t: copied.consistent_point for t, copied in report.kept.items()
         }
     _ends_equal(shop, report)
+
+
+def _missing(shop: Drained) -> set[TableName]:
+    """Return the tables that no snapshot has whole."""
+    finished = finished_tables(_lake(shop), ONE) if shop.lake.exists() else {}
+    return missing_tables(_lake(shop), ONE, finished) if finished else set(TABLES)
 
 
 def _kill_one(shop: Drained, chance: random.Random) -> None:

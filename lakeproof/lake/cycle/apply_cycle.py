@@ -29,9 +29,9 @@ from lakeproof.lake.cycle.schema_history import (
     recorded_before,
     recorded_changes,
 )
-from lakeproof.lake.cycle.snapshot_entry import files_since
 from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, run_cycle, versions_before
 from lakeproof.lake.cycle.table import write_table
+from lakeproof.lake.cycle.table_parts import files_since
 from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import Engine
 from lakeproof.lake.planning.range_counts import last_commit

@@ -11,10 +11,10 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.lake.cycle.current_commit import commit_current, prepare_current
+from lakeproof.lake.cycle.current_commit import prepare_current
 from lakeproof.lake.cycle.history_commit import HistoryRows, append_history
 from lakeproof.lake.cycle.snapshot_entry import EntryCorrection
-from lakeproof.lake.cycle.table_parts import table_result
+from lakeproof.lake.cycle.table_parts import commit_current, table_result
 from lakeproof.lake.cycle.task import CycleContext, TableResult, TableTask
 from lakeproof.lake.delta.commit import Hints
 from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, change_rows, state_rows

@@ -12,12 +12,10 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import current_statistics, in_lake
 from lakeproof.lake.cycle.task import CycleContext, TableTask
 from lakeproof.lake.delta.apply import Prepared, prepare
-from lakeproof.lake.delta.commit import NO_HINTS, Applied, CommitRequest, Hints
-from lakeproof.lake.delta.link_commit import PreparedLinks
+from lakeproof.lake.delta.commit import NO_HINTS, CommitRequest, Hints
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.fold.net_change import ResolvedChanges
 from lakeproof.lake.rows.change import NetChange
@@ -48,14 +46,6 @@ def prepare_current(
         if sends_everything(context.chain, task.version.oid):
             raise
         return prepare(session, replace(request, change=replace(change, preconditions=None)))
-
-
-def commit_current(context: CycleContext, prepared: Prepared | PreparedLinks) -> Applied:
-    """Make current's commit."""
-    context.lease.check()
-    applied = prepared.commit()
-    failpoint("cycle.after_current")
-    return applied
 
 
 def check_snapshot(context: CycleContext, task: TableTask, snapshot: DataFrame, since: ResolvedChanges | None) -> None:

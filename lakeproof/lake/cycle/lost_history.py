@@ -10,18 +10,19 @@ A history whose log can't be read does not belong here but in `broken_log`, one 
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from lakeproof.lake.columns import in_lake
 from lakeproof.lake.delta.log import LogGapError, is_within
-from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.lake.rows.memory import fit_table
 from lakeproof.lake.spark.failures import reading
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class HistoryLostError(TableHeldError):
@@ -41,6 +42,10 @@ def lost_history(lake: SourceLake, table: TableName, unreadable: str | None) -> 
 
 def can_be_read(session: SparkSession, lake: SourceLake, table: TableName, cut_table: CutTable) -> bool:
     """True if every file of a history can be read; reads them in the caller's own `session`."""
+    # Imported here because they import Spark.
+    from lakeproof.lake.delta.versions import read_layer
+    from lakeproof.lake.rows.history_sum import sum_of
+
     fit_table(session, cut_table.row_bytes, cut_table.version)
     with reading(session, LogGapError) as attempt:
         sum_of(in_lake(cut_table.version), read_layer(session, lake, table, cut_table, "history"))

@@ -14,50 +14,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
-
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import failpoint
-from lakeproof.hidden_columns import DUP, KEY, LSN, OP, ORD, scratch
-from lakeproof.lake.columns import current_columns, has_old_rows, history_columns, in_lake, large_columns, merge_key
+from lakeproof.hidden_columns import ORD
+from lakeproof.lake.columns import in_lake
 from lakeproof.lake.cycle.attempts import Attempt, AttemptsError, earlier_attempts, tried
 from lakeproof.lake.cycle.foreign_commits import hold_for_foreign_commits, without_foreign_commits
 from lakeproof.lake.cycle.lost_history import lost_history
 from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, begin_cycle, run_cycle, versions_before
-from lakeproof.lake.delta.apply import Prepared, apply
-from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, commit_of_cycle
+from lakeproof.lake.delta.commit import CommitInfo, commit_of_cycle
 from lakeproof.lake.delta.committer import version_to_follow
-from lakeproof.lake.delta.fsync import sync_folder
 from lakeproof.lake.delta.optimize import optimize
-from lakeproof.lake.delta.protocol import check_writable
-from lakeproof.lake.delta.search import places_below
-from lakeproof.lake.delta.state import read_state
-from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.fold.bags import DIGEST
-from lakeproof.lake.fold.net_change import IMAGE
-from lakeproof.lake.fold.replay import Complete, added_up, after_truncates, replayed
-from lakeproof.lake.fold.unchanged_values import completing, has_value, holder
 from lakeproof.lake.planning.plan import CyclePlan, without_range
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, HistoryLow, Intent, TableIntent
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError, WayOut
-from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.rows.change import NetChange
-from lakeproof.lake.rows.columns import col, pick, row_key
-from lakeproof.lake.rows.history_sum import sum_of
-from lakeproof.lake.rows.matching import join_on_key, multiset_difference
-from lakeproof.lake.rows.memory import fit_table
 from lakeproof.lake.spark_on_demand import SparkOnDemand
-from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
-from lakeproof.storage.folder import Folder
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
-
-_RANK = scratch("rank")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +83,7 @@ def _maintain_tables(
     earlier = earlier_attempts(run.lease, intent)
     for table in intent.tables:
         run.between()
-        task = _TableMaintenance(run.spark.own(), run.lease, intent, table, tables[table], run.archive)
+        task = TableMaintenance(run.spark.own(), run.lease, intent, table, tables[table], run.archive)
         try:
             tables[table] = _maintain_table(task, earlier.get(table, ()))
         except TableHeldError as error:
@@ -120,7 +96,7 @@ def _still_held(intent: Intent, refused: Mapping[TableName, Held]) -> dict[Table
     return {table: held.after(refused.get(table)) for table, held in intent.held.items()}
 
 
-def _maintain_table(task: _TableMaintenance, earlier: Sequence[Attempt]) -> CutTable:
+def _maintain_table(task: TableMaintenance, earlier: Sequence[Attempt]) -> CutTable:
     """Maintain one table; raises TableHeldError when nothing can be done in it."""
     spark, lease, intent, table = task.spark, task.lease, task.intent, task.name
 
@@ -140,7 +116,7 @@ def _maintain_table(task: _TableMaintenance, earlier: Sequence[Attempt]) -> CutT
 
 
 @dataclass(frozen=True, slots=True)
-class _TableMaintenance:
+class TableMaintenance:
     """One table in one such cycle; `spark` is its own. `from_scratch`: current can't be read, so none of it is."""
 
     spark: SparkOnDemand
@@ -152,23 +128,17 @@ class _TableMaintenance:
     from_scratch: bool = False
 
     @property
-    def session(self) -> SparkSession:
-        """The session, in which rows like the table's fit."""
-        session = self.spark.get()
-        fit_table(session, self.cut_table.row_bytes, self.cut_table.version)
-        return session
-
-    @property
     def schema(self) -> SchemaVersion:
+        """The schema that the lake has."""
         return in_lake(self.cut_table.version)
 
     def run(self, table_intent: TableIntent) -> CutTable:
-        if self.intent.kind is CycleKind.REPAIR:
-            return replace(self.cut_table, current_version=self._rebuilt().version)
-        if table_intent.history_from is not None:
-            return self._trimmed(table_intent.history_from)
-        if table_intent.restores:
-            return self._restored()
+        """Do what the intent says, and return the table's entry in the cut."""
+        if self.intent.kind is CycleKind.REPAIR or table_intent.history_from is not None or table_intent.restores:
+            # Imported here because it imports Spark.
+            from lakeproof.lake.cycle.maintenance_by_spark import maintained_by_spark
+
+            return maintained_by_spark(self, table_intent)
         lake = self.lease.lake
         history = self._optimized(lake.paths.history(self.name), self.cut_table.history_version, order=ORD)
         failpoint("maintenance.after_history")
@@ -177,104 +147,15 @@ class _TableMaintenance:
         )
         return replace(self.cut_table, history_version=history, current_version=current)
 
-    def _commit(self, layer: str) -> CommitInfo:
+    def commit_info(self, layer: str) -> CommitInfo:
+        """Return the identity of the commit of `history` or `current`."""
         return commit_of_cycle(self.lease.lake.source, self.intent, layer, self.name)
 
     def _optimized(self, key: str, expected: int, order: str | None = None) -> int:
-        path, commit = self.lease.lake.url(key), self._commit("")
+        path, commit = self.lease.lake.url(key), self.commit_info("")
         self.lease.check()
         version_to_follow(path, expected, commit)
         return optimize(self.spark, path, int(self.intent.number), commit.user_metadata, order)
-
-    def _trimmed(self, bound: int) -> CutTable:
-        """Trim history's rows below `bound`: those that were the table's rows then stay as they are, the others go."""
-        path = self.lease.lake.url(self.lease.lake.paths.history(self.name))
-        old = self._before(self.cut_table.history_version, bound)
-        complete = completing(self.cut_table, old)
-        alive = _alive(self.schema, old, complete)
-        kept = rows_of_state(self.schema, old, complete)
-        if self.archive is not None:
-            self._archived(old.join(alive, ORD, "left_anti"), self.archive)
-            failpoint("maintenance.after_archive")
-        self.lease.check()
-        request = self._request("history", NetChange(images=kept), self.cut_table.history_version)
-        state = read_state(path, version_to_follow(path, self.cut_table.history_version, request.info))
-        check_writable(state)
-        version = Prepared(request, state, places_below(state, ORD, bound)).commit().version
-        failpoint("maintenance.after_trim")
-        # The last change up to there: from its position on history is whole. It may have left with an earlier trim.
-        last = self._before(self.cut_table.history_version, bound).agg(F.max(LSN)).collect()[0][0]
-        low_before = Lsn.ZERO if self.cut_table.history_low is None else self.cut_table.history_low.at_lsn
-        at_lsn = low_before if last is None else max(low_before, Lsn(int(last)))
-        before = self.cut_table.history_low is None or self.cut_table.history_low.archived
-        low = HistoryLow(bound, at_lsn, archived=before and self.archive is not None)
-        # By difference: rows that were damaged before keep the sum from being that of the files.
-        new = replace(self.cut_table, history_version=version, history_low=low)
-        went, came = (
-            self._sum(self._before(self.cut_table.history_version, bound)),
-            self._sum(self._before(version, bound)),
-        )
-        return replace(new, history_sum=self.cut_table.history_sum.minus(went).plus(came))
-
-    def _sum(self, rows: DataFrame) -> HistorySum:
-        return sum_of(self.schema, rows)
-
-    def _before(self, version: int, bound: int) -> DataFrame:
-        cut_table = replace(self.cut_table, history_version=version)
-        return read_layer(self.session, self.lease.lake, self.name, cut_table, "history").where(F.col(ORD) < bound)
-
-    def _archived(self, rows: DataFrame, archive: Store) -> None:
-        place = Folder(archive, self.lease.lake.paths.archived(self.name, self.intent.number))
-        pick(rows, history_columns(self.schema)).write.mode("overwrite").parquet(place.url)
-        sync_folder(place)
-
-    def _restored(self) -> CutTable:
-        """Bring back what the archive has of history; rows that history still has are not brought again."""
-        folders = archived(self.archive, self.lease.lake.paths, self.name)
-        history = read_layer(self.session, self.lease.lake, self.name, self.cut_table, "history")
-        rows = self.session.read.schema(history.schema).parquet(*folders).dropDuplicates([ORD])
-        absent = rows.join(history.select(ORD), ORD, "left_anti").select(history.columns)
-        self.lease.check()
-        request = self._request("history", NetChange(images=absent), self.cut_table.history_version)
-        version = apply(self.session, request).version
-        low = self.cut_table.history_low
-        return replace(
-            self.cut_table,
-            history_version=version,
-            history_low=None if low is None or low.archived else low,
-            history_sum=self.cut_table.history_sum.plus(self._sum(absent)),
-        )
-
-    def _rebuilt(self) -> Applied:
-        """Make current what history adds up to: the keys whose rows differ go and come whole, or all rows, in one commit."""
-        lake, schema = self.lease.lake, self.schema
-        history = read_layer(self.session, lake, self.name, self.cut_table, "history")
-        desired = replayed(self.session, schema, history, completing(self.cut_table, history))
-        if self.from_scratch:
-            return self._apply(NetChange(images=pick(desired, current_columns(schema)), truncate=True))
-        desired = desired.withColumn(DIGEST, _whole(schema))
-        persisted = read_layer(self.session, lake, self.name, self.cut_table).withColumn(DIGEST, _whole(schema))
-        digests = multiset_difference(desired, persisted, DIGEST)
-        key = (KEY,) if schema.is_bag else merge_key(schema)
-        both = [pick(side.join(digests, DIGEST, "left_semi"), key) for side in (persisted, desired)]
-        differing = both[0].unionAll(both[1]).distinct().persist()
-        try:
-            if differing.isEmpty():
-                return Applied(self.cut_table.current_version, 0, 0)
-            old, new = (join_on_key(side, differing, key, "left_semi", null_safe=True) for side in (persisted, desired))
-            deletes, images = pick(old, merge_key(schema)).distinct(), pick(new, current_columns(schema))
-            return self._apply(NetChange(merge_key(schema), deletes, images, null_safe=True))
-        finally:
-            differing.unpersist()
-
-    def _apply(self, change: NetChange) -> Applied:
-        self.lease.check()
-        return apply(self.session, self._request("current", change, self.cut_table.current_version))
-
-    def _request(self, layer: str, change: NetChange, version: int) -> CommitRequest:
-        paths = self.lease.lake.paths
-        key = paths.history(self.name) if layer == "history" else paths.current(self.name)
-        return CommitRequest(self.lease.lake.url(key), change, self._commit(layer), expected_version=version)
 
 
 def archived(archive: Store | None, paths: LakePaths, table: TableName) -> list[str]:
@@ -292,36 +173,3 @@ def archived(archive: Store | None, paths: LakePaths, table: TableName) -> list[
             "set `retention.archive` to the folder that it was archived in",
         )
     return [archive.url(f"{key}/{part}") for part in parts]
-
-
-def _whole(schema: SchemaVersion) -> SparkColumn:
-    """Return a row's digest with the places of its large values, if a later update may leave those out."""
-    columns = [] if schema.is_bag or has_old_rows(schema) else [schema.columns[i] for i in large_columns(schema)]
-    places = (F.when(has_value([c.name], c.attnum), holder(c.attnum)).cast("string") for c in columns)
-    return F.concat_ws("|", row_key(schema), *(F.coalesce(place, F.lit("")) for place in places))
-
-
-def rows_of_state(schema: SchemaVersion, history: DataFrame, complete: Complete) -> DataFrame:
-    """Return the rows of history (its columns) that are the table's rows after them, each with its own place and time.
-
-    They are complete, and hold what they had unchanged for the rows that named its holder.
-    """
-    alive = history.join(_alive(schema, history, complete), ORD, "left_semi")
-    return pick(complete(alive), history_columns(schema))
-
-
-def _alive(schema: SchemaVersion, history: DataFrame, complete: Complete) -> DataFrame:
-    """Return the `_lp_ord` of those rows."""
-    if schema.is_bag:
-        # A copy in a bag has the ordinal of the row that brought it.
-        net = added_up(schema, history, None, complete)
-        return history.select(ORD).limit(0) if net.images is None else net.images.select(F.col(DUP).alias(ORD))
-    if has_old_rows(schema):
-        # A key may be unique only at commit: the row that is left of a key decides, not its newest row.
-        net = added_up(schema, history, None, complete)
-        newest = net.checked[0]
-        return newest.where(F.col(IMAGE).isNotNull()).select(F.col(IMAGE).alias(ORD))
-    events = after_truncates(history)
-    newest_first = Window.partitionBy(*(col(k) for k in merge_key(schema))).orderBy(F.col(ORD).desc())
-    ranked = events.withColumn(_RANK, F.row_number().over(newest_first)).where(F.col(_RANK) == 1)
-    return ranked.where(F.col(OP).isin("insert", "update")).select(ORD)

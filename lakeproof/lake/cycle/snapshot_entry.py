@@ -21,17 +21,12 @@ from pyspark.sql import functions as F
 
 from lakeproof.hidden_columns import DUP, FROM, ORD, scratch
 from lakeproof.lake.columns import current_columns, has_old_rows, key_may_be_null, merge_key
-from lakeproof.lake.cycle.task import SnapshotEntry
 from lakeproof.lake.fold.table_state import with_net_change
 from lakeproof.lake.rows.bucket_diff import BucketDiff, bucket_diff
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import pick, row_key
 from lakeproof.lake.rows.correction import SIDE, Correction, correct, left_over
 from lakeproof.lake.rows.matching import NET, join_on_key
-from lakeproof.landing.chain import Chain
-from lakeproof.landing.reader import Slice, slices
-from lakeproof.lsn import Lsn
-from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 
 DIGEST = scratch("digest")
@@ -119,15 +114,6 @@ def as_inserted(schema: SchemaVersion, rows: DataFrame) -> DataFrame:
     """Return current's rows of whole rows that history gets, too: each has its row's place there, and names no other."""
     own = {FROM: F.lit(None).cast("string"), DUP: F.col(ORD)}
     return pick(rows.withColumns(own), current_columns(schema))
-
-
-def files_since(chain: Chain, table: TableName, entry: SnapshotEntry, end: Lsn) -> list[Slice]:
-    """Return the table's files after its snapshot, up to `end`; for a table created in the stream only files of its OID.
-
-    An earlier table may have had the same name.
-    """
-    files = slices(chain, entry.consistent_point, end, table)
-    return [f for f in files if entry.key is not None or f.file.oid == entry.table.version.oid]
 
 
 def entry_correction(

@@ -1,6 +1,7 @@
 """One table in one cycle: history first, then current, each in exactly one commit.
 
-Choosing tables and range belongs to `lakeproof.lake.planning`; running several tables and ending the cycle to `steps`.
+Choosing tables and range belongs to `lakeproof.lake.planning`; running several tables and ending the cycle to `steps`; what
+Spark writes of a table to `table_by_spark`.
 
 Anything about a table's data that may be refused is evaluated before its history is committed: a refused table is left as it
 was. A table without changes in the range is carried along without a commit. If a net change is empty, or meets no row,
@@ -9,48 +10,15 @@ current keeps its version while history gets its commit: the cut names both.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
-from lakeproof.change_counts import ChangeCounts
-from lakeproof.errors import InvariantError, TableError
-from lakeproof.hidden_columns import scratch
-from lakeproof.lake.columns import has_old_rows, in_lake, merge_key
-from lakeproof.lake.cycle.correction_commits import FEW_BYTES, FEW_ROWS, write_correction
-from lakeproof.lake.cycle.current_commit import check_snapshot, commit_current, prepare_current
-from lakeproof.lake.cycle.history_commit import HistoryRows, append_history
-from lakeproof.lake.cycle.keyed_entry import write_keyed
+from lakeproof.errors import InvariantError
 from lakeproof.lake.cycle.linked_entry import prepare_linked_entry
 from lakeproof.lake.cycle.linked_range import prepare_linked_range
-from lakeproof.lake.cycle.snapshot_entry import as_inserted, entry_correction, files_since
-from lakeproof.lake.cycle.table_parts import range_of, release, resolve, rows_before, table_at_end, table_result
+from lakeproof.lake.cycle.table_parts import commit_current, range_of, since_snapshot, table_at_end, table_result
 from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
-from lakeproof.lake.delta.commit import Hints, Unsupported
-from lakeproof.lake.fold.history import (
-    SNAPSHOT,
-    change_rows,
-    few_files,
-    gap_row,
-    reset_row,
-    state_rows,
-)
-from lakeproof.lake.fold.net_change import ResolvedChanges
-from lakeproof.lake.fold.table_range import TableRange
-from lakeproof.lake.fold.table_state import empty_rows, snapshot_rows, with_net_change
-from lakeproof.lake.records.documents import CutTable, HistoryLow
-from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.rows.change import NetChange
-from lakeproof.lake.rows.columns import col
-from lakeproof.lake.rows.correction import numbered
-from lakeproof.lake.rows.landing_rows import key_bounds
-from lakeproof.lake.rows.refusal import refusals
-from lakeproof.lake.spark_on_demand import SparkOnDemand
-from lakeproof.schema import SchemaVersion
-
-_ROWS = scratch("rows")
+from lakeproof.lake.delta.commit import Unsupported
+from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 
 
 def write_table(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
@@ -65,20 +33,15 @@ def write_table(spark: SparkOnDemand, context: CycleContext, task: TableTask) ->
             not_linked = str(error)
     else:
         not_linked = "a copy of it is compared with what the lake has"
-    with refusals(str(task.table)):
-        return replace(_written_by_spark(spark.get(), context, task), not_linked=not_linked)
+    try:
+        session = spark.get()
+    except NoSparkError as error:
+        reason = f"Spark has to write it ({not_linked}), and {error.thing}: {error.reason}"
+        raise NoSparkError(f"table {task.table}", reason, error.remedy) from None
+    # Imported here because it imports Spark.
+    from lakeproof.lake.cycle.table_by_spark import written_by_spark
 
-
-def _written_by_spark(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
-    if task.keyed is not None:
-        return write_keyed(session, context, task, task.keyed)
-    if task.entry is None:
-        return _write_changes_by_spark(session, context, task)
-    if task.before is None:
-        return _write_first_by_spark(session, context, task, task.entry)
-    if task.from_scratch or task.history_lost:
-        return _write_anew(session, context, task, task.entry, task.before)
-    return _write_again(session, context, task, task.entry, task.before)
+    return replace(written_by_spark(session, context, task), not_linked=not_linked)
 
 
 def _write_changes(context: CycleContext, task: TableTask) -> TableResult:
@@ -99,170 +62,10 @@ def _write_changes(context: CycleContext, task: TableTask) -> TableResult:
 
 def _write_first(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableResult:
     """Write a table's first rows in this process; raises as `_write_changes`."""
-    changes = _since_snapshot(context, task, entry)
+    changes = since_snapshot(context, task, entry)
     if changes.older:
         raise Unsupported("the changes since the snapshot have several schema versions")
     linked = prepare_linked_entry(context, task, entry, changes.landed, changes.counts)
     history = linked.history.commit(context)
     written = table_result(context, task, history, commit_current(context, linked.current), changes.counts)
     return replace(written, deleted=0, rows=written.inserted)
-
-
-def _write_changes_by_spark(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
-    changes = range_of(context, task, task.files, context.intent.start_lsn)
-    base = _base(session, context, task, changes)
-    resolved = changes.fold_in_memory(session, base) or changes.resolve(session, base)
-    try:
-        prepared = prepare_current(session, context, task, resolved.net, _hints(changes, resolved.net))
-        rows = HistoryRows(change_rows(changes.schema, resolved.events), changes.counts.rows)
-        history = append_history(session, context, task, rows)
-        current = commit_current(context, prepared)
-    finally:
-        resolved.release()
-    return table_result(context, task, history, current, changes.counts)
-
-
-def _write_first_by_spark(
-    session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry
-) -> TableResult:
-    """Write a table's first rows, the snapshot with the changes since, and history from the snapshot on."""
-    changes = _since_snapshot(context, task, entry)
-    snapshot = _snapshot(session, context, changes.schema, entry)
-    resolved = resolve(session, changes, snapshot)
-    events = None if resolved is None else change_rows(changes.schema, resolved.events)
-    net = NetChange() if resolved is None else resolved.net
-    count = entry.table.rows + changes.counts.rows
-    try:
-        check_snapshot(context, task, snapshot, resolved)
-        rows = few_files(with_net_change(changes.schema, snapshot, net), count)
-        current = prepare_current(session, context, task, NetChange(images=rows))
-        first = state_rows(changes.schema, snapshot, SNAPSHOT, entry.consistent_point)
-        all_events = first if events is None else first.unionAll(events)
-        history = append_history(session, context, task, HistoryRows(all_events, count))
-        applied = commit_current(context, current)
-    finally:
-        release(resolved)
-    written = table_result(context, task, history, applied, changes.counts)
-    return replace(written, deleted=0, rows=written.inserted)
-
-
-def _write_anew(
-    session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry, before: CutTable
-) -> TableResult:
-    """Write a table of the lake from_scratch: its rows at the cycle's end, behind a `reset`.
-
-    Everything in history before that is void to a reader who adds history up. Changes since the snapshot may stand there
-    already. So the rows are the cycle's own, and those changes are not written again.
-    """
-    changes = _since_snapshot(context, task, entry)
-    schema, snapshot = changes.schema, _snapshot(session, context, changes.schema, entry)
-    first, end = context.intent.own_ordinal, context.intent.end_lsn
-    gap = None if before.incarnation == context.intent.incarnation else _gap(session, context, task, first)
-    reset = first if gap is None else first + 1
-    with ExitStack() as kept:
-        since = resolve(session, changes, snapshot)
-        kept.callback(release, since)
-        check_snapshot(context, task, snapshot, since)
-        desired = with_net_change(schema, snapshot, NetChange() if since is None else since.net)
-        rows = numbered(session, desired, reset + 1)
-        kept.callback(rows.kept.unpersist)
-        events = reset_row(session, schema, reset, end).unionAll(state_rows(schema, rows.frame, SNAPSHOT, end))
-        events = events if gap is None else gap.unionAll(events)
-        history = append_history(session, context, task, HistoryRows(events, rows.count, truncate=task.history_lost))
-        whole = NetChange(images=few_files(as_inserted(schema, rows.frame), rows.count), truncate=True)
-        current = commit_current(context, prepare_current(session, context, task, whole))
-    written = table_result(context, task, history, current, ChangeCounts())
-    low = HistoryLow(reset, end, archived=False) if task.history_lost else written.cut_table.history_low
-    at_end = replace(written.cut_table, history_low=low, exact_from=end)
-    own_rows = reset + 1 + rows.count - first
-    return TableResult(at_end, written.counts, written.inserted, 0, rows=written.inserted, own_rows=own_rows)
-
-
-def _write_again(
-    session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry, before: CutTable
-) -> TableResult:
-    """Write a table of the lake: its changes (unless it was held and missed some) and a correction, in one commit."""
-    same_life = before.incarnation == context.intent.incarnation
-    follows = same_life and before.at_lsn == context.intent.start_lsn
-    changes = _since_snapshot(context, task, entry)
-    snapshot = _snapshot(session, context, changes.schema, entry)
-    persisted = rows_before(session, context, task, before)
-    since = resolve(session, changes, snapshot)
-    check_snapshot(context, task, snapshot, since)
-    own = _own_changes(session, context, task, persisted) if follows else None
-    desired = with_net_change(changes.schema, snapshot, NetChange() if since is None else since.net)
-    correction = entry_correction(changes.schema, desired, persisted, NetChange() if own is None else own.net)
-    gap = None if same_life else _gap(session, context, task, context.intent.own_ordinal)
-    try:
-        result = write_correction(session, context, task, correction, own, gap)
-    finally:
-        release(since, own)
-    if not follows or own is not None or not task.files:
-        return result
-    # Its own changes do not fit what is persisted, or have several schemas: the correction has them, at the cycle's end.
-    return replace(result, cut_table=replace(result.cut_table, exact_from=context.intent.end_lsn))
-
-
-def _gap(session: SparkSession, context: CycleContext, task: TableTask, ordinal: int) -> DataFrame | None:
-    """Return history's row about a table's step into the next incarnation, None if there is no such step."""
-    before, entry = task.before, task.entry
-    if before is None or entry is None:
-        return None
-    to = (context.intent.incarnation, entry.consistent_point)
-    return gap_row(session, in_lake(task.version), ordinal, (before.incarnation, before.at_lsn), to)
-
-
-def _own_changes(
-    session: SparkSession, context: CycleContext, task: TableTask, persisted: DataFrame
-) -> ResolvedChanges | None:
-    """Return the changes of the cycle's range on top of what is persisted; None if they don't fit it.
-
-    A re-snapshot repairs rows that have drifted: history then has the correction instead of the changes.
-    """
-    changes = range_of(context, task, task.files, context.intent.start_lsn)
-    if changes.older:
-        return None
-    try:
-        with refusals(str(task.table)):
-            own = resolve(session, changes, persisted)
-            if own is not None and own.persisted:
-                own.events.count()
-            return own
-    except TableError:
-        return None
-
-
-def _hints(changes: TableRange, net: NetChange) -> Hints:
-    """Return what makes the range's commit cheaper."""
-    rows, size = changes.counts.rows, sum(p.file.decoded.bytes for p in changes.all_slices)
-    # NULL lies within no bounds, and a hidden key's text is not the number that was bounded.
-    is_bounded = net.deletes is not None and net.key == changes.schema.key and not net.null_safe
-    return Hints(
-        bounds=key_bounds(changes.schema, changes.landed.slices) if is_bounded and not changes.older else None,
-        broadcast=rows <= FEW_ROWS and size <= FEW_BYTES,
-        max_keys=rows,
-    )
-
-
-def _since_snapshot(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableRange:
-    """Return the changes after a snapshot."""
-    files = files_since(context.chain, task.table, entry, context.intent.end_lsn)
-    return range_of(context, task, files, entry.consistent_point)
-
-
-def _snapshot(session: SparkSession, context: CycleContext, schema: SchemaVersion, entry: SnapshotEntry) -> DataFrame:
-    """Return a snapshot's rows; raises TableError if a configured key is not unique in them."""
-    if entry.key is None:
-        return empty_rows(session, schema)
-    folder = context.lease.lake.url(entry.key)
-    rows = snapshot_rows(session, schema, entry.table, folder)
-    if has_old_rows(schema) and not schema.is_bag:
-        by_key = rows.groupBy(*(col(k) for k in merge_key(schema))).agg(F.count(F.lit(1)).alias(_ROWS))
-        if not by_key.where(F.col(_ROWS) > 1).isEmpty():
-            raise TableHeldError(str(schema.table), HeldCause.KEY_NOT_UNIQUE, WayOut.OTHER_KEY_THEN_SNAPSHOT)
-    return rows
-
-
-def _base(session: SparkSession, context: CycleContext, task: TableTask, changes: TableRange) -> DataFrame | None:
-    """Return the table before the range if its rows may be needed; opening it costs reading its log."""
-    return rows_before(session, context, task, task.before) if changes.needs_base and task.before is not None else None

@@ -7,20 +7,27 @@ The ways to write a table do not belong here (`table`, `keyed_entry`), nor the t
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
-from lakeproof.lake.cycle.task import CycleContext, TableResult, TableTask
+from lakeproof.failpoints import failpoint
+from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import Applied
-from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.fold.net_change import ResolvedChanges
 from lakeproof.lake.fold.table_range import RangeSpan, TableRange
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.history_sum import HistorySum
-from lakeproof.landing.reader import Slice
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.reader import Slice, slices
 from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakeproof.lake.delta.apply import Prepared
+    from lakeproof.lake.delta.link_commit import PreparedLinks
+    from lakeproof.lake.fold.net_change import ResolvedChanges
 
 
 def range_of(context: CycleContext, task: TableTask, files: Sequence[Slice], start: Lsn) -> TableRange:
@@ -30,6 +37,21 @@ def range_of(context: CycleContext, task: TableTask, files: Sequence[Slice], sta
     return TableRange(context.chain, task.version, task.before, files, span)
 
 
+def files_since(chain: Chain, table: TableName, entry: SnapshotEntry, end: Lsn) -> list[Slice]:
+    """Return the table's files after its snapshot, up to `end`; for a table created in the stream only files of its OID.
+
+    An earlier table may have had the same name.
+    """
+    files = slices(chain, entry.consistent_point, end, table)
+    return [f for f in files if entry.key is not None or f.file.oid == entry.table.version.oid]
+
+
+def since_snapshot(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableRange:
+    """Return the changes after a snapshot."""
+    files = files_since(context.chain, task.table, entry, context.intent.end_lsn)
+    return range_of(context, task, files, entry.consistent_point)
+
+
 def resolve(session: SparkSession, changes: TableRange, base: DataFrame) -> ResolvedChanges | None:
     """Return the changes added up by Spark on top of `base`; None if there are none."""
     return None if changes.counts.rows == 0 else changes.resolve(session, base)
@@ -37,7 +59,17 @@ def resolve(session: SparkSession, changes: TableRange, base: DataFrame) -> Reso
 
 def rows_before(session: SparkSession, context: CycleContext, task: TableTask, before: CutTable) -> DataFrame:
     """Return the rows of current at the version that the cut before names."""
+    from lakeproof.lake.delta.versions import read_layer
+
     return read_layer(session, context.lease.lake, task.table, before)
+
+
+def commit_current(context: CycleContext, prepared: Prepared | PreparedLinks) -> Applied:
+    """Make current's commit."""
+    context.lease.check()
+    applied = prepared.commit()
+    failpoint("cycle.after_current")
+    return applied
 
 
 def release(*resolved: ResolvedChanges | None) -> None:

@@ -11,9 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timezone
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import quoted
@@ -25,10 +23,11 @@ from lakeproof.lake.delta.link_commit import physical_names
 from lakeproof.lake.delta.log import NO_VERSION, newest_version, read_commit
 from lakeproof.lake.delta.protocol import check_writable, metadata_of
 from lakeproof.lake.delta.schema import ColumnChanges, with_columns
-from lakeproof.lake.delta.spark_files import fields_of, write_by_spark
 from lakeproof.lake.delta.state import Action, TableState, read_state
-from lakeproof.lake.rows.columns import col
 from lakeproof.storage.times import now_text, time_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 DAY = "day"
 _NUMBERS = ("tinyint", "smallint", "int", "bigint")
@@ -38,8 +37,11 @@ _MADE_AT = "made_at"
 
 def read_day(session: SparkSession, path: str, day: date) -> DataFrame:
     """Return a day's rows with the columns of the table."""
+    # Imported here, and below, because it imports Spark.
+    from lakeproof.lake.rows.columns import col
+
     name = _day_column(read_state(path, newest_version(path)), ())
-    return session.read.format("delta").load(path).where(col(name) == F.lit(day)).drop(name)
+    return session.read.format("delta").load(path).where(col(name) == day).drop(name)
 
 
 def write_day(path: str, rows: DataFrame, day: date) -> int:
@@ -48,6 +50,8 @@ def write_day(path: str, rows: DataFrame, day: date) -> int:
     Raises LakeError, before anything is written, if a column has a type that the days before can't have, TransientError if
     somebody else has committed meanwhile.
     """
+    from lakeproof.lake.delta.spark_files import fields_of, write_by_spark
+
     before = newest_version(path)
     state = None if before == NO_VERSION else read_state(path, before)
     change, name, text = Change(path, state), _day_column(state, rows.columns), day.isoformat()
@@ -107,6 +111,8 @@ def _fitting(state: TableState, rows: DataFrame, day: str) -> tuple[DataFrame, C
 
     Raises LakeError for a column that does not fit.
     """
+    from lakeproof.lake.rows.columns import col
+
     stored = {field["name"].casefold(): field for field in state.fields}
     columns, added, wider = [], dict[str, str](), dict[str, str]()
     for field in rows.schema:

@@ -8,23 +8,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from lakeproof.lake.columns import has_old_rows, in_lake
-from lakeproof.lake.fold.in_memory import fold_in_memory
-from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.planning.range_counts import count_changes
 from lakeproof.lake.planning.schema_change import compare_schemas
 from lakeproof.lake.planning.schema_changes import first_record, older_versions, proven_defaults
 from lakeproof.lake.records.documents import CutTable
-from lakeproof.lake.rows.conversion import convert_rows
-from lakeproof.lake.rows.landing_rows import Changes, read_changes
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import Slice
 from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakeproof.lake.fold.net_change import ResolvedChanges
+    from lakeproof.lake.rows.landing_rows import Changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,10 @@ class TableRange:
 
     def read(self, session: SparkSession) -> Changes:
         """Return the rows as a frame."""
+        # Imported here, and below, because they import Spark.
+        from lakeproof.lake.rows.conversion import convert_rows
+        from lakeproof.lake.rows.landing_rows import Changes, read_changes
+
         frames = [read_changes(session, self.landed)] if self.landed.slices else []
         for old, slices in self.older.items():
             rows = read_changes(session, replace(self.landed, schema=in_lake(old), slices=slices))
@@ -76,12 +81,16 @@ class TableRange:
             first = first_record(self.chain, self.before) if own and self.before is not None else self.landed.start
             missing = proven_defaults(self.chain, first, change, self.landed.end)
             frames.append(convert_rows(session, rows, change, missing))
-        return Changes(self.schema, reduce(DataFrame.unionByName, frames), self.counts)
+        return Changes(self.schema, reduce(lambda one, other: one.unionByName(other), frames), self.counts)
 
     def fold_in_memory(self, session: SparkSession, base: DataFrame | None) -> ResolvedChanges | None:
         """Return the rows added up in memory; None if that is not possible."""
+        from lakeproof.lake.fold.in_memory import fold_in_memory
+
         return None if self.older else fold_in_memory(session, self.landed, self.counts, base)
 
     def resolve(self, session: SparkSession, base: DataFrame | None) -> ResolvedChanges:
         """Return the rows added up by Spark."""
+        from lakeproof.lake.fold.net_change import resolve_range
+
         return resolve_range(session, self.read(session), base)

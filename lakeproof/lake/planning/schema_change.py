@@ -49,6 +49,12 @@ class SchemaDifference:
         return self.same_key and (self.old.identity is Identity.FULL) == (self.new.identity is Identity.FULL)
 
     @property
+    def keeps_hashes(self) -> bool:
+        """True if older rows have the same hashes under the new schema: the columns carried over keep their numbers."""
+        kept = all(a.attnum == b.attnum != 0 for a, b in self.carried)
+        return kept and all(c.attnum for c in self.dropped)
+
+    @property
     def keeps_hidden(self) -> bool:
         """True if current's hidden columns, `_lp_key` and `_lp_dup`, are right as they are."""
         if self.new.is_bag or self.old.is_bag:

@@ -35,7 +35,6 @@ from pyspark.sql.types import (
     ShortType,
 )
 
-from lakeproof.lake.planning.schema_change import SchemaDifference
 from lakeproof.lake.records.history_sum import _BITS, HistorySum
 from lakeproof.lake.rows.columns import col
 from lakeproof.landing.row_tags import Tag, attribute_number, tagged
@@ -70,11 +69,6 @@ class Summing:
 def sum_of(schema: SchemaVersion, rows: DataFrame) -> HistorySum:
     """Return the sum of rows of history under `schema` (the lake's names); one pass over them."""
     return _read(rows.agg(*_sums(schema, rows)).collect()[0].asDict())
-
-
-def keeps_hashes(change: SchemaDifference) -> bool:
-    """True if older rows have the same hashes under the new schema: the columns carried over keep their numbers."""
-    return all(a.attnum == b.attnum != 0 for a, b in change.carried) and all(c.attnum for c in change.dropped)
 
 
 def _sums(schema: SchemaVersion, rows: DataFrame) -> list[Column]:

@@ -16,10 +16,7 @@ too large to compile all is lost. So the plans of a table with more than `COMPIL
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
-
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, Any, cast
 
 from lakeproof.config.spark import is_local
 from lakeproof.lake.records.documents import CutTable
@@ -28,6 +25,9 @@ from lakeproof.landing.reader import Slice
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.state import SnapshotTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 # The most memory that rows processed together may take, in each task and in each buffer; less, if this share of a heap is
 # less.
@@ -115,6 +115,8 @@ def keep(rows: DataFrame) -> DataFrame:
 
     Spark persists in up to half of the heap, and does not know how little of it large arrays leave.
     """
+    from pyspark import StorageLevel
+
     on_disk = rows.sparkSession.conf.get(_ON_DISK, "false") == "true"
     return rows.persist(StorageLevel.DISK_ONLY if on_disk else StorageLevel.MEMORY_AND_DISK_DESER)
 

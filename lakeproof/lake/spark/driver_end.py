@@ -6,14 +6,15 @@ What follows from it for a table or a command does not belong here.
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A shell's and the JVM's own way of naming the signal that ended a process.
 _BY_SIGNAL = 128
@@ -85,7 +86,9 @@ def how_ended(session: SparkSession | None = None, wait_s: float = 0.0) -> Drive
 
 
 def _process(session: SparkSession | None) -> Popen[bytes] | None:
-    context: Any = SparkContext if session is None else session.sparkContext
+    context: Any = None if session is None else session.sparkContext
+    if context is None:
+        context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     process: Popen[bytes] | None = getattr(getattr(context, "_gateway", None), "proc", None)
     return process
 

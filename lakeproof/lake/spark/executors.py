@@ -22,8 +22,6 @@ from lakeproof.config.location import LakeLocation
 from lakeproof.config.spark import is_local
 from lakeproof.errors import LakeError, LakeproofError, TransientError, manual
 from lakeproof.lake.spark.failures import reason_of
-from lakeproof.lake.spark.session import driver_lives
-from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
@@ -37,14 +35,6 @@ _POLL_S = 0.5
 _PAGE = manual("Spark on a cluster", "What a cluster needs")
 # The lakes that the executors of a session reach, by the application's id.
 _reached: set[tuple[str, str]] = set()
-
-
-@contextmanager
-def at_work(spark: SparkSession | SparkOnDemand, lake: LakeLocation) -> Iterator[None]:
-    """Check the executors once for each session and lake, and name a lost driver as one (`driver_lives`), for the block."""
-    on_demand = SparkOnDemand.of(spark)
-    with driver_lives(on_demand), on_demand.heard_by(lambda session: check_executors(session, lake)):
-        yield
 
 
 def check_executors(session: SparkSession, lake: LakeLocation, wait_s: float = EXECUTOR_WAIT_S) -> None:

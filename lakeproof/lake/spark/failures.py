@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote
-
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError
 from lakeproof.lake.spark.driver_end import how_ended
-from lakeproof.lake.spark.session import DriverLostError, why_lost
+from lakeproof.lake.spark.error_classes import connection_errors, java_errors, spark_errors
+from lakeproof.lake.spark.lost_driver import DriverLostError, why_lost
+from lakeproof.lake.spark_on_demand import NoSparkError
 from lakeproof.storage.disk import is_full
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 F = TypeVar("F", bound=Callable[..., Any])
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
@@ -51,7 +52,7 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, OSError):
         file_name = f" ({error.filename})" if error.filename else ""
         return f"{error.strerror or type(error).__name__}{file_name}"
-    if not isinstance(error, PySparkException | Py4JError):
+    if not isinstance(error, spark_errors()):
         return f"an error of lakeproof's own ({type(error).__name__})"
     text = _text(error)
     if "OutOfMemoryError" in text:
@@ -66,7 +67,7 @@ def reason_of(error: BaseException) -> str:
 
 def unreadable_file(error: BaseException) -> str | None:
     """Return the data file that could not be read, None for any other error."""
-    text = _text(error) if isinstance(error, PySparkException | Py4JError) else ""
+    text = _text(error) if isinstance(error, spark_errors()) else ""
     if not any(mark in text for mark in _UNREADABLE) and "FileNotFoundException" not in text:
         return None
     match = _FILE.search(text)
@@ -76,14 +77,14 @@ def unreadable_file(error: BaseException) -> str | None:
 
 
 def concerns_all(error: BaseException) -> bool:
-    """True if the error does not concern the table alone that was written: a lost race, a full disk, lost executors."""
-    if isinstance(error, TransientError | NoRoomError):
+    """True if the error does not concern the table alone that was written: a lost race, a full disk, no Spark."""
+    if isinstance(error, TransientError | NoRoomError | NoSparkError):
         return True
     if isinstance(error, OSError):
         return is_full(error)
     if store_refusal("", error) is not None:
         return True
-    return isinstance(error, PySparkException | Py4JError) and any(mark in _text(error) for mark in _CONCERNS_ALL)
+    return isinstance(error, spark_errors()) and any(mark in _text(error) for mark in _CONCERNS_ALL)
 
 
 def store_refusal(thing: str, error: BaseException) -> LakeproofError | None:
@@ -91,7 +92,7 @@ def store_refusal(thing: str, error: BaseException) -> LakeproofError | None:
 
     A missing file (404) is damage, and a condition that was not met (412) a lost race.
     """
-    if not isinstance(error, PySparkException | Py4JJavaError):
+    if not isinstance(error, java_errors()):
         return None
     text = _text(error)
     status = _S3_STATUS.search(text)
@@ -110,7 +111,7 @@ def store_refusal(thing: str, error: BaseException) -> LakeproofError | None:
 
 def jvm_is_gone(session: SparkSession | None, error: BaseException) -> bool:
     """True if nothing more can be done in the session: its driver has ended, or has no memory left."""
-    if session is None or not isinstance(error, PySparkException | Py4JError | OSError | EOFError):
+    if session is None or not isinstance(error, spark_errors(OSError, EOFError)):
         return False
     return why_lost(session, error) is not None
 
@@ -131,7 +132,7 @@ def reading(session: SparkSession | None, *others: type[BaseException]) -> Itera
     attempt = ReadAttempt()
     try:
         yield attempt
-    except (PySparkException, Py4JJavaError, *others) as error:
+    except java_errors(*others) as error:
         if concerns_all(error) or jvm_is_gone(session, error):
             raise
         attempt.error = error
@@ -139,19 +140,19 @@ def reading(session: SparkSession | None, *others: type[BaseException]) -> Itera
 
 def as_error(thing: str, error: BaseException) -> LakeproofError:
     """Return the same as an error of ours."""
-    if isinstance(error, PySparkException | Py4JError) and any(mark in _text(error) for mark in _FULL):
+    if isinstance(error, spark_errors()) and any(mark in _text(error) for mark in _FULL):
         return NoRoomError(thing, "writing it failed: no space left on device", "make room, then run it again")
-    if isinstance(error, PySparkException | Py4JError) and any(mark in _text(error) for mark in _EXECUTORS_LOST):
+    if isinstance(error, spark_errors()) and any(mark in _text(error) for mark in _EXECUTORS_LOST):
         return TransientError(thing, "executors were lost, with what they kept", "run it again")
     refusal = store_refusal(thing, error)
     if refusal is not None:
         return refusal
-    if isinstance(error, Py4JNetworkError | OSError | EOFError):
+    if isinstance(error, connection_errors(OSError, EOFError)):
         end = how_ended()
         reason = "most often for want of memory" if end is None else end.reason
         remedy = "run it again" if end is not None and end.asked else f"run it again; {_MORE_MEMORY}"
         return DriverLostError(thing, f"the JVM ended while it was at work: {reason}", remedy)
-    if isinstance(error, PySparkException | Py4JError):
+    if isinstance(error, spark_errors()):
         return LakeError(thing, reason_of(error), "see that the lake is whole, and run it again with --debug")
     return InvariantError(thing, reason_of(error), "report this")
 
@@ -167,13 +168,7 @@ def without_java(thing: Callable[..., str]) -> Callable[[F], F]:
         def called(*arguments: Any, **named: Any) -> Any:
             try:
                 return function(*arguments, **named)
-            except (
-                PySparkException,
-                Py4JError,
-                ConnectionRefusedError,
-                ConnectionResetError,
-                BrokenPipeError,
-            ) as error:
+            except spark_errors(ConnectionRefusedError, ConnectionResetError, BrokenPipeError) as error:
                 raise as_error(thing(*arguments, **named), error) from error
 
         return cast("F", called)
@@ -185,5 +180,5 @@ def _text(error: BaseException) -> str:
     """Return the error's whole text; its class alone if its JVM can't be asked."""
     try:
         return str(error)
-    except (Py4JError, OSError, EOFError):
+    except spark_errors(OSError, EOFError):
         return type(error).__name__

@@ -8,7 +8,9 @@ newer versions.
 
 from __future__ import annotations
 
-from lakeproof.lake.spark.jars import JarSet
+from pathlib import Path
+
+from lakeproof.lake.spark.jars import DELTA, JarSet, jars
 
 # The version that Hadoop 3.5.0 names.
 _SDK = "2.35.4"
@@ -71,3 +73,8 @@ S3 = JarSet(
         "software.amazon.awssdk:bundle",
     ),
 )
+
+
+def jars_with_s3(place: Path | None = None) -> list[Path]:
+    """Return Delta's jars and those for S3; as `jars.jars`."""
+    return jars(place, (DELTA, S3))

@@ -1,16 +1,12 @@
-"""Spark's settings for a lake on S3: the way to the store, whose credentials these are, and who writes commits.
+"""Spark's settings for a lake on S3: the way to the store, and whose credentials these are.
 
-Jars do not belong here (`s3_jars.py`, `log_store.py`), nor does any secret: credentials are found by the JVM itself.
+Jars do not belong here (`s3_jars.py`), nor does any secret: credentials are found by the JVM itself.
 """
 
 from __future__ import annotations
 
 from lakeproof.config.location import ObjectPlace, StorageConfig
 
-# That of `ConditionalLogStore.java`.
-LOG_STORE = "lakeproof.ConditionalLogStore"
-# That of `ChecksumFiles.java`.
-CHECKSUM_FILES = "lakeproof.ChecksumFiles"
 _SCHEMES = ("s3a", "s3")
 _FILES, _OLD_FILES = "org.apache.hadoop.fs.s3a.S3AFileSystem", "org.apache.hadoop.fs.s3a.S3A"
 # The environment, a web identity, the profile that AWS_PROFILE names, a container's role, a machine's role.
@@ -27,8 +23,8 @@ def is_on_s3(url: str) -> bool:
 def s3_settings(access: StorageConfig) -> dict[str, str]:
     """Return the settings for one store, under both schemes by which a file of it may be named."""
     settings = {
-        # A file is put without a look whether its name, or a folder of that name, is there. Data files and vectors have
-        # names that nobody else gives; commits and checksum files are put conditionally, whatever this says.
+        # A file is put without a look whether its name, or a folder of that name, is there: data files have names that
+        # nobody else gives, and Spark writes nothing else of a lake.
         "fs.s3a.performance.flags": "create,mkdir",
         "fs.s3a.aws.credentials.provider": _ANY_CREDENTIALS if access.profile is None else _OF_A_PROFILE,
         "fs.s3a.path.style.access": str(access.endpoint is not None and not access.virtual_hosted).lower(),
@@ -43,6 +39,4 @@ def s3_settings(access: StorageConfig) -> dict[str, str]:
     for scheme in _SCHEMES:
         settings[f"fs.{scheme}.impl"] = _FILES
         settings[f"fs.AbstractFileSystem.{scheme}.impl"] = _OLD_FILES
-    stores = {f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in _SCHEMES}
-    checksums = {"spark.sql.streaming.checkpointFileManagerClass": CHECKSUM_FILES}
-    return {**{f"spark.hadoop.{name}": value for name, value in settings.items()}, **stores, **checksums}
+    return {f"spark.hadoop.{name}": value for name, value in settings.items()}

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
-from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from lakeproof.config.load import load
@@ -22,15 +21,15 @@ from lakeproof.config.location import ObjectPlace, StorageConfig
 from lakeproof.config.model import Config
 from lakeproof.config.secret import secret_variables
 from lakeproof.config.spark import SparkConfig
-from lakeproof.errors import ConfigError, DefiniteError, LakeproofError, TransientError
+from lakeproof.errors import ConfigError, DefiniteError
 from lakeproof.lake.spark.cluster import placed_settings, refuse_connect, scratch_given, secret_given
-from lakeproof.lake.spark.driver_end import GOING_S, LAST_BREATH_S, driver_started, how_ended
+from lakeproof.lake.spark.driver_end import driver_started
 from lakeproof.lake.spark.driver_start import filtered_stderr, log_option, without
 from lakeproof.lake.spark.jars import jars
 from lakeproof.lake.spark.java import check_java
-from lakeproof.lake.spark.log_store import jars_with_s3
+from lakeproof.lake.spark.lost_driver import stop_session
+from lakeproof.lake.spark.s3_jars import jars_with_s3
 from lakeproof.lake.spark.s3_settings import is_on_s3, s3_settings
-from lakeproof.lake.spark_on_demand import SparkOnDemand
 
 # Each with what happens otherwise.
 _SETTINGS = {
@@ -65,15 +64,6 @@ _SETTINGS = {
     # Time travel is refused by a version's age otherwise, although all files are there: an idle table at its pinned version.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }
-
-
-# The message of a call while the driver is ending.
-_GOING = "SparkContext was shut down"
-_NO_MEMORY = ("java.lang.OutOfMemoryError", "SparkOutOfMemoryError", "UNABLE_TO_ACQUIRE_MEMORY")
-
-
-class DriverLostError(TransientError):
-    """Spark's driver has ended, or has no memory left: the session can no longer be used."""
 
 
 def session(config: Config | str | Path | None = None, app_name: str = "lakeproof") -> SparkSession:
@@ -145,45 +135,6 @@ def _all_settings(spark: SparkConfig, s3: StorageConfig | None) -> dict[str, str
     return settings
 
 
-@contextmanager
-def driver_lives(spark: SparkSession | SparkOnDemand) -> Iterator[None]:
-    """Turn any error that a lost driver, or one out of memory, causes in the block into DriverLostError."""
-    memory, on_demand = "not known", SparkOnDemand.of(spark)
-
-    def look(session: SparkSession) -> None:
-        nonlocal memory
-        memory = str(session.sparkContext.getConf().get("spark.driver.memory", "Spark's default"))
-
-    try:
-        with on_demand.heard_by(look):
-            yield
-    except LakeproofError:
-        raise
-    except Exception as error:
-        started = on_demand.started
-        reason = None if started is None else why_lost(started, error)
-        if reason is None:
-            raise
-        end = how_ended(started)
-        if end is not None and end.asked:
-            raise DriverLostError("Spark's driver", reason, "nothing is lost; run it again") from None
-        raise DriverLostError(
-            "Spark's driver",
-            f"{reason} (spark.driver_memory is {memory})",
-            "run it again; if it happens again raise spark.driver_memory, or lower compaction.cycle_rows or"
-            " compaction.threads",
-        ) from None
-
-
-def stop_session(session: SparkSession) -> None:
-    """End a session, also one whose driver has ended before."""
-    try:
-        session.stop()
-    except (Py4JError, OSError):
-        if how_ended(session, LAST_BREATH_S) is None:
-            raise
-
-
 def end_driver(session: SparkSession) -> None:
     """End a session and the JVM that this process has started for it: the next session starts another one."""
     context: Any = SparkContext
@@ -195,32 +146,6 @@ def end_driver(session: SparkSession) -> None:
         gateway.proc.kill()
         gateway.proc.wait()
     context._gateway = context._jvm = None  # noqa: SLF001  as above
-
-
-def why_lost(session: SparkSession, error: BaseException) -> str | None:
-    """Return why the session can no longer be used, judging by this error; None if it still can."""
-    from_java = isinstance(error, PySparkException | Py4JJavaError)
-    broken = isinstance(error, OSError | EOFError | Py4JError) and not from_java
-    # Wait only if the error may come from a broken connection.
-    end = how_ended(session, LAST_BREATH_S if broken else 0.0)
-    if end is not None:
-        return end.reason
-    if from_java and any(name in str(error) for name in _NO_MEMORY):
-        return "it has no memory left"
-    if (from_java and _GOING in str(error)) or ((from_java or broken) and _is_stopped(session)):
-        # A driver that is asked to end stops Spark first: how its process ends says who ended it.
-        end = how_ended(session, GOING_S)
-        return "it was shut down, most often for want of memory" if end is None else end.reason
-    return None
-
-
-def _is_stopped(session: SparkSession) -> bool:
-    """True if Spark has ended in a driver that still runs."""
-    context: Any = getattr(session.sparkContext, "_jsc", None)
-    try:
-        return context is not None and bool(context.sc().isStopped())
-    except (Py4JError, OSError, EOFError):
-        return True
 
 
 @contextmanager
