@@ -58,7 +58,6 @@ def test_files_of_a_lake_are_reached_through_its_store() -> None:
 # Each makes frames of another kind, or of rows that are in one piece.
 _FRAMES = {
     "lakeproof/lake/rows/columns.py",
-    "lakeproof/views/held_rows.py",
 }
 
 

@@ -23,7 +23,7 @@ from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.search import Rows
 from lakeproof.lake.delta.spark_places import PATH, ROW, places_of, with_places
 from lakeproof.lake.delta.state import TableState, read_state
-from lakeproof.lake.rows.columns import col, no_rows
+from lakeproof.lake.rows.columns import col, no_rows, relation
 from lakeproof.lake.rows.matching import join_on_key
 from lakeproof.lake.rows.memory import ROWS_TOGETHER_MAX, has_ordinary_rows
 from lakeproof.lake.spark.scanned_rows import note
@@ -80,7 +80,7 @@ def frame_of(session: SparkSession, rows: pa.Table, schema: T.StructType) -> Dat
     """Return held rows as a relation that the driver has: no job reads it."""
     if not rows.num_rows:
         return no_rows(session, {field.name: field.dataType.simpleString() for field in schema.fields})
-    return session.createDataFrame(rows, schema)
+    return relation(session, rows, schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,8 @@ def rows_of_files(session: SparkSession, state: TableState, entries: Sequence[Ac
     chosen = [col(physical[f["name"]]).cast(_type(f["type"])).alias(f["name"]) for f in state.fields]
     if not gone:
         return rows.select(*chosen)
+    if len({data_file(entry).path.rpartition("/")[2] for entry in entries}) < len(entries):
+        raise InvariantError(state.path, "two of its files have one name in different folders", "report this")
     metadata = rows.metadataColumn("_metadata")
     places = [metadata.getField("file_name").alias(_FILE), metadata.getField("row_index").alias(_ROW)]
     deleted = relation(session, pa.concat_tables(gone), f"{_FILE} string, {_ROW} bigint")
