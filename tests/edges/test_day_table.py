@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.lake.delta import day_table, spark_files
+from lakeproof.lake.delta import spark_files
 from lakeproof.lake.delta.checkpoint import write_checkpoint
 from lakeproof.lake.delta.committer import NewFile
 from lakeproof.lake.delta.day_table import read_day, write_day
@@ -81,7 +81,7 @@ def test_a_commit_beside_it_wins(spark: SparkSession, tmp_path: Path, monkeypatc
         return write(*arguments)  # type: ignore[arg-type]  # as they came
 
     # inside: somebody commits while the rows are written
-    monkeypatch.setattr(day_table, "write_by_spark", beside)
+    monkeypatch.setattr(spark_files, "write_by_spark", beside)
     with pytest.raises(TransientError, match="someone else committed"):
         write_day(path, rows, TUESDAY)
     assert (newest_version(path), spark.read.format("delta").load(path).count()) == (1, 2)
