@@ -90,6 +90,10 @@ class LakeError(DefiniteError):
     """The lake, a manifest, a segment or a cycle document is damaged or someone else's."""
 
 
+class UnreadableFileError(LakeError):
+    """A data file of a table is missing or damaged; `thing` is its place."""
+
+
 class NoRoomError(LakeError):
     """A disk is full. Nothing on it is damaged: a process that waits goes on once there is room."""
 

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from lakeproof.errors import LakeError
+from lakeproof.errors import LakeError, UnreadableFileError
 from lakeproof.lake.delta.column_types import in_files
 from lakeproof.lake.delta.file_statistics import bounds_of
 from lakeproof.lake.delta.files import DeltaFile, VectorPlace, data_file, files_at, of_base_85
@@ -68,7 +68,7 @@ class NotInArrowError(LakeError):
     """A table that has what is not known here, and that Spark may read."""
 
 
-class UnreadableRowsError(LakeError):
+class UnreadableRowsError(UnreadableFileError):
     """A file of a table, or one of its deletion vectors, that is missing or damaged; or a column that is not there."""
 
 
