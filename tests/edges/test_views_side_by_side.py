@@ -54,7 +54,7 @@ def test_what_is_wrong_with_one_view_is_no_matter_of_the_others(
     held = {result.view: result.held for result in refresh(config, None, spark)}
     assert held["d_right"] is None
     assert "UNRESOLVED_COLUMN" in (held["a_renamed"] or "")
-    assert "DELTA_CANNOT_MODIFY_APPEND_ONLY" in (held["b_locked"] or "")
+    assert "delta.appendOnly" in (held["b_locked"] or "")
     with pytest.raises(LakeError, match=r"FILE_NOT_EXIST.*move that folder away"):
         refresh(config, "c_emptied", spark)
     Path(view_path(open_store(config.lake), "c_emptied")).rename(tmp_path / "away")

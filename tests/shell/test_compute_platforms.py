@@ -85,7 +85,7 @@ def test_an_error_of_the_command_is_its_own(tmp_path: Path, platform: Platform, 
     """Thing, reason and remedy come from the command, not from the platform."""
     with pytest.raises(dg.Failure) as raised:
         result_of(_config(tmp_path, section_of(tmp_path, name)), "compact", "shop")
-    assert raised.value.metadata["thing"].value == "shop: landing"
+    assert raised.value.metadata["thing"].value == f"lake {tmp_path / 'lake'}", "there is none yet"
     assert platform.jobs["1"].wait() == 2
 
 
