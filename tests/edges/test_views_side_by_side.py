@@ -47,7 +47,7 @@ def test_what_is_wrong_with_one_view_is_no_matter_of_the_others(
     assert {result.view: result.held for result in refresh(config, None, spark)} == dict.fromkeys(VIEWS)
     place = f"delta.{quoted(view_path(open_store(config.lake), 'b_locked'))}"
     spark.newSession().sql(f"ALTER TABLE {place} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
-    for file in Path(view_path(open_store(config.lake), "c_emptied")).glob("*.parquet"):
+    for file in Path(view_path(open_store(config.lake), "c_emptied")).glob("cycle-*/*.parquet"):
         file.unlink()
     database.execute("ALTER TABLE t RENAME v TO w", "DELETE FROM t WHERE id = 1")
     into_the_lake(config, spark)
