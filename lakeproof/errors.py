@@ -90,8 +90,8 @@ class LakeError(DefiniteError):
     """The lake, a manifest, a segment or a cycle document is damaged or someone else's."""
 
 
-class UnreadableFileError(LakeError):
-    """A data file of a table is missing or damaged; `thing` is its place."""
+class UnreadableRowsError(LakeError):
+    """A file of a table, or one of its deletion vectors, that is missing or damaged; or a column that is not there."""
 
 
 class NoRoomError(LakeError):

@@ -17,9 +17,8 @@ from lakeproof.commands.concurrently import few_at_a_time
 from lakeproof.commands.prove_source import Asked, SourceSide, read_source
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import write_table
-from lakeproof.errors import DefiniteError, TransientError, manual
+from lakeproof.errors import DefiniteError, TransientError, UnreadableRowsError, manual
 from lakeproof.events import Report, Stop, counted
-from lakeproof.lake.delta.arrow_rows import UnreadableRowsError
 from lakeproof.lake.delta.log import LogGapError
 from lakeproof.lake.planning.schema_change import describe_change
 from lakeproof.lake.planning.schema_changes import waiting

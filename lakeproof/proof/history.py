@@ -17,9 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from lakeproof.errors import manual
+from lakeproof.errors import UnreadableRowsError, manual
 from lakeproof.events import counted
-from lakeproof.lake.delta.arrow_rows import NotInArrowError, UnreadableRowsError
+from lakeproof.lake.delta.arrow_rows import NotInArrowError
 from lakeproof.lake.delta.log import LogGapError
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.history_sum import HistorySum

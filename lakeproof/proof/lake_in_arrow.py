@@ -17,8 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeproof.errors import UnreadableRowsError
 from lakeproof.hidden_columns import TEXT, scratch
-from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows, UnreadableRowsError
+from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows
 from lakeproof.proof.compare import Bucket, Buckets, ProofRow
 from lakeproof.schema import Column, SchemaVersion
 from lakeproof.values.exact_kinds import key_columns, whole_key

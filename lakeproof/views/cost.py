@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.files import data_file
+from lakeproof.lake.delta.files import data_file, live_rows
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.records.view_cuts import view_path
@@ -51,9 +51,4 @@ def _live_rows(path: str) -> int | None:
     except LakeError:
         # What a killed process has left above the version that is read.
         return None
-    rows = 0
-    for file in map(data_file, state.files.values()):
-        if file.rows is None:
-            return None
-        rows += file.rows - (0 if file.deleted is None else file.deleted.rows)
-    return rows
+    return live_rows(map(data_file, state.files.values()))

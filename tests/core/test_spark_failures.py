@@ -13,8 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from lakeproof.commands import prove_tables as proving
-from lakeproof.errors import LakeError, NoRoomError, TransientError
-from lakeproof.lake.delta.arrow_rows import UnreadableRowsError
+from lakeproof.errors import LakeError, NoRoomError, TransientError, UnreadableRowsError
 from lakeproof.lake.delta.log import LogGapError
 from lakeproof.lake.spark.failures import concerns_all, reading, store_refusal
 from lakeproof.lake.spark_on_demand import SparkOnDemand

@@ -195,6 +195,16 @@ def test_a_table_that_asks_more_of_a_writer_is_refused_by_name(spark: SparkSessi
     table.check(0)
 
 
+def test_a_table_that_somebody_has_partitioned_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows would need a partition in the log, which no file of a cycle has: nothing is written."""
+    path = str(tmp_path / "table")
+    spark.range(4).selectExpr("id", "id % 2 AS v").write.format("delta").partitionBy("v").save(path)
+    change, info = NetChange(images=spark.range(1).selectExpr("id", "id AS v")), CommitInfo("try", 1, "{}")
+    with pytest.raises(LakeError, match="it has partitions, which lakeproof does not write"):
+        apply(spark.newSession(), CommitRequest(path, change, info))
+    assert newest_version(path) == 0
+
+
 class Held:
     """A commit in its own thread, which stands right before its end."""
 

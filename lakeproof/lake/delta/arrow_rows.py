@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from lakeproof.errors import LakeError, UnreadableFileError
+from lakeproof.errors import LakeError, UnreadableRowsError
 from lakeproof.lake.delta.column_types import in_files
 from lakeproof.lake.delta.file_statistics import bounds_of
-from lakeproof.lake.delta.files import DeltaFile, VectorPlace, data_file, files_at, of_base_85
+from lakeproof.lake.delta.files import DeltaFile, VectorPlace, data_file, files_at, live_rows, of_base_85
 from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, is_emptied
 from lakeproof.lake.delta.reader_features import (
     LISTS_FEATURES_READER,
@@ -66,10 +66,6 @@ _TYPES: Mapping[str, pa.DataType] = {
 
 class NotInArrowError(LakeError):
     """A table that has what is not known here, and that Spark may read."""
-
-
-class UnreadableRowsError(UnreadableFileError):
-    """A file of a table, or one of its deletion vectors, that is missing or damaged; or a column that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +116,7 @@ class DeltaRows:
     @property
     def rows(self) -> int | None:
         """The number of the rows, by the log alone; None if it does not say."""
-        rows = [None if f.rows is None else f.rows - (0 if f.deleted is None else f.deleted.rows) for f in self.files]
-        return None if None in rows else sum(number for number in rows if number is not None)
+        return live_rows(self.files)
 
     def batches(self, columns: Sequence[str] | None = None, rows_max: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most `rows_max` at a time; raises UnreadableRowsError."""

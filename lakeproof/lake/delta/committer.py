@@ -139,7 +139,7 @@ class Change:
         files = [] if self.before is None else list(self.before.files.values())
         for entry in files:
             self.remove(entry)
-        return sum(max(0, _rows_in(entry) - _marked_in(entry)) for entry in files)
+        return sum(data_file(entry).live_rows or 0 for entry in files)
 
     def set_metadata(self, metadata: Action) -> None:
         """Give the table other columns or properties; what its protocol lacks for them comes with it."""
@@ -275,10 +275,6 @@ def _rows_in(entry: Action) -> int:
         return int(json.loads(entry.get("stats") or "{}")["numRecords"])
     except (KeyError, ValueError, TypeError):
         return -1
-
-
-def _marked_in(entry: Action) -> int:
-    return int((entry.get("deletionVector") or {}).get("cardinality") or 0)
 
 
 def _loose(stats: str | None) -> str | None:

@@ -59,7 +59,7 @@ def write_day(path: str, rows: DataFrame, day: date) -> int:
         options = {**TableSpec().options([*rows.columns, name]), "delta.enableTypeWidening": "true"}
         metadata: Action = metadata_of([*fields_of(rows), *new_fields({name: "date"})], options, [name])
     else:
-        check_writable(state)
+        check_writable(state, partitioned=True)
         rows, columns = _fitting(state, rows, name)
         metadata = with_columns(state.metadata, columns)
     if state is None or metadata != state.metadata:

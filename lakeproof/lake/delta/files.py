@@ -15,7 +15,7 @@ import json
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -58,6 +58,11 @@ class DeltaFile:
     vector: str | None
     deleted: VectorPlace | None = None
     rows: int | None = field(default=None, compare=False)
+
+    @property
+    def live_rows(self) -> int | None:
+        """The number of its rows that are not deleted; None if the log does not say."""
+        return None if self.rows is None else self.rows - (0 if self.deleted is None else self.deleted.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +159,17 @@ def files_at(path: str, version: int) -> tuple[DeltaFile, ...]:
 
 def rows_at(path: str, version: int) -> int | None:
     """Return the number of rows of one version, by the log alone; None if it does not say. Raises as `files_at`."""
-    rows = 0
-    for file in files_at(path, version):
-        if file.rows is None:
+    return live_rows(files_at(path, version))
+
+
+def live_rows(files: Iterable[DeltaFile]) -> int | None:
+    """Return the number of rows of some files together; None if the log does not say."""
+    total = 0
+    for file in files:
+        if file.live_rows is None:
             return None
-        rows += file.rows - (0 if file.deleted is None else file.deleted.rows)
-    return rows
+        total += file.live_rows
+    return total
 
 
 def _log(table: Folder, version: int) -> tuple[dict[int, str], int, list[str]]:

@@ -34,12 +34,6 @@ def remove_unreadable(path: str, version: int) -> None:
                 table.delete(f"{LOG}/{name}")
 
 
-def remove_place(place: str) -> None:
-    """Remove a place with everything in it."""
-    folder = Folder.at(place)
-    folder.store.delete_all(folder.key)
-
-
 def begin_at(path: str, version: int, metadata: Mapping[str, Any], user_metadata: str) -> None:
     """Give `version` a state without rows, with these columns and properties; nothing below it is needed any more."""
     table = Folder.at(path)

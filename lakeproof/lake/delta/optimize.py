@@ -13,7 +13,6 @@ A run up to `HELD_BYTES_MAX` is read, sorted and written by this process, a larg
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from lakeproof.lake.delta.link_commit import entry_of, statistics_columns
 from lakeproof.lake.delta.local_rows import write_rows
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.protocol import check_writable, statistics_of
+from lakeproof.lake.delta.search import bounds_in_log
 from lakeproof.lake.delta.state import Action, TableState, read_state
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.storage.folder import Folder
@@ -149,21 +149,12 @@ def _runs(state: TableState, order: str | None) -> list[list[Action]]:
     physical = "" if order is None else state.physical()[order]
     placed = []
     for entry in state.files.values():
-        bounds = _bounds(entry, physical) if physical else None
+        bounds = bounds_in_log(entry, physical) if physical else None
         low, high = (None, None) if bounds is None else bounds
         placed.append(Placed(low, high, data_file(entry).bytes, _lost_rows(entry) > _DELETED_ROWS_MAX, entry))
-    if any(file.low is None for file in placed):
+    if any(file.low is None or file.high is None for file in placed):
         return _by_size(placed)
     return runs(placed)
-
-
-def _bounds(entry: Action, physical: str) -> tuple[Any, Any] | None:
-    try:
-        stats = json.loads(entry["stats"])
-        low, high = stats["minValues"][physical], stats["maxValues"][physical]
-    except (KeyError, ValueError, TypeError):
-        return None
-    return None if low is None or high is None else (low, high)
 
 
 def _lost_rows(entry: Action) -> float:

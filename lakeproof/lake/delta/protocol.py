@@ -58,13 +58,14 @@ _RULES_OF_COLUMNS = ("delta.invariants", "delta.generationExpression", "delta.id
 _READER_FEATURES = frozenset({MAPPING, NO_ZONE, VECTORS, WIDENING, "typeWidening-preview"})
 
 
-def check_writable(state: TableState) -> None:
-    """Raise LakeError about a table that has features which ask more of a writer than is done here."""
+def check_writable(state: TableState, *, partitioned: bool = False) -> None:
+    """Raise LakeError about a table that asks more of a writer than is done here; only a table of days is `partitioned`."""
     others = sorted(state.features - KNOWN_FEATURES)
     version = state.protocol.get("minWriterVersion", 0)
     others += [name for name in _ACTIVE if state.has_property(name, "true")]
     others += [name for name in state.metadata.get("configuration") or {} if name.startswith("delta.constraints.")]
     others += [name for name in _RULES_OF_COLUMNS if f'"{name}"' in state.metadata["schemaString"]]
+    others += ["partitions"] if state.is_partitioned and not partitioned else []
     if others or version > LISTS_FEATURES_WRITER:
         reason = f"it has {', '.join(others) or f'version {version} of the protocol'}, which lakeproof does not write"
         raise LakeError(state.path, reason, "take that away again, or move the table away and bootstrap it")

@@ -66,7 +66,7 @@ class RowCommit:
         """The number of rows that are in new files because others of their files go."""
         if self.before is None or self.everything or has_vectors(self.before):
             return 0
-        return sum(_live_rows(self.before, path) - len(rows) for path, rows in self.places.items())
+        return sum((data_file(self.before.files[p]).live_rows or 0) - len(rows) for p, rows in self.places.items())
 
     def _operation(self, inserted: int, deleted: int) -> Operation:
         """Return what the table's history shows: a MERGE if rows went, else an append."""
@@ -110,8 +110,3 @@ def spared(state: TableState, places: Mapping[str, Rows]) -> Iterator[pa.Table]:
     for path, numbers in places.items():
         for batch in rows.without(data_file(state.files[path]), numbers):
             yield pa.Table.from_batches([batch])
-
-
-def _live_rows(state: TableState, path: str) -> int:
-    file = data_file(state.files[path])
-    return (file.rows or 0) - (0 if file.deleted is None else file.deleted.rows)

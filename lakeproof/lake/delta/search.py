@@ -66,7 +66,7 @@ def find_places(state: TableState, key: Sequence[str], keys: pa.Table, *, by_sta
     rows: dict[str, Rows] = {}
     matched: list[Rows] = []
     for path, entry in state.files.items():
-        if keys.num_rows and lookup.may_be_within(_bounds(entry, names[0])):
+        if keys.num_rows and lookup.may_be_within(bounds_in_log(entry, names[0])):
             numbers, which = _of_file(table, entry, names, lookup)
             if len(numbers):
                 rows[path] = numbers
@@ -79,7 +79,7 @@ def places_below(state: TableState, column: str, bound: int) -> Mapping[str, Row
     physical, table = state.physical()[column], Folder.at(state.path)
     result: dict[str, Rows] = {}
     for path, entry in state.files.items():
-        bounds, file = _bounds(entry, physical), data_file(entry)
+        bounds, file = bounds_in_log(entry, physical), data_file(entry)
         if bounds is not None and bounds[0] >= bound:
             continue
         with opened_data_file(table, file.path) as parquet:
@@ -92,7 +92,7 @@ def places_below(state: TableState, column: str, bound: int) -> Mapping[str, Row
     return result
 
 
-def _bounds(entry: Action, physical: str) -> tuple[Any, Any] | None:
+def bounds_in_log(entry: Action, physical: str) -> tuple[Any, Any] | None:
     """Return the least and greatest value of a column in a file, by its entry; None if that does not say."""
     try:
         stats = json.loads(entry["stats"])

@@ -30,8 +30,3 @@ class NetChange:
     preconditions: int | None = None
     # Frames whose evaluation may refuse: to be persisted and evaluated before anything is committed.
     checked: tuple[DataFrame, ...] = ()
-
-    @property
-    def is_empty(self) -> bool:
-        """True if nothing is deleted or inserted."""
-        return self.deletes is None and self.images is None and not self.truncate

@@ -15,7 +15,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote
 
-from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError, UnreadableFileError
+from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError, UnreadableRowsError
 from lakeproof.lake.spark.driver_end import how_ended
 from lakeproof.lake.spark.error_classes import connection_errors, java_errors, spark_errors
 from lakeproof.lake.spark.lost_driver import DriverLostError, why_lost
@@ -67,7 +67,7 @@ def reason_of(error: BaseException) -> str:
 
 def unreadable_file(error: BaseException) -> str | None:
     """Return the data file that could not be read, None for any other error."""
-    if isinstance(error, UnreadableFileError):
+    if isinstance(error, UnreadableRowsError):
         return error.thing
     text = _text(error) if isinstance(error, spark_errors()) else ""
     if not any(mark in text for mark in _UNREADABLE) and "FileNotFoundException" not in text:

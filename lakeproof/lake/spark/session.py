@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -146,15 +145,3 @@ def end_driver(session: SparkSession) -> None:
         gateway.proc.kill()
         gateway.proc.wait()
     context._gateway = context._jvm = None  # noqa: SLF001  as above
-
-
-@contextmanager
-def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Change settings of a caller's own session while the block runs; they are unset afterwards."""
-    for name, value in settings.items():
-        session.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in settings:
-            session.conf.unset(name)
