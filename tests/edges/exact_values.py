@@ -198,3 +198,8 @@ EXTREMES: dict[str, tuple[Text, ...]] = {
     "pair": ("(,)", '(1,"a,b")', '(2,"")'),
     "pair[]": ('{"(1,a)","(,)"}',),
 }  # fmt: skip
+
+
+# Values of columns whose precision a person has set.
+PINNED: list[Text] = ["1.5", "1.50000", "0", "-0.0001", "12345678.1234", "123456789", "0.00001", "NaN", "Infinity"]
+PINS: list[Text] = ["{1.5,1.50000,NULL}", "{}", "{0,12345678.1234}", "{1,NaN}", "{123456789}", "{0.00001}", "{{1}}"]

@@ -33,10 +33,8 @@ from lakeproof.values.md5 import digest_bits
 from lakeproof.values.types import KINDS
 from tests.edges.exact_forms import assert_same_in_arrow, source_digests
 from tests.edges.exact_tables import exact_schema, fill, relation_of, source_buckets, to_arrow, version_of
-from tests.edges.exact_values import Text, columns
+from tests.edges.exact_values import PINNED, PINS, Text, columns
 
-PINNED: list[Text] = ["1.5", "1.50000", "0", "-0.0001", "12345678.1234", "123456789", "0.00001", "NaN", "Infinity"]
-PINS: list[Text] = ["{1.5,1.50000,NULL}", "{}", "{0,12345678.1234}", "{1,NaN}", "{123456789}", "{0.00001}", "{{1}}"]
 ROWS = 120
 
 
