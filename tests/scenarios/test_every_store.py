@@ -169,7 +169,7 @@ def test_of_writers_of_one_version_one_wins(
 ) -> None:
     """Four commit to one version at the same moment, until there is a checkpoint: one has made it, the others nothing.
 
-    What the checkpoint says is what the commits said, to us and to delta-rs.
+    The checkpoint has what the commits had, for us and for delta-rs.
     """
     del kind
     config = _lake_of(database, place)
