@@ -67,11 +67,12 @@ def keys_query(table: PublishedTable, keys: Sequence[Key]) -> Composed:
     version = table.version
     names = SQL(", ").join(Identifier(column.name) for column in version.columns)
     # The catalog's own text of the filter, printed and parsed under the same empty search_path.
-    condition = SQL("({}) AND {}").format(SQL(table.row_filter or "true"), _is_one_of(key_columns(version), keys))
+    condition = SQL("({}) AND {}").format(SQL(table.row_filter or "true"), is_one_of(key_columns(version), keys))
     return SQL("SELECT {} FROM {} WHERE {}").format(names, sent_rows(table), condition)
 
 
-def _is_one_of(columns: Sequence[Column], keys: Sequence[Key]) -> Composed:
+def is_one_of(columns: Sequence[Column], keys: Sequence[Key]) -> Composed:
+    """Return the condition that a row has one of the keys."""
     if len(columns) == 1:
         texts = SQL(", ").join(Literal(key[0]) for key in keys)
         return SQL("{} = ANY (ARRAY[{}]::{}[])").format(Identifier(columns[0].name), texts, _type(columns[0]))

@@ -63,19 +63,29 @@ def rows_query(relation: ComparedRelation, buckets: int, chosen_buckets: Sequenc
 
     A bag has no key columns: its rows are identified by their hashes.
     """
-    texts = [
-        sql.SQL("CASE WHEN {null} THEN NULL ELSE {text} END").format(null=_is_null(c), text=_text(c))
-        for c in key_columns(relation.version)
-    ]
     bucket = _bucket(relation, buckets)
     where = sql.SQL("{bucket} IN ({chosen_buckets})").format(
         bucket=bucket, chosen_buckets=sql.SQL(", ").join(sql.Literal(b) for b in chosen_buckets)
     )
     return sql.SQL("SELECT {columns} {source} AND {where} ORDER BY 1").format(
-        columns=sql.SQL(", ").join([bucket, _bits(_row_text(relation), relation), *texts]),
-        source=_from(relation),
-        where=where,
+        columns=sql.SQL(", ").join([bucket, *_hash_and_key(relation)]), source=_from(relation), where=where
     )
+
+
+def keyed_rows_query(relation: ComparedRelation, condition: sql.Composable) -> sql.Composed:
+    """One row (hash, exact text of each key column or NULL …) for each row of which the condition is true."""
+    columns = sql.SQL(", ").join(_hash_and_key(relation))
+    return sql.SQL("SELECT {columns} {source} AND {where}").format(
+        columns=columns, source=_from(relation), where=condition
+    )
+
+
+def _hash_and_key(relation: ComparedRelation) -> list[sql.Composable]:
+    texts = [
+        sql.SQL("CASE WHEN {null} THEN NULL ELSE {text} END").format(null=_is_null(c), text=_text(c))
+        for c in key_columns(relation.version)
+    ]
+    return [_bits(_row_text(relation), relation), *texts]
 
 
 def digest_query(relation: ComparedRelation) -> sql.Composed:
