@@ -10,6 +10,7 @@ is the baseline, and the last word. Whole proofs by themselves belong to `bench.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -36,6 +37,7 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.spark.session import build_session
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 
+_SECRET = "LAKEPROOF_BENCH_PASSWORD"  # noqa: S105  the name of a variable
 _CHANGE = """
 UPDATE rows SET account = account + 1, note = md5(note)
 WHERE id IN (SELECT 1 + floor(random() * %s)::bigint FROM generate_series(1, %s))
@@ -81,10 +83,11 @@ def _run(server: EmbeddedPostgres, lake: Path, options: argparse.Namespace) -> N
             print(f"after changes: {_measured(server, lambda: proven(changed=True))}", flush=True)
         _change(server, config, spark, options)
         file = lake / "lakeproof.yaml"
-        file.write_text(
-            f'lake: "{lake}"\nsources:\n  bench: {{dsn: "{server.dsn()}", publication: bench, slot: bench}}\n',
-            encoding="utf-8",
-        )
+        given = psycopg.conninfo.conninfo_to_dict(server.dsn())
+        os.environ[_SECRET] = str(given.pop("password", ""))
+        dsn = " ".join(f"{name}={value}" for name, value in given.items())
+        written = {"dsn": dsn, "password": {"env": _SECRET}, "publication": "bench", "slot": "bench"}
+        file.write_text(json.dumps({"lake": str(lake), "sources": {"bench": written}}), encoding="utf-8")
         print(f"after changes, as a command: {_measured(server, lambda: _command(file))}", flush=True)
         print(f"whole: {_measured(server, lambda: proven(changed=False))}", flush=True)
     finally:
