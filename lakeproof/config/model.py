@@ -265,7 +265,8 @@ class SourceConfig(SourcePublication):
         120.0,
         ge=0,
         le=86_400,
-        description="A continuous compaction proves what changed since each table's last proof so often, in seconds; 0: never.",
+        description="A continuous compaction proves what changed since each table's last proof so often, in seconds; 0:"
+        " never.",
     )
 
     @property
