@@ -144,7 +144,7 @@ def test_a_proof_that_compared_nothing_leaves_the_last_comparison_readable(ticks
 
 
 def test_proofs_of_changes_are_shown_now_and_then(ticks: Ticks) -> None:
-    """They come every two minutes, and Dagster keeps events for ever: it gets one that says something new, or after a while."""
+    """They come every two minutes, and Dagster keeps events for ever: one that says something new, or one now and then."""
     changed = replace(EQUAL, kind="changed")
     _prove(ticks.config, 512, {ORDERS: changed})
     assert ticks.tick() == [CURRENT.to_user_string()]
