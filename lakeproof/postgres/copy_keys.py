@@ -20,28 +20,14 @@ from lakeproof.postgres.connection import Connection, rows, source_errors
 from lakeproof.postgres.sent_rows import sent_rows
 from lakeproof.schema import Column, Identity
 from lakeproof.values.exact_kinds import key_columns
+from lakeproof.values.types import KINDS, NO_OID, Form
 
 # The texts of a key's columns, in the key's order.
 Key = tuple[str, ...]
 
 # Types by OID whose equality is PostgreSQL's own, and whose output is their input again.
-_TYPES = {
-    16: "bool",
-    17: "bytea",
-    19: "name",
-    20: "int8",
-    21: "int2",
-    23: "int4",
-    25: "text",
-    26: "oid",
-    1042: "bpchar",
-    1043: "varchar",
-    1082: "date",
-    1083: "time",
-    1114: "timestamp",
-    1184: "timestamptz",
-    1700: "numeric",
-    2950: "uuid",
+_TYPES = {26: "oid", 1083: "time"} | {
+    int(kind.oid): kind.name for kind in KINDS.values() if kind.oid != NO_OID and kind.form is not Form.FLOAT
 }
 # The columns that compare by a collation under which texts of different bytes may be equal.
 _LOOSE = SQL("""

@@ -1,7 +1,7 @@
 """`prove` of tables that fit starts no JVM, and finds whatever is wrong with a file, a vector or a row of the source.
 
 Every test ends with the proof's word on the whole lake; that values of every type have one form belongs to
-`test_exact_in_arrow.py`, each corruption of a value to `test_proof_corruptions.py`.
+`test_exact_forms.py`, each corruption of a value to `test_proof_corruptions.py`.
 """
 
 from __future__ import annotations
