@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 import lakeproof
 from lakeproof.cli.main import main
 from lakeproof.commands.prove import prove
-from lakeproof.config import load
+from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.names import TableName
 from lakeproof.state.absent import absence
