@@ -164,6 +164,7 @@ def test_the_proof_names_what_it_does_not_compare(database: Database, no_spark: 
     assert recorded[LINE].left_out == ("amount", "Words")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.since(18)
 def test_copy_and_stream_have_the_same_of_them(database: Database, spark: SparkSession, tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def _insert(path: str, rows: DataFrame, info: CommitInfo, **options: Any) -> Com
     return CommitRequest(path, NetChange(images=rows), info, **options)
 
 
+@pytest.mark.full
 def test_a_commit_is_made_once_and_a_foreign_one_is_noticed(spark: SparkSession, tmp_path: Path) -> None:
     """A repeat is an error, someone else's commit too."""
     session, path = spark.newSession(), str(tmp_path / "t")

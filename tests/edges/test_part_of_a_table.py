@@ -46,6 +46,7 @@ def _lake_rows(config: Config) -> list[tuple[object, ...]]:
     return sorted(tuple(row.values()) for row in read_lake(config).table("shop", ORDERS).arrow().to_pylist())
 
 
+@pytest.mark.full
 def test_the_lake_has_the_published_part_and_follows_when_it_changes(
     database: Database, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,6 +144,7 @@ def test_history_has_the_transactions_that_the_landing_had(
     assert _feed(shop, start, [TABLES[1]]) == alone
 
 
+@pytest.mark.full
 def test_a_history_that_begins_later_is_named(shop: Config, spark: SparkSession) -> None:
     """What maintenance has removed of history is in no feed, and nobody gets the rest as if it were all."""
     start = _landing_begins(shop)
@@ -263,6 +264,7 @@ def test_a_held_table_is_named_where_its_changes_went(
         assert _feed(shop, start) == expected, f"LAKEPROOF_SEED={SEED}"
 
 
+@pytest.mark.full
 def test_a_repair_whose_changes_did_not_fit_is_named_while_the_landing_begins_among_them(
     database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:

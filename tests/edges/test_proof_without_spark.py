@@ -155,6 +155,7 @@ def test_everything_is_proven_without_a_jvm(database: Database, config: Config) 
     assert wrong.tables[table("keyed")].differing_buckets == 1
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.slow
 def test_what_spark_has_written_is_proven_without_it_and_by_it(

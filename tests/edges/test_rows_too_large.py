@@ -21,6 +21,7 @@ pytestmark = pytest.mark.spark
 ITEM = {"id": "int4", "doc": "text"}
 
 
+@pytest.mark.full
 def test_a_row_too_large_holds_its_table_alone(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("count", "inside", "lake_place"),
     [

@@ -98,6 +98,7 @@ def test_what_no_kept_cut_needs_goes_and_the_rest_is_whole(spark: SparkSession, 
         assert again.freed["snapshots"].files == again.freed["cuts"].files == 0
 
 
+@pytest.mark.full
 def test_a_pinned_cut_within_the_policy_is_readable_of_an_idle_table_too(spark: SparkSession, tmp_path: Path) -> None:
     """A table that did not change for a year: its version is old, and one more commit makes it no longer the newest."""
     rng, source = begun(tmp_path)

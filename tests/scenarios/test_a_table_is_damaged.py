@@ -74,6 +74,7 @@ def _changed(database: Database, tables: Iterable[TableName], value: str, row: i
         database.execute(statement.format(Identifier(table.name), Literal(value), Literal(row)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("names", [SOME, pytest.param(list(DAMAGED), marks=pytest.mark.full)], ids=["some", "all"])
 def test_the_others_are_kept_up_and_copies_bring_all_back(
     database: Database, tmp_path: Path, spark: SparkSession, names: list[TableName]

@@ -58,6 +58,7 @@ def killed_at(step: str, lake: Path) -> int:
     return done.returncode
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("steps", [SOME_STEPS, pytest.param(STEPS, marks=pytest.mark.full)], ids=["some", "all"])
 def test_a_cycle_killed_at_every_step_ends_equal(spark: SparkSession, tmp_path: Path, steps: tuple[str, ...]) -> None:
     """Changes to tables that are there, and a table that enters: no row is missing and none is there twice."""

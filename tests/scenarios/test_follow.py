@@ -118,6 +118,7 @@ def test_a_second_writer_is_still_refused_if_nobody_follows(tmp_path: Path, sour
         pass
 
 
+@pytest.mark.full
 def test_a_follower_near_its_end_leaves_the_rest_to_whoever_takes_the_lease(
     spark: SparkSession, tmp_path: Path, source: SimulatedSource
 ) -> None:

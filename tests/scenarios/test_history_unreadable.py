@@ -40,6 +40,7 @@ def _cut(source: SimulatedSource) -> Cut:
     return cut
 
 
+@pytest.mark.full
 def test_a_history_that_can_not_be_read_is_held_and_begun_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,6 +160,7 @@ def _changed(source: SimulatedSource) -> None:
     source.flush()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("names", [SOME, pytest.param(tuple(CASES), marks=pytest.mark.full)], ids=["some", "all"])
 @pytest.mark.parametrize(
     "road", ["memory", "by spark", *(pytest.param(r, marks=pytest.mark.full) for r in ("spark", "entering"))]

@@ -135,6 +135,7 @@ def test_a_damaged_file_of_history_holds_its_table_and_a_copy_begins_it_again(
     replays(spark, config, source)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("left", [pytest.param(0, marks=pytest.mark.full), 100])
 def test_a_damaged_file_of_the_landing_holds_its_table(spark: SparkSession, tmp_path: Path, left: int) -> None:
     """Empty or cut short: a copy at a later place does not need it; the range may end inside its segment."""
@@ -190,6 +191,7 @@ def test_what_no_table_is_to_blame_for_holds_none(
     replays(spark, config, source)
 
 
+@pytest.mark.full
 def test_a_table_in_which_the_jvm_ends_is_distinguished_from_its_neighbours(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def write(source: SimulatedSource, number: int) -> None:
     source.flush()
 
 
+@pytest.mark.full
 def test_what_was_taken_back_is_written_again(spark: SparkSession, tmp_path: Path) -> None:
     """Bags, which Spark writes: with vectors, with MERGE and by overwriting; and a table that this process writes.
 

@@ -107,6 +107,7 @@ def test_its_way_out_is_walked_to_the_end(stuck: Shop) -> None:
         recover(stuck.config, "shop", abandon_slot=True)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_the_lake_equals_the_source_in_the_end(spark: SparkSession, stuck: Shop) -> None:
     """What had landed is applied, history has a gap, and corrections bring each table to the copy."""

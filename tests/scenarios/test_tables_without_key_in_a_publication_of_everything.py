@@ -105,6 +105,7 @@ def _everything(database: Database, kind: str, major: int) -> None:
     database.execute(SQL("CREATE PUBLICATION pub {}").format(SQL(EVERYTHING[kind])))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", EVERYTHING)
 def test_each_is_a_bag_of_what_was_inserted_and_equal(
     database: Database, tmp_path: Path, spark: SparkSession, kind: str, server_version: int
