@@ -210,6 +210,7 @@ def test_only_rows_with_a_mark_are_looked_up_and_only_where_their_holders_are(
     assert (len(actual.inputFiles()), actual.select("id", "n", "a", "b").collect()) == (1, [(1, 3, "a1", "b3")])
 
 
+@pytest.mark.full
 def test_more_holders_than_the_driver_takes_are_joined(
     spark: SparkSession, simulated: SimulatedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +243,7 @@ def test_what_nobody_holds_is_refused(spark: SparkSession, simulated: SimulatedS
         resolve_history(in_lake(notes().version), lost, lost).collect()
 
 
+@pytest.mark.full
 def test_what_should_hold_a_value_and_is_null_holds_the_table(spark: SparkSession, simulated: SimulatedSource) -> None:
     """Current that went wrong: an unchanged value is never NULL, so nothing is guessed; the next snapshot heals it."""
     config = make_config(simulated.folder)

@@ -85,6 +85,7 @@ def _run(python: Path, config: Path, *arguments: str) -> tuple[int, Any]:
     return done.returncode, json.loads(done.stdout)
 
 
+@pytest.mark.full
 def test_a_host_without_spark_does_all_but_what_a_table_needs_spark_for(
     database: Database, tmp_path: Path, slim: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

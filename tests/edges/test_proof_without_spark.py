@@ -124,6 +124,7 @@ def test_everything_is_proven_without_a_jvm(database: Database, config: Config) 
     assert wrong.tables[table("keyed")].differing_buckets == 1
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.slow
 def test_what_both_engines_have_written_is_proven_by_each(

@@ -88,6 +88,7 @@ def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rounds", [1, pytest.param(12, marks=pytest.mark.full)])
 def test_the_landings_end_is_the_source_there(spark: SparkSession, tmp_path: Path, road: str, rounds: int) -> None:
     """Unchanged values, moved and swapped keys, bags, truncates, cuts inside a segment; a cycle disturbs nothing."""
@@ -138,6 +139,7 @@ def test_what_is_at_cuts_alone_says_so(spark: SparkSession, tmp_path: Path) -> N
         landed.table(SOURCE, "app.other")
 
 
+@pytest.mark.full
 @pytest.mark.postgres
 @pytest.mark.parametrize(("count", "looks"), [(3, 2), pytest.param(6, 6, marks=pytest.mark.full)])
 def test_fresh_reads_are_what_postgresql_has(
