@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import SourceConfig
@@ -23,7 +23,7 @@ from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.next_incarnation import plan_switch
 from lakeproof.lake.planning.pending import mark_consumed, pending_snapshots
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
-from lakeproof.lake.records.documents import Cut, Intent
+from lakeproof.lake.records.documents import Cut, Intent, WrittenBy
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import newest_cut, newest_number, read_intent
@@ -44,8 +44,7 @@ class TableCut:
     """The result of a cycle for one table.
 
     `changes` came from the stream, `copied` rows from a copy that entered; `inserted` and `deleted` are rows of current (an
-    update is one of each); `rows` is how many rows the table has, None if that is not known; `not_linked` says why landed
-    files of it were read and written again by Spark.
+    update is one of each); `rows` is how many rows the table has, None if that is not known.
     `features` are those that readers need from this cut on, each with its reason.
     """
 
@@ -54,8 +53,8 @@ class TableCut:
     deleted: int
     history_version: int
     current_version: int
+    written_by: WrittenBy
     rows: int | None = None
-    not_linked: str | None = None
     features: Mapping[str, str] = field(default_factory=dict)
     copied: int = 0
 
@@ -189,7 +188,7 @@ class Runner:
             progress.done(rows, units_of(rows))
 
         engine = Engine.SPARK if self.spark.everywhere else Engine(limits.engine)
-        settings = CycleSettings(limits.threads, engine, on_table, self.source.portable)
+        settings = CycleSettings(limits.threads, engine, on_table, self.source.portable, limits.spark_rows)
         result = apply_cycle(self.spark, chain, self.lease, cycle, settings)
         if any(table.snapshot is not None for table in cycle.intent.tables.values()):
             mark_consumed(self.lease.lake, result.cut)
@@ -217,8 +216,8 @@ def _cut_report(result: CycleResult, copied: Mapping[TableName, int]) -> CutRepo
             deleted=written.deleted,
             history_version=written.cut_table.history_version,
             current_version=written.cut_table.current_version,
+            written_by=written.cut_table.written_by,
             rows=written.rows,
-            not_linked=written.not_linked,
             features=written.features,
             copied=copied.get(table, 0),
         )
@@ -262,8 +261,6 @@ def _event(report: CutReport, source: str, commit_time: str | None, seconds: flo
             "copied": copied,
             "tables": len(report.tables),
             "held": {str(table): held.reason for table, held in report.held.items()},
-            "not_linked": {
-                str(table): cut.not_linked for table, cut in report.tables.items() if cut.not_linked is not None
-            },
+            "written_by": {str(table): asdict(cut.written_by) for table, cut in report.tables.items()},
         },
     )

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.lake.cycle.linked_entry import prepare_linked_entry
 from lakeproof.lake.cycle.linked_range import prepare_linked_range
 from lakeproof.lake.cycle.table_parts import commit_current, range_of, since_snapshot, table_at_end, table_result
 from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import Unsupported
+from lakeproof.lake.records.held import TableHeldError
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 
 
@@ -28,23 +30,25 @@ def write_table(spark: SparkOnDemand, context: CycleContext, task: TableTask) ->
     """
     if task.keyed is None and (task.entry is None or task.before is None):
         try:
-            return _write_changes(context, task) if task.entry is None else _write_first(context, task, task.entry)
+            return (
+                _write_changes(spark, context, task) if task.entry is None else _write_first(context, task, task.entry)
+            )
         except Unsupported as error:
-            not_linked = str(error)
+            reason = str(error)
     else:
-        not_linked = "a copy of it is compared with what the lake has"
+        reason = "a copy of it is compared with what the lake has"
     try:
         session = spark.get()
     except NoSparkError as error:
-        reason = f"Spark has to write it ({not_linked}), and {error.thing}: {error.reason}"
+        reason = f"Spark has to write it ({reason}), and {error.thing}: {error.reason}"
         raise NoSparkError(f"table {task.table}", reason, error.remedy) from None
     # Imported here because it imports Spark.
     from lakeproof.lake.cycle.table_by_spark import written_by_spark
 
-    return replace(written_by_spark(session, context, task), not_linked=not_linked)
+    return written_by_spark(session, context, task).by("spark", reason)
 
 
-def _write_changes(context: CycleContext, task: TableTask) -> TableResult:
+def _write_changes(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
     """Write a range in this process; raises `Unsupported`, before any commit, if Spark is to write it."""
     before = task.before
     if before is None:
@@ -55,9 +59,25 @@ def _write_changes(context: CycleContext, task: TableTask) -> TableResult:
         return TableResult(table_at_end(context, task, history, before.current_version), changes.counts, touched=False)
     if changes.older:
         raise Unsupported("the range has rows of several schema versions")
+    reason = _why_here(spark, context, changes.counts)
     linked = prepare_linked_range(context, task, changes.landed, changes.counts)
     history = linked.history.commit(context)
-    return table_result(context, task, history, commit_current(context, linked.current), changes.counts)
+    written = table_result(context, task, history, commit_current(context, linked.current), changes.counts)
+    return written.by("arrow", reason)
+
+
+def _why_here(spark: SparkOnDemand, context: CycleContext, counts: ChangeCounts) -> str:
+    """Return why this process writes a range; raises `Unsupported` if Spark is here and is quicker."""
+    rows, many = f"{counts.rows:,} rows", f"`compaction.spark_rows`, {context.spark_rows:,}"
+    if counts.inserts_only:
+        return f"{rows}, all of them inserts"
+    if counts.rows < context.spark_rows:
+        return f"{rows}, less than {many}"
+    try:
+        spark.get()
+    except (NoSparkError, TableHeldError) as error:
+        return f"{rows}, and Spark can't write them: {error.reason}"
+    raise Unsupported(f"{rows}, no less than {many}")
 
 
 def _write_first(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableResult:
@@ -68,4 +88,4 @@ def _write_first(context: CycleContext, task: TableTask, entry: SnapshotEntry) -
     linked = prepare_linked_entry(context, task, entry, changes.landed, changes.counts)
     history = linked.history.commit(context)
     written = table_result(context, task, history, commit_current(context, linked.current), changes.counts)
-    return replace(written, deleted=0, rows=written.inserted)
+    return replace(written, deleted=0, rows=written.inserted).by("arrow", "a first copy, whose files are linked")
