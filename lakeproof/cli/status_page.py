@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lakeproof.commands.sizes import LakeSizes
 
 _TABLES_SHOWN = 10
+_KINDS = {"whole": "all rows", "changed": "what changed"}
 # Beyond a month, a time left at the present rate says nothing.
 _SOON_S = 30 * 86_400.0
 
@@ -78,6 +79,7 @@ def _source(status: SourceStatus) -> Iterator[str]:
     yield from _lacking(status)
     if status.proved:
         yield f"  proved     {_proved(status)}"
+    yield from _proven(status.proved)
     for table, proved in status.proved.items():
         yield from _not_equal(table, proved)
     for problem in status.problems:
@@ -135,6 +137,18 @@ def _not_equal(table: TableName, proved: Proved) -> Iterator[str]:
     history = proved.history
     if history is not None and history.status != "equal":
         yield printable(f"  proved     history of {table}: {history.status} ({history.time}): {history.reason}")
+
+
+def _proven(proved: Mapping[TableName, Proved]) -> Iterator[str]:
+    """Yield how far tables are proven, those longest ago first."""
+    verified = [(proof.verified, proof.whole, table) for table, proof in proved.items() if proof.verified is not None]
+    for last, whole, table in sorted(verified, key=lambda each: (each[0].time, each[2]))[:_TABLES_SHOWN]:
+        beside = "" if whole is None or whole.time == last.time else f", whole at {whole.position} ({whole.time})"
+        yield printable(
+            f"  proven     {table}: equal at {last.position} ({last.time}), by a proof of {_KINDS[last.kind]}{beside}"
+        )
+    if len(verified) > _TABLES_SHOWN:
+        yield f"  proven     {len(verified) - _TABLES_SHOWN:,} more later than these; `--json` has all"
 
 
 def _unpublished(status: SourceStatus) -> str:
