@@ -48,9 +48,10 @@ from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.file_rows import in_files
 from lakeproof.lake.rows.key_preconditions import DriftedError
 from lakeproof.landing.catalog_history import sends_everything
-from lakeproof.landing.decoded import Decoded
+from lakeproof.landing.manifest import SegmentFile
 from lakeproof.landing.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion
+from lakeproof.snapshot.state import SnapshotFile
 
 # A file of less is read as quickly as it is linked, and small files make each later scan slower.
 LINK_BYTES_MIN = 1 << 20
@@ -103,7 +104,7 @@ def prepare_linked_range(
     not have the rows that the changes presuppose.
     """
     schema, before, lake = landed.schema, task.before, context.lease.lake
-    refuse_unlinkable(context, schema, (piece.file.decoded for piece in landed.slices))
+    refuse_unlinkable(context, schema, (piece.file for piece in landed.slices))
     if before is None:
         raise InvariantError(str(task.table), "has changes but is not in the lake", "report this")
     current, history = lake.url(lake.paths.current(task.table)), lake.url(lake.paths.history(task.table))
@@ -129,13 +130,15 @@ def left_to_spark() -> Iterator[None]:
         raise Unsupported(str(error)) from None
 
 
-def refuse_unlinkable(context: CycleContext, schema: SchemaVersion, decoded: Iterable[Decoded]) -> None:
-    """Raise `Unsupported` if this process does not write tables with this schema, or not so many bytes of one."""
+def refuse_unlinkable(
+    context: CycleContext, schema: SchemaVersion, files: Iterable[SegmentFile | SnapshotFile]
+) -> None:
+    """Raise `Unsupported` if this process does not write tables with this schema, or not so many rows of one."""
     if context.engine is Engine.SPARK:
         raise Unsupported("the configuration asks for Spark")
     if any(column.attnum <= 0 for column in schema.columns):
         raise Unsupported("the catalog did not know a column of it")
-    if keeps_key(schema) and sum(each.bytes for each in decoded) > COMPUTED_BYTES_MAX:
+    if keeps_key(schema) and sum(file.decoded.bytes for file in files) > COMPUTED_BYTES_MAX:
         raise Unsupported(
             f"a key is computed for each of its rows, which take more than {COMPUTED_BYTES_MAX >> 20} MiB"
         )

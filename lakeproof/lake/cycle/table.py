@@ -55,7 +55,8 @@ def why_spark(context: CycleContext, task: TableTask) -> str | None:
         else:
             changes = _of_one_schema(range_of(context, task, task.files, context.intent.start_lsn))
         if task.entry is not None or changes.counts.rows:
-            refuse_unlinkable(context, changes.schema)
+            chunks = () if task.entry is None else task.entry.table.chunks
+            refuse_unlinkable(context, changes.schema, [*chunks, *(piece.file for piece in changes.all_slices)])
     except Unsupported as error:
         return str(error)
     return None
@@ -120,4 +121,4 @@ def _write_first(context: CycleContext, task: TableTask, entry: SnapshotEntry) -
     linked = prepare_linked_entry(context, task, entry, changes.landed, changes.counts)
     history = linked.history.commit(context)
     written = table_result(context, task, history, commit_current(context, linked.current), changes.counts)
-    return replace(written, deleted=0, rows=written.inserted).by("arrow", "a first copy, whose files are linked")
+    return replace(written, deleted=0, rows=written.inserted).by("arrow", "a first copy")
