@@ -120,4 +120,4 @@ def _write_first(context: CycleContext, task: TableTask, entry: SnapshotEntry) -
     linked = prepare_linked_entry(context, task, entry, changes.landed, changes.counts)
     history = linked.history.commit(context)
     written = table_result(context, task, history, commit_current(context, linked.current), changes.counts)
-    return replace(written, deleted=0, rows=written.inserted).by("arrow", "a first copy, whose files are linked")
+    return replace(written, deleted=0, rows=written.inserted).by("arrow", "a first copy")
