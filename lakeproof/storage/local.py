@@ -191,8 +191,7 @@ class LocalStore:
         sync_all(self.root, [(key, self._path(key)) for key in keys])
 
     def entries(self, prefix: str, after: str = "") -> Iterator[StoredFile]:
-        files = stored_files(self.root, self._path(prefix))
-        return (file for file in files if file.key > after or file.key.rpartition("/")[2].startswith("."))
+        return stored_files(self.root, self._path(prefix), after)
 
     def sync_names(self, keys: Iterable[str]) -> None:
         for folder in {self._path(key).parent for key in keys}:

@@ -66,13 +66,16 @@ def checksum_file(key: str) -> str:
     return f"{folder}/.{name}.crc" if folder else f".{name}.crc"
 
 
-def stored_files(root: Path, folder: Path) -> Iterator[StoredFile]:
+def stored_files(root: Path, folder: Path, after: str) -> Iterator[StoredFile]:
     """Yield every file below a folder; as `Store.entries`."""
     for place, _, names in os.walk(folder, onerror=_raise):
+        below = "" if Path(place) == root else f"{Path(place).relative_to(root)}/"
         for name in sorted(names):
-            file = Path(place) / name
+            key = f"{below}{name}"
+            if key <= after and not name.startswith("."):
+                continue
             try:
-                yield StoredFile(str(file.relative_to(root)), file.stat().st_size)
+                yield StoredFile(key, Path(place, name).stat().st_size)
             except FileNotFoundError:
                 # Somebody has removed it meanwhile.
                 continue
