@@ -22,7 +22,7 @@ from pydantic import (
 from lakeproof.config.alerts import AlertsConfig
 from lakeproof.config.compute import ComputeConfig
 from lakeproof.config.dagster import DagsterConfig, FreshnessConfig
-from lakeproof.config.expectations import DataDocsConfig, valid_expectation
+from lakeproof.config.expectations import valid_expectation
 from lakeproof.config.external_table import ExternalTable
 from lakeproof.config.location import LakeLocation, StorageConfig
 from lakeproof.config.metrics import Address, MetricsConfig
@@ -261,6 +261,13 @@ class SourceConfig(SourcePublication):
             "one. The first proof reads all. About as many rows of histories are read in turn, too."
         ),
     )
+    proof_changed_s: Seconds = Field(
+        120.0,
+        ge=0,
+        le=86_400,
+        description="A continuous compaction proves what changed since each table's last proof so often, in seconds; 0:"
+        " never.",
+    )
 
     @property
     def selection(self) -> Selection:
@@ -342,7 +349,6 @@ class Config(Model):
         None, description="Where the Spark work of Dagster's runs is done; none: in Dagster's own process."
     )
     metrics: MetricsConfig = MetricsConfig()
-    data_docs: DataDocsConfig = DataDocsConfig()
     dagster: DagsterConfig = DagsterConfig()
     alerts: AlertsConfig = AlertsConfig()
     proof_interval: Literal["hourly", "daily", "off"] = Field(
