@@ -55,7 +55,7 @@ def why_spark(context: CycleContext, task: TableTask) -> str | None:
         else:
             changes = _of_one_schema(range_of(context, task, task.files, context.intent.start_lsn))
         if task.entry is not None or changes.counts.rows:
-            refuse_unlinkable(context, changes.schema)
+            refuse_unlinkable(context, changes.landed, task.entry)
     except Unsupported as error:
         return str(error)
     return None
