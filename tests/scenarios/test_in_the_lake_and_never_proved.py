@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.commands.prove import prove
 from lakeproof.commands.refresh import refresh
-from lakeproof.config import load
+from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.events import silent
 from lakeproof.lake.records.view_cuts import view_path

@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from lakeproof.catalog.differences import Difference
 from lakeproof.catalog.fingerprint import Fingerprint, PublicationFacts, TableFacts
 from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.fold import in_memory
 from lakeproof.lake.read.read import read_lake
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.rows.preconditions import NULL_KEY
@@ -162,17 +161,13 @@ def _changed(source: SimulatedSource) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("names", [SOME, pytest.param(tuple(CASES), marks=pytest.mark.full)], ids=["some", "all"])
-@pytest.mark.parametrize(
-    "road", ["memory", "by spark", *(pytest.param(r, marks=pytest.mark.full) for r in ("spark", "entering"))]
-)
+@pytest.mark.parametrize("road", ["memory", "by spark", pytest.param("entering", marks=pytest.mark.full)])
 def test_a_drift_is_reported_before_any_commit_and_a_snapshot_heals_it(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, road: str, names: tuple[str, ...]
+    spark: SparkSession, tmp_path: Path, road: str, names: tuple[str, ...]
 ) -> None:
-    """All roads (this process, Spark with a fold in memory and without, since a first snapshot) hold the same tables."""
+    """All roads (this process, Spark, since a first snapshot) hold the same tables."""
     engine: Literal["auto", "spark"] = "auto" if road in {"memory", "entering"} else "spark"
     source, config = _begun(tmp_path, names), make_config(tmp_path, engine=engine)
-    if road == "spark":
-        monkeypatch.setattr(in_memory, "SMALL_ROWS_MAX", 0)  # inside: the other road takes over at 20,000 rows
     if road != "entering":
         run_compact(spark, config)
     _changed(source)

@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from lakeproof.cli.main import main
 from lakeproof.commands.prove import prove
-from lakeproof.config import load
+from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.lake.read.read import read_lake
 from lakeproof.lake.spark_on_demand import SparkOnDemand
