@@ -22,7 +22,6 @@ pytest_plugins = [
     "tests.fix_cloud_servers",
     "tests.fix_cluster",
     "tests.fix_lake",
-    "tests.fix_platforms",
 ]
 
 # Set before any test module reads it, and inherited by xdist's workers: a run has one seed, whoever asks for it.

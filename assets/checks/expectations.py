@@ -24,7 +24,6 @@ from lakeproof.storage.paths import LakePaths
 from resources import Compute
 
 if TYPE_CHECKING:
-    from lakeproof.commands.expect import ExpectReport
     from lakeproof.commands.expect_gx import Expected
 
 _SEVERITY = {"error": dg.AssetCheckSeverity.ERROR, "warn": dg.AssetCheckSeverity.WARN}
@@ -74,7 +73,7 @@ def expectations_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinit
         for key, table in tables.items():
             evaluated = {each.name: each for each in report.tables.get(table, ())}
             results = [
-                _result(check, each, evaluated, _about(report, table))
+                _result(check, each, evaluated, md.lsns(checked_at_lsn=report.position))
                 for check, each in checks.items()
                 if check.asset_key == key and check in selected
             ]
@@ -113,19 +112,6 @@ def _materialization(
 def _description(expectation: Expectation) -> str:
     arguments = ", ".join(f"{name}={value!r}" for name, value in expectation.kwargs.items())
     return f"{expectation.type}({arguments}), at the newest cut"
-
-
-def _about(report: "ExpectReport", table: TableName) -> md.Metadata:
-    """Return the metadata that all results of a table share: the position, and the page of the data docs."""
-    page = report.pages.get(table)
-    return md.merged(md.lsns(checked_at_lsn=report.position), md.optional(page=_link(page)))
-
-
-def _link(page: str | None) -> dg.MetadataValue[str] | None:
-    """Return a link that a browser follows, or the place of a page that no web server shows."""
-    if page is None:
-        return None
-    return dg.MetadataValue.url(page) if page.startswith(("http://", "https://")) else dg.MetadataValue.path(page)
 
 
 def _result(

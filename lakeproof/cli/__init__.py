@@ -10,5 +10,4 @@ The work of a command does not belong here (`lakeproof.commands`).
     results.py          results as JSON and as text         progress.py          events on stderr
     interruption.py     Ctrl-C and SIGTERM                  read_results.py     results back from JSON
     pipes.py            events and result to a Dagster run
-    measured.py         metrics of a command, as files
 """

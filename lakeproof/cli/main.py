@@ -17,7 +17,6 @@ from typing import NamedTuple
 from lakeproof.cli.arguments import COMMANDS, parser
 from lakeproof.cli.context import Context
 from lakeproof.cli.interruption import Interruption
-from lakeproof.cli.measured import Measured
 from lakeproof.cli.progress import progress
 from lakeproof.cli.results import DONE, REFUSED, TRY_AGAIN, Outcome, printable, to_json
 from lakeproof.config.load import load
@@ -38,7 +37,6 @@ class _Extra(NamedTuple):
 _EXTRAS = {
     **dict.fromkeys(("pyspark", "delta", "py4j"), _Extra("spark", "computes with Spark")),
     "great_expectations": _Extra("expectations", "asks Great Expectations"),
-    "opentelemetry": _Extra("otel", "sends metrics to OpenTelemetry"),
     "dagster_pipes": _Extra("pipes", "reports to a Dagster run"),
 }
 
@@ -93,7 +91,7 @@ def _outcome(args: argparse.Namespace, stop: Stop, interruption: Interruption) -
     if args.dagster_pipes_messages is None:
         shown = progress(sys.stderr)
         try:
-            return _measured(args, shown, stop, interruption)
+            return _command(args, shown, stop, interruption)
         finally:
             shown.close()
     from lakeproof.cli.pipes import run_report
@@ -101,18 +99,14 @@ def _outcome(args: argparse.Namespace, stop: Stop, interruption: Interruption) -
     # The run has the events, so stderr has errors alone.
     location = load(args.config).location
     with run_report(args, open_store(location), stop) as report:
-        outcome = _measured(args, report, stop, interruption)
+        outcome = _command(args, report, stop, interruption)
         report.result(outcome.document, outcome.status)
     return outcome
 
 
-def _measured(args: argparse.Namespace, report: Report, stop: Stop, interruption: Interruption) -> Outcome:
-    run = Measured(args)
-    context = Context(args.command, args.config, args.json, run.observed(report), stop, interruption)
-    with run.measured(context):
-        outcome = COMMANDS[args.command](context, args)
-        run.exit_status = outcome.status
-    return outcome
+def _command(args: argparse.Namespace, report: Report, stop: Stop, interruption: Interruption) -> Outcome:
+    context = Context(args.command, args.config, args.json, report, stop, interruption)
+    return COMMANDS[args.command](context, args)
 
 
 def _not_installed(args: argparse.Namespace, error: ModuleNotFoundError) -> Exception:

@@ -1,18 +1,17 @@
 """Checks the Great Expectations of the configuration on current tables, at the newest cut.
 
 Opening a table does not belong here (`lakeproof.lake.read.open`), nor what Great Expectations is asked and which of its
-answers are shown (`expect_gx.py`), what the configuration expects (`expectations.py`), nor the pages (`expect_docs.py`).
+answers are shown (`expect_gx.py`), nor what the configuration expects (`expectations.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from lakeproof.commands.expect_docs import write_data_docs
-from lakeproof.commands.expect_gx import Evaluated, Expected, Shown, evaluate
+from lakeproof.commands.expect_gx import Expected, Shown, evaluate
 from lakeproof.commands.expectations import expectations
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError
@@ -25,12 +24,11 @@ from lakeproof.names import TableName
 
 @dataclass(frozen=True, slots=True)
 class ExpectReport:
-    """The results of each table's expectations, at the newest cut, which has this `position`; `pages` are its data docs."""
+    """The results of each table's expectations, at the newest cut, which has this `position`."""
 
     source: str
     position: Lsn
     tables: Mapping[TableName, Sequence[Expected]]
-    pages: Mapping[TableName, str] = field(default_factory=dict)
 
     @property
     def all_passed(self) -> bool:
@@ -54,14 +52,12 @@ def expect(config: Config, name: str, tables: Sequence[TableName] | None, spark:
             raise ConfigError(f"table {table}", reason, f"tables of {name} that have some: {names}")
     opened = open_lake(spark, config)
     chosen = existing if tables is None else {table: existing[table] for table in dict.fromkeys(tables)}
-    evaluated: dict[TableName, Evaluated] = {}
+    results: dict[TableName, Sequence[Expected]] = {}
     for table, checks in chosen.items():
         frame = opened.table(name, str(table))
         with driver_lives(frame.sparkSession):
-            evaluated[table] = evaluate(frame, str(table), checks, _shown(source, table))
-    position = opened.position(name)
-    pages = write_data_docs(config, name, position, {table: each.suite_result for table, each in evaluated.items()})
-    return ExpectReport(name, position, {table: each.results for table, each in evaluated.items()}, pages)
+            results[table] = evaluate(frame, str(table), checks, _shown(source, table))
+    return ExpectReport(name, opened.position(name), results)
 
 
 def _shown(source: SourceConfig, table: TableName) -> Shown:

@@ -4,7 +4,7 @@ Which tables and expectations does not belong here (`expect.py`). Importing Grea
 imported when something is evaluated; it sends nothing to its makers.
 
 What may be shown is a list of what is allowed, and nothing else: the values of the columns that an expectation names, none
-of which is secret, and a count of rows. So a secret column's values are neither in a result, nor in a page, nor in an error.
+of which is secret, and a count of rows. So a secret column's values are neither in a result nor in an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from lakeproof.errors import ConfigError
 VALUES_MAX = 10
 VALUE_TEXT_MAX = 80
 _COUNTS = ("element_count", "unexpected_count", "unexpected_percent", "missing_count", "missing_percent")
-_PERCENTAGES = ("unexpected_percent_total", "unexpected_percent_nonmissing")
 _NOT_COMPUTED = "it could not be computed; check that the column exists and that its type fits"
 
 
@@ -62,28 +61,18 @@ class Expected:
     observed: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluated:
-    """The results of a table's expectations, in order, and Great Expectations' own, without what may not be shown."""
-
-    results: Sequence[Expected]
-    suite_result: Any
-
-
-def evaluate(frame: DataFrame, name: str, checks: Sequence[Expectation], shown: Shown = NOTHING_SHOWN) -> Evaluated:
+def evaluate(
+    frame: DataFrame, name: str, checks: Sequence[Expectation], shown: Shown = NOTHING_SHOWN
+) -> list[Expected]:
     """Evaluate the expectations on a DataFrame.
 
     Raises ConfigError for an expectation that Great Expectations does not know or whose arguments it refuses.
     """
-    with great_expectations():
+    with _great_expectations():
         suite_result = _suite_result(frame, name, checks)
     # Match results by the name in their meta: their order differs.
     by_check = {_check_of(result): result for result in suite_result.results}
-    results = []
-    for check in checks:
-        _redact(by_check[check.name], is_shown=shown.allows(check))
-        results.append(_expected(check.name, by_check[check.name]))
-    return Evaluated(results, suite_result)
+    return [_expected(each.name, by_check[each.name], is_shown=shown.allows(each)) for each in checks]
 
 
 def _check_of(result: Any) -> str:
@@ -91,7 +80,7 @@ def _check_of(result: Any) -> str:
 
 
 @contextmanager
-def great_expectations() -> Iterator[None]:
+def _great_expectations() -> Iterator[None]:
     """Allow importing and calling Great Expectations in the block, which sends nothing."""
     # Set before the import, which reads it once: otherwise Great Expectations sends usage data to its makers.
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
@@ -137,27 +126,18 @@ def _suite_result(frame: DataFrame, name: str, checks: Sequence[Expectation]) ->
     return batch.validate(suite, result_format="SUMMARY")
 
 
-def _redact(result: Any, *, is_shown: bool) -> None:
-    """Take out of a result what may not be shown, and all beyond the first few values."""
+def _expected(name: str, result: Any, *, is_shown: bool) -> Expected:
+    """Return of a result what may be shown, and the first few values."""
     given = result.result
-    kept = {key: given[key] for key in (*_COUNTS, *_PERCENTAGES) if isinstance(given.get(key), int | float)}
+    # Spark's message may quote a row.
+    counts: dict[str, int | float | str] = {"error": _NOT_COMPUTED} if _is_raised(result) else {}
+    counts |= {key: given[key] for key in _COUNTS if isinstance(given.get(key), int | float)}
     observed = given.get("observed_value")
-    if is_shown:
-        kept["partial_unexpected_list"] = _different(given.get("partial_unexpected_list") or ())
-        if observed is not None:
-            kept["observed_value"] = _text(observed)
-    elif isinstance(observed, int) and not _has_column(result):
-        # How many rows, or columns, a table has.
-        kept["observed_value"] = observed
-    if _is_raised(result):
-        # Spark's message may quote a row.
-        kept["error"] = _NOT_COMPUTED
-        result.exception_info = {
-            "raised_exception": True,
-            "exception_message": _NOT_COMPUTED,
-            "exception_traceback": "",
-        }
-    result.result = kept
+    # Of what is not shown: how many rows, or columns, a table has.
+    if observed is not None and not is_shown and (_has_column(result) or not isinstance(observed, int)):
+        observed = None
+    values = _different(given.get("partial_unexpected_list") or ()) if is_shown else ()
+    return Expected(name, bool(result.success), counts, tuple(values), None if observed is None else _text(observed))
 
 
 def _has_column(result: Any) -> bool:
@@ -180,16 +160,3 @@ def _different(values: Sequence[Any]) -> list[str]:
 def _text(value: Any) -> str:
     text = "NULL" if value is None else str(value)
     return text if len(text) <= VALUE_TEXT_MAX else text[:VALUE_TEXT_MAX] + "…"
-
-
-def _expected(name: str, result: Any) -> Expected:
-    kept = result.result
-    counts = {key: kept[key] for key in (*_COUNTS, "error") if key in kept}
-    observed = kept.get("observed_value")
-    return Expected(
-        name,
-        bool(result.success),
-        counts,
-        tuple(kept.get("partial_unexpected_list", ())),
-        None if observed is None else str(observed),
-    )

@@ -11,11 +11,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
-from lakeproof.config.section import Model
-from lakeproof.config.values import Text
-
 _KEYS = frozenset({"type", "kwargs", "severity", "name"})
 _SEVERITIES = ("error", "warn")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -25,19 +20,6 @@ _SUITE_SEVERITIES = {"critical": "error", "warning": "warn", "info": "warn"}
 # What a suite's file may have for the batch that it was made with.
 _BATCH = "batch_id"
 _SUITE_BYTES_MAX = 4 << 20
-
-
-class DataDocsConfig(Model):
-    """Pages with the results of expectations."""
-
-    folder: Text | None = Field(
-        None,
-        description="Where the last results of each table are written as a page of Great Expectations' data docs: a folder,"
-        " or a place in an object store; none: nowhere.",
-    )
-    url: Text | None = Field(
-        None, pattern=r"^https?://", description="Where a web server shows that folder: Dagster's checks link to it."
-    )
 
 
 def valid_expectation(value: object) -> object:

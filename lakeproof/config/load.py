@@ -17,7 +17,7 @@ from lakeproof.config.alerts import AlertsConfig, with_secrets
 from lakeproof.config.compute import ComputeConfig
 from lakeproof.config.dagster import DagsterConfig
 from lakeproof.config.document import YamlDocument, read_document
-from lakeproof.config.expectations import DataDocsConfig, read_expectations
+from lakeproof.config.expectations import read_expectations
 from lakeproof.config.external_table import ExternalTable
 from lakeproof.config.faulty_views import checked_views
 from lakeproof.config.groups import read_groups
@@ -117,8 +117,10 @@ class _Reader:
         catalog = self._catalog(root.get("catalog"), list(sources))
         compute = {}
         if root.get("compute") is not None:
-            compute = {"compute": self._compute(root["compute"])}
-        metrics, data_docs = self._metrics(root.get("metrics")), self._data_docs(root.get("data_docs"))
+            compute = {
+                "compute": self._validate(ComputeConfig, self._mapping(root["compute"], ("compute",)), ("compute",))
+            }
+        metrics = self._validate(MetricsConfig, self._mapping(root.get("metrics"), ("metrics",)), ("metrics",))
         rest: dict[str, Any] = {k: root[k] for k in ("proof_interval", "views_at_once") if k in root}
         values = {"path": self._file, "lake": lake or "", "sources": {}, **rest}
         config = self._validate(Config, values, ())
@@ -126,32 +128,7 @@ class _Reader:
             return None
         update = {"sources": sources, "views": kept, "groups": groups, "spark": spark, "storage": storage}
         update |= {"dagster": dagster, "alerts": alerts, "faulty_views": faulty}
-        return config.model_copy(update=update | catalog | compute | {"metrics": metrics, "data_docs": data_docs})
-
-    def _compute(self, value: Any) -> ComputeConfig | None:
-        """Return the section, with its files relative to the configuration's."""
-        section = dict(self._mapping(value, ("compute",)))
-        for place, name in (("kubernetes", "pod"), ("databricks", "task")):
-            inner = section.get(place)
-            if isinstance(inner, dict) and isinstance(inner.get(name), str) and inner[name]:
-                section[place] = inner | {name: os.path.normpath(self._file.parent / inner[name])}
-        return self._validate(ComputeConfig, section, ("compute",))
-
-    def _metrics(self, value: Any) -> MetricsConfig | None:
-        """Return the section, with its folder relative to the file's."""
-        section = dict(self._mapping(value, ("metrics",)))
-        folder = section.get("textfile")
-        if isinstance(folder, str) and folder:
-            section["textfile"] = os.path.normpath(self._file.parent / folder)
-        return self._validate(MetricsConfig, section, ("metrics",))
-
-    def _data_docs(self, value: Any) -> DataDocsConfig | None:
-        """Return the section, with its place as the lake's is written."""
-        section = dict(self._mapping(value, ("data_docs",)))
-        if section.get("folder") is not None:
-            place = ("data_docs", "folder")
-            section["folder"] = self._try(place, lambda: read_lake(section["folder"], self._file.parent))
-        return self._validate(DataDocsConfig, section, ("data_docs",))
+        return config.model_copy(update=update | catalog | compute | {"metrics": metrics})
 
     def _catalog(self, value: Any, sources: list[str]) -> dict[str, CatalogConfig | None]:
         """Return the section, if there is one; a schema belongs to one source and one layer."""

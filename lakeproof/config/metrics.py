@@ -9,15 +9,12 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from lakeproof.config.section import Model
-from lakeproof.config.values import Seconds, Text, Whole
+from lakeproof.config.values import Text, Whole
 
 _ADDRESS = re.compile(r"(?:(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):)?(?P<port>[0-9]{1,5})")
-# Without a user: a secret is in OTEL_EXPORTER_OTLP_HEADERS.
-_URL = re.compile(r"https?://[^\s@]+")
-BY_ENVIRONMENT = "environment"
 _LOOPBACK = "127.0.0.1"
 _PORT_MAX = 65_535
 
@@ -38,29 +35,12 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _receiver(value: str | None) -> str | None:
-    if value is None or value == BY_ENVIRONMENT or _URL.fullmatch(value):
-        return value
-    raise ValueError(f"is no URL of a receiver (https://host:4318), nor {BY_ENVIRONMENT}")
-
-
 Address = Annotated[Text | None, BeforeValidator(read_address)]
 
 
 class MetricsConfig(Model):
     """Metrics of all sources."""
 
-    textfile: Text | None = Field(
-        None,
-        description="A folder into which each command that ends by itself writes `.prom` files, for the textfile collector"
-        " of Prometheus' node exporter; none: nothing is written.",
-    )
-    otlp: Annotated[Text | None, AfterValidator(_receiver)] = Field(
-        None,
-        description="Where metrics are also sent over OTLP (HTTP, protobuf): the URL of a receiver of OpenTelemetry's, or"
-        " `environment` for what its variables say (`OTEL_EXPORTER_OTLP_ENDPOINT`); none: nowhere.",
-    )
-    otlp_interval_s: Seconds = Field(15.0, ge=1, le=3600, description="How often, in seconds.")
     tables_max: Whole = Field(
         200,
         ge=0,

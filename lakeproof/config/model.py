@@ -22,7 +22,7 @@ from pydantic import (
 from lakeproof.config.alerts import AlertsConfig
 from lakeproof.config.compute import ComputeConfig
 from lakeproof.config.dagster import DagsterConfig, FreshnessConfig
-from lakeproof.config.expectations import DataDocsConfig, valid_expectation
+from lakeproof.config.expectations import valid_expectation
 from lakeproof.config.external_table import ExternalTable
 from lakeproof.config.location import LakeLocation, StorageConfig
 from lakeproof.config.metrics import Address, MetricsConfig
@@ -342,7 +342,6 @@ class Config(Model):
         None, description="Where the Spark work of Dagster's runs is done; none: in Dagster's own process."
     )
     metrics: MetricsConfig = MetricsConfig()
-    data_docs: DataDocsConfig = DataDocsConfig()
     dagster: DagsterConfig = DagsterConfig()
     alerts: AlertsConfig = AlertsConfig()
     proof_interval: Literal["hourly", "daily", "off"] = Field(

@@ -9,5 +9,5 @@ its state is read at a scrape, and nothing that goes wrong here ends it.
     slot_state.py    a source's slot, as the server sees it    lake_state.py    a source's lake
     readings.py      a reading at a scrape: cached, limited    table_labels.py  a bound on the number of tables
     samples.py       a registry in Prometheus' form            server.py        /metrics, /healthz, /readyz
-    text_file.py     files for a textfile collector            applied.py       the newest cut's position, for the drain
+    applied.py       the newest cut's position, for the drain
 """

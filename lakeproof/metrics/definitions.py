@@ -18,12 +18,11 @@ class Kind(Enum):
 
 
 class By(Enum):
-    """The processes that serve a metric: a drain, a compaction that goes on, or a command that has ended, as a file."""
+    """The processes that serve a metric: a drain, or a compaction that goes on."""
 
     DRAIN = "drain"
     FOLLOW = "compaction"
     BOTH = "both"
-    COMMAND = "command"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +130,5 @@ CYCLE = _seconds("cycle", By.FOLLOW, _LONG_S, "Duration of a cycle, from its int
 COMMIT_TO_CUT = _seconds("commit_to_cut", By.FOLLOW, _LONG_S, "Age of a cut's newest commit when the cut was made")
 RETRIES = _counter("retries", By.FOLLOW, ("name",), "Turns that ended with an error and were tried again")
 VIEW_ROWS = _counter("view_rows", By.FOLLOW, ("view", "kind"), "Rows of views that were inserted or retracted")
-
-# A command that has ended.
-_COMMAND = ("command", "source")
-COMMAND_SECONDS = _gauge("command_seconds", By.COMMAND, "Duration of the command's last run", _COMMAND)
-COMMAND_STATUS = _gauge("command_exit_status", By.COMMAND, "Its exit status", _COMMAND)
-COMMAND_END = _gauge("command_end_timestamp_seconds", By.COMMAND, "When it ended, in seconds since 1970", _COMMAND)
-COMMAND_CHANGES = _gauge("command_changes", By.COMMAND, "Changes that it landed or applied", _COMMAND)
 
 ALL: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -6,7 +6,7 @@ The figures do not belong here (`drain_state.py`, `follow_state.py`, `lake_state
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lakeproof.commands.refresh import ViewReport
     from lakeproof.lake.cycle.runner import CutReport
     from lakeproof.metrics.samples import State
-    from lakeproof.metrics.server import Served
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +40,14 @@ def observed_drain(
     """Serve the metrics of a drain that goes on while the block runs, if the configuration has an address for them."""
     pulse = Pulse()
     with applied_is_known(config.location, source.name, pulse):
-        if source.drain.metrics is None and config.metrics.otlp is None:
+        if source.drain.metrics is None:
             yield ObservedDrain(report, on_flush, pulse)
             return
         # A process without metrics does not load them.
         from lakeproof.metrics.drain_state import DrainCounters, DrainReadiness, PulseSamples
         from lakeproof.metrics.lake_state import LakeSamples
         from lakeproof.metrics.samples import Registry
-        from lakeproof.metrics.server import Served
+        from lakeproof.metrics.server import MetricsServer, Served
         from lakeproof.metrics.slot_state import SlotSamples
         from lakeproof.metrics.table_labels import TableLabels
 
@@ -69,7 +68,7 @@ def observed_drain(
 
         observed = _observed(report, counters.observe, readiness.observe)
         served = Served(registry, readiness.why_not_ready, readiness.why_not_alive)
-        with _shown(config, f"drain/{source.name}", source.drain.metrics, served, report):
+        with MetricsServer(source.drain.metrics, served, report):
             yield ObservedDrain(observed, flushed, pulse)
 
 
@@ -89,13 +88,13 @@ def observed_follow(
     """Serve the metrics of a follower while the block runs, at the address that the first of its sources has for them."""
     addresses = [config.source(source).compaction.metrics for source in sources]
     address = next((a for a in addresses if a is not None), None)
-    if address is None and config.metrics.otlp is None:
+    if address is None:
         yield follow
         return
     from lakeproof.metrics.follow_state import FollowCounters, FollowReadiness
     from lakeproof.metrics.lake_state import LakeSamples
     from lakeproof.metrics.samples import Registry
-    from lakeproof.metrics.server import Served
+    from lakeproof.metrics.server import MetricsServer, Served
     from lakeproof.metrics.table_labels import TableLabels
 
     readiness = FollowReadiness(name)
@@ -114,23 +113,8 @@ def observed_follow(
 
     report = _observed(follow.report, counters.observe, readiness.observe)
     served = Served(registry, readiness.why_not_ready)
-    with _shown(config, f"compact/{name}", address, served, follow.report):
+    with MetricsServer(address, served, follow.report):
         yield ObservedFollow(report, on_cuts, on_views)
-
-
-@contextmanager
-def _shown(config: Config, process: str, address: str | None, served: Served, report: Report) -> Iterator[None]:
-    """Serve the metrics at `address`, if there is one, and send them to OpenTelemetry, if the configuration says where."""
-    with ExitStack() as ways:
-        if config.metrics.otlp is not None:
-            from lakeproof.metrics.otlp import OtlpSender
-
-            ways.enter_context(OtlpSender(config.metrics, process, served.registry, report))
-        if address is not None:
-            from lakeproof.metrics.server import MetricsServer
-
-            ways.enter_context(MetricsServer(address, served, report))
-        yield
 
 
 def _observed(report: Report, *observers: Callable[[Event], None]) -> Report:

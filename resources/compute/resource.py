@@ -18,12 +18,7 @@ from lakeproof.cli.context import Context
 from lakeproof.cli.interruption import Interruption
 from lakeproof.cli.results import to_json
 from lakeproof.config.load import load
-from lakeproof.config.model import Config
 from lakeproof.events import RunControl
-from resources.compute.launchers import CommandLauncher, Launcher
-from resources.compute.on_databricks import DatabricksLauncher
-from resources.compute.on_emr_serverless import EmrServerlessLauncher
-from resources.compute.on_kubernetes import KubernetesLauncher
 from resources.compute.session import run_elsewhere
 from resources.lake_spark import LakeSpark
 
@@ -50,25 +45,10 @@ class Compute(LakeSpark):
     ) -> Any:
         """Return the result of a command as JSON has it; raises the command's error."""
         config = load(Path(self.config_path), set_views_aside=True)
-        launcher = launcher_of(config)
-        if launcher is not None:
-            return run_elsewhere(context, config, launcher, words, control)
+        if config.compute is not None:
+            return run_elsewhere(context, config, config.compute, words, control)
         args = parser().parse_args(["--config", self.config_path, *words])
         here = _HereContext(
             args.command, args.config, True, control.report, control.stop, Interruption(control.stop), lake_spark=self
         )
         return to_json(COMMANDS[args.command](here, args).document)
-
-
-def launcher_of(config: Config) -> Launcher | None:
-    """Return the place that the configuration names, None for this process."""
-    compute = config.compute
-    if compute is None:
-        return None
-    if compute.kubernetes is not None:
-        return KubernetesLauncher(compute.kubernetes)
-    if compute.emr_serverless is not None:
-        return EmrServerlessLauncher(compute.emr_serverless)
-    if compute.databricks is not None:
-        return DatabricksLauncher(compute.databricks)
-    return CommandLauncher(compute.command)

@@ -1,6 +1,6 @@
 """One command at another place, from its start to its result or error, in a session of Dagster Pipes.
 
-How the place starts it does not belong here (`launchers`), nor where the messages lie (`messages`).
+Its process does not belong here (`command`), nor where the messages lie (`messages`).
 
 A run that is ended asks the command to stop at its next safe point, by a document in the lake: a signal ends `ssh` or
 `spark-submit`, and not what they have started. A signal follows if the command does not end.
@@ -17,13 +17,14 @@ from typing import Any
 import dagster as dg
 
 from lakeproof.cli.pipes import ERROR, EVENT, RESULT
+from lakeproof.config.compute import ComputeConfig
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError, DefiniteError, LakeproofError, TransientError
 from lakeproof.events import Event, RunControl
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
-from resources.compute.launchers import Ending, Job, Launcher
+from resources.compute.command import ChildProcess, Ending
 from resources.compute.messages import LakeMessageReader, NoContext
 
 _POLL_S = 0.5
@@ -54,7 +55,7 @@ class _Messages:
 def run_elsewhere(
     context: dg.AssetExecutionContext | dg.OpExecutionContext,
     config: Config,
-    launcher: Launcher,
+    compute: ComputeConfig,
     words: Sequence[str],
     control: RunControl,
 ) -> Any:
@@ -70,41 +71,24 @@ def run_elsewhere(
             context.op_execution_context, NoContext(), LakeMessageReader(store, folder)
         ) as session:
             arguments = [word for pair in session.get_bootstrap_cli_arguments().items() for word in pair]
-            file = str(config.path) if config.compute is None else config.compute.config or str(config.path)
-            command = [*arguments, "--config", file, *words]
+            command = [*arguments, "--config", compute.config or str(config.path), *words]
             _check_length(command)
-            job = launcher.start(command)
-            _show(context, control, words[0], job)
+            process = ChildProcess(compute.command, command)
             ending = None
             try:
-                stopping = _Stopping(store, folder, job, 60.0 if config.compute is None else config.compute.stop_s)
-                while (ending := job.ended(_POLL_S)) is None:
+                stopping = _Stopping(store, folder, process, compute.stop_s)
+                while (ending := process.ended(_POLL_S)) is None:
                     messages.take(session.get_custom_messages())
                     if control.stop.requested:
                         stopping.ask()
             finally:
                 if ending is None:
-                    job.terminate()
+                    process.terminate()
         # The session has waited for the last of them.
         messages.take(session.get_custom_messages())
     finally:
         store.delete_all(folder)
-    return _result(messages.last, ending, job.place or _PLACE)
-
-
-def _show(
-    context: dg.AssetExecutionContext | dg.OpExecutionContext, control: RunControl, command: str, job: Job
-) -> None:
-    """Name a platform's job in the run's log, and in the metadata of each asset that the step may report."""
-    if not job.place:
-        return
-    control.report(Event("compute.started", f"{command} runs as {job.place}", {"place": job.place, "page": job.page}))
-    metadata: dict[str, dg.MetadataValue[Any]] = {"ran_as": dg.MetadataValue.text(job.place)}
-    if job.page:
-        metadata["ran_as_page"] = dg.MetadataValue.url(job.page)
-    if isinstance(context, dg.AssetExecutionContext) and context.has_assets_def:
-        for key in context.selected_asset_keys:
-            context.add_asset_metadata(metadata, asset_key=key)
+    return _result(messages.last, ending)
 
 
 @dataclass(slots=True)
@@ -113,7 +97,7 @@ class _Stopping:
 
     store: Store
     folder: str
-    job: Job
+    process: ChildProcess
     grace_s: float
     asked_at: float | None = None
     terminated: bool = False
@@ -124,7 +108,7 @@ class _Stopping:
             self.store.put(LakePaths.message_stop(self.folder), b"")
             self.asked_at = now
         elif not self.terminated and now - self.asked_at >= self.grace_s:
-            self.job.terminate()
+            self.process.terminate()
             self.terminated = True
 
 
@@ -135,18 +119,18 @@ def _check_length(command: Sequence[str]) -> None:
         raise ConfigError(_PLACE, reason, "select fewer tables in one run")
 
 
-def _result(message: Mapping[str, Any], ending: Ending, place: str) -> Any:
+def _result(message: Mapping[str, Any], ending: Ending) -> Any:
     if RESULT in message:
         return message[RESULT]["document"]
     if ERROR in message:
         raise _error(message[ERROR])
     shown = f"; its last output: {' | '.join(ending.output)}" if ending.output else ""
-    reason = f"it {ending.how} without a result{': ' if ending.why else ''}{ending.why}{shown}"
-    remedy = ending.remedy or (
+    raise DefiniteError(
+        _PLACE,
+        f"it {ending.how} without a result{shown}",
         "run it by hand with `check` in place of the words after it: it needs lakeproof with the extras spark and pipes, and"
-        " a configuration with the same lake"
+        " a configuration with the same lake",
     )
-    raise DefiniteError(place, reason, remedy)
 
 
 def _error(sent: Mapping[str, Any]) -> LakeproofError:

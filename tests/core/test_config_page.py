@@ -14,9 +14,8 @@ from pydantic.fields import FieldInfo
 
 from lakeproof.config import load
 from lakeproof.config.alerts import AlertsConfig
-from lakeproof.config.compute import ComputeConfig, DatabricksConfig, EmrServerlessConfig, KubernetesConfig
+from lakeproof.config.compute import ComputeConfig
 from lakeproof.config.dagster import DagsterConfig, FreshnessConfig
-from lakeproof.config.expectations import DataDocsConfig
 from lakeproof.config.location import StorageConfig
 from lakeproof.config.metrics import MetricsConfig
 from lakeproof.config.model import (
@@ -48,12 +47,8 @@ SECTIONS: dict[str, tuple[type[Model], frozenset[str], frozenset[str]]] = {
     "`spark`": (SparkConfig, frozenset(), frozenset()),
     "`storage`": (StorageConfig, frozenset(), frozenset()),
     "`metrics`": (MetricsConfig, frozenset(), frozenset()),
-    "`data_docs`": (DataDocsConfig, frozenset(), frozenset()),
     "`catalog`": (CatalogConfig, frozenset(), frozenset()),
     "`compute`": (ComputeConfig, frozenset(), frozenset()),
-    "`compute.kubernetes`": (KubernetesConfig, frozenset(), frozenset()),
-    "`compute.emr_serverless`": (EmrServerlessConfig, frozenset(), frozenset()),
-    "`compute.databricks`": (DatabricksConfig, frozenset(), frozenset()),
     "`dagster`": (DagsterConfig, frozenset(), frozenset()),
     "Freshness": (FreshnessConfig, frozenset(), frozenset()),
     "`alerts`": (AlertsConfig, frozenset(), frozenset()),

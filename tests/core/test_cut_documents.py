@@ -39,9 +39,9 @@ class CountingStore(LocalStore):
 
     put_bytes = 0
 
-    def put_if_absent(self, key: str, data: bytes) -> None:
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> None:
         """Put the document, and count its bytes."""
-        super().put_if_absent(key, data)
+        super().put_if_absent(key, data, durable=durable)
         self.put_bytes += len(data)
 
 

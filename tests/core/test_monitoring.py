@@ -16,7 +16,7 @@ from tests.monitoring_queries import ALERTS, DASHBOARD, labels_of, metric_of, na
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-_SERVED = {m.By.DRAIN: "drain", m.By.FOLLOW: "compaction", m.By.BOTH: "both", m.By.COMMAND: "file"}
+_SERVED = {m.By.DRAIN: "drain", m.By.FOLLOW: "compaction", m.By.BOTH: "both"}
 # Prometheus' own labels.
 _ADDED = {"job", "instance", "le"}
 

@@ -19,7 +19,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
-from lakeproof.cli.main import main
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.drain import drain
 from lakeproof.commands.follow import follow
@@ -171,8 +170,7 @@ def test_everything_that_is_shown_or_alarms_is_served(shop: Shop, spark: SparkSe
     assert [values["lakeproof_proof_equal"] for values in after] == [1, 1]
     names = set().union(*served, *after)
     asked = set().union(*(names_of(query) for query in (*(rule["expr"] for rule in rules()), *queries_of_dashboard())))
-    commands = {metric.name for metric in m.ALL if metric.by is m.By.COMMAND}
-    assert asked - names - _ABSENT - commands - {"up"} == set()
+    assert asked - names - _ABSENT - {"up"} == set()
     for by, page in ((m.By.DRAIN, served[0] | after[0]), (m.By.FOLLOW, served[1] | after[1])):
         expected = {metric.name for metric in m.ALL if metric.by in {by, m.By.BOTH} and not metric.buckets}
         assert expected - page.keys() - _ABSENT == set()
@@ -209,48 +207,3 @@ def test_the_server_shows_what_has_come_what_is_durable_and_what_is_in_a_cut(sho
         assert write >= flush
         assert replay is None or replay <= flush
     assert len({replay for _, _, replay in seen}) >= 4
-
-
-def test_a_command_leaves_files_without_a_value_that_is_there_twice(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A collector reads all files of the folder; a run that failed leaves its status there too."""
-    monkeypatch.setenv("SOURCE_DSN", database.dsn)
-    folder = tmp_path / "textfile"
-    folder.mkdir()
-    database.execute("CREATE TABLE orders (id int PRIMARY KEY)", "CREATE PUBLICATION pub FOR TABLE orders")
-    config = tmp_path / "lakeproof.yaml"
-    config.write_text(
-        "lake: lake\nmetrics: {textfile: textfile}\nsources:\n  shop:\n    dsn: {env: SOURCE_DSN}\n"
-        f"    publication: pub\n    slot: {database.name}\n"
-    )
-    assert main(["-c", str(config), "drain", "--once"]) == 2
-    assert _files(folder)["lakeproof_command_exit_status", "drain"] == 2
-    assert main(["-c", str(config), "bootstrap"]) == 0
-    database.execute("INSERT INTO orders SELECT generate_series(1, 7)")
-    assert main(["-c", str(config), "drain", "--once"]) == 0
-    values = _files(folder)
-    assert values["lakeproof_command_exit_status", "drain"] == values["lakeproof_command_exit_status", "bootstrap"] == 0
-    assert values["lakeproof_command_changes", "drain"] == values["lakeproof_waiting_rows", ""] == 7
-    assert sorted(file.name for file in folder.iterdir()) == [
-        "lakeproof_command_bootstrap_shop.prom",
-        "lakeproof_command_drain_shop.prom",
-        "lakeproof_lake_shop.prom",
-    ]
-    for file in folder.iterdir():
-        file.unlink()
-    folder.rmdir()
-    assert main(["-c", str(config), "drain", "--once"]) == 0, "a folder that is gone changes nothing"
-
-
-def _files(folder: Path) -> dict[tuple[str, str], float]:
-    """Every value of the folder's files, by name and command."""
-    values: dict[tuple[str, str], float] = {}
-    for file in folder.glob("*.prom"):
-        assert file.stat().st_mode & 0o777 == 0o644
-        for family in text_string_to_metric_families(file.read_text()):
-            for sample in family.samples:
-                key = sample.name, sample.labels.get("command", "")
-                assert key not in values
-                values[key] = sample.value
-    return values

@@ -18,7 +18,7 @@ from lakeproof.config.mistakes import ConfigFileError
 from lakeproof.events import Event, RunControl, Stop
 from lakeproof.storage.open import open_store
 from resources import Compute
-from resources.compute.launchers import command_line
+from resources.compute.command import command_line
 from tests.fix_postgres import Database
 from tests.shell.elsewhere import HERE, result_of
 from tests.shell.sample import password_of, write_source
@@ -89,7 +89,7 @@ def test_the_words_stand_at_the_end_or_in_their_place() -> None:
         ("compute: {command: x}", "compute.command: must be a list"),
         ("compute: {command: ['{arguments}', '{arguments}']}", "twice"),
         ("compute: spark", "must be a mapping"),
-        ("compute: {config: /etc/lakeproof.yaml}", "names no place"),
+        ("compute: {config: /etc/lakeproof.yaml}", "compute.command"),
     ],
 )
 def test_a_mistake_in_the_section_is_named(tmp_path: Path, section: str, text: str) -> None:

@@ -23,7 +23,7 @@ def _in_a_worker(answers: Any) -> None:
     try:
         frame = session.createDataFrame([(1,), (2,), (2,)], "id int")
         unique = Expectation("unique", "expect_column_values_to_be_unique", {"column": "id"}, "error")
-        (result,) = evaluate(frame, "t", [unique]).results
+        (result,) = evaluate(frame, "t", [unique])
         answers.put((bare, result.passed, result.counts["unexpected_count"]))
     finally:
         session.stop()

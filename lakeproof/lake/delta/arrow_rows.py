@@ -40,6 +40,7 @@ from lakeproof.lake.delta.reader_features import (
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.parquet import parquet_file
 from lakeproof.storage.store import NotFoundError
+from lakeproof.values.types import LAKE_TYPES
 
 if TYPE_CHECKING:
     from lakeproof.lake.delta.state import TableState
@@ -48,20 +49,7 @@ BATCH_ROWS = 65_536
 _KNOWN = frozenset({VECTORS, MAPPING, WIDENING, NO_ZONE, "typeWidening-preview"})
 _MAGIC = 1_681_511_377
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-_TYPES: Mapping[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "byte": pa.int8(),
-    "short": pa.int16(),
-    "integer": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
+_TYPES: Mapping[str, pa.DataType] = {each.in_log: each.arrow() for each in LAKE_TYPES.values()}
 
 
 class NotInArrowError(LakeError):
