@@ -30,7 +30,7 @@ from lakeproof.lake.cycle.schema_history import (
     recorded_changes,
 )
 from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, run_cycle, versions_before
-from lakeproof.lake.cycle.table import write_table
+from lakeproof.lake.cycle.table import named, write_table
 from lakeproof.lake.cycle.table_parts import files_since
 from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import Engine
@@ -40,7 +40,7 @@ from lakeproof.lake.records.held import Held, TableHeldError
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.rows.memory import fit_table, largest_row, refuse_too_large
 from lakeproof.lake.spark.failures import concerns_all
-from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import Slice, slices, verify, verify_file
 from lakeproof.lsn import Lsn
@@ -251,7 +251,10 @@ def _write_verified(session: SparkOnDemand, context: CycleContext, task: TableTa
     change = task.schema_change
     if change is not None:
         task = replace(task, row_bytes=largest_row(task.before, None, ()))
-        return commit_schema_change(_with_room(session, task), context, task, change)
+        try:
+            return commit_schema_change(_with_room(session, task), context, task, change)
+        except NoSparkError as error:
+            raise named(error, task, "write its rows under the new columns") from None
     pieces, entry, keyed = task.files, task.entry, task.keyed
     entering = None if entry is None else entry.table
     if entry is not None:

@@ -36,12 +36,17 @@ def write_table(spark: SparkOnDemand, context: CycleContext, task: TableTask) ->
     try:
         session = spark.get()
     except NoSparkError as error:
-        reason = f"Spark has to write it ({not_linked}), and {error.thing}: {error.reason}"
-        raise NoSparkError(f"table {task.table}", reason, error.remedy) from None
+        raise named(error, task, f"write it ({not_linked})") from None
     # Imported here because it imports Spark.
     from lakeproof.lake.cycle.table_by_spark import written_by_spark
 
     return replace(written_by_spark(session, context, task), not_linked=not_linked)
+
+
+def named(error: NoSparkError, task: TableTask, what: str) -> NoSparkError:
+    """Return the error with the table that Spark is needed for, and what it has to do."""
+    reason = f"Spark has to {what}, and {error.thing}: {error.reason}"
+    return NoSparkError(f"table {task.table}", reason, error.remedy)
 
 
 def _write_changes(context: CycleContext, task: TableTask) -> TableResult:
