@@ -35,7 +35,7 @@ def test_a_shop_is_in_the_lake_as_it_is(database: Database, tmp_path: Path, roun
             application.mutator.ticks(150)
             application.compact()
             application.mutator.ticks(150)
-            assert application.settle() == set()
+            assert application.settle() == set(), f"seed {SEED}: {application.held}"
 
 
 @pytest.mark.full
@@ -67,14 +67,15 @@ def test_hundreds_of_tables_are_in_the_lake_as_they_are(
             application.mutator.ticks(3 * len(statements))
             application.compact()
             application.mutator.ticks(len(statements))
-            assert application.settle() == set(), name
+            assert application.settle() == set(), f"seed {SEED}, {name}: {application.held}"
         altered(application, Alterations(application.mutator, SEED, NEEDS_SPARK), rounds=4, times=6)
 
 
 @pytest.mark.full
-def test_an_application_s_migrations_are_followed(database: Database, tmp_path: Path) -> None:
+@pytest.mark.spark
+def test_an_application_s_migrations_are_followed(database: Database, tmp_path: Path, spark: SparkSession) -> None:
     """Migrations from zero, with rows in some tables, renames and backfills; few tables wait for a copy."""
-    application = Application(database, tmp_path, SEED)
+    application = Application(database, tmp_path, SEED, SparkOnDemand.of(spark))
     with application.begun(["CREATE TABLE of_before (id int PRIMARY KEY, v text)"], 1):
         migrated = Migrated(application.mutator, SEED, tables=60)
         for _ in migrated.run():
