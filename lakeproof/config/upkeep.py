@@ -61,10 +61,10 @@ class CompactionConfig(Model):
         " first table that needs it, for the rest; `spark` is Spark for every table, as on a cluster.",
     )
     spark_rows: Whole = Field(
-        1_000_000,
+        2_000_000,
         ge=1,
-        description="In `auto` Spark writes a table that has so many changed rows in a cycle, if it can be started: from"
-        " here on it is the quicker one. Inserts alone are linked, however many they are.",
+        description="In `auto` Spark writes a table with so many changed rows in a cycle, if it can be started; what is less"
+        " is quicker in this process. Inserts alone are linked, however many they are.",
     )
     metrics: Address = Field(
         None,

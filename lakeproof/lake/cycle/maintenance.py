@@ -30,6 +30,7 @@ from lakeproof.lake.planning.plan import CyclePlan, without_range
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
+from lakeproof.lake.records.work import Optimize
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
@@ -135,11 +136,11 @@ class TableMaintenance:
 
     def run(self, table_intent: TableIntent) -> CutTable:
         """Do what the intent says, and return the table's entry in the cut."""
-        if self.intent.kind is CycleKind.REPAIR or table_intent.history_from is not None or table_intent.restores:
+        if not isinstance(table_intent.work, Optimize):
             # Imported here because it imports Spark.
             from lakeproof.lake.cycle.maintenance_by_spark import maintained_by_spark
 
-            return maintained_by_spark(self, table_intent)
+            return maintained_by_spark(self, table_intent.work)
         lake = self.lease.lake
         history = self._optimized(lake.paths.history(self.name), self.cut_table.history_version, order=ORD)
         failpoint("maintenance.after_history")

@@ -29,6 +29,7 @@ from lakeproof.lake.records.documents import Cut, CycleKind, Intent, TableIntent
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import newest_cut, newest_number, read_intent
+from lakeproof.lake.records.work import Copy, Created, Keys
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
@@ -86,8 +87,8 @@ class _ForSpark:
 
 def _before_changes(chain: Chain, plan: CyclePlan, tables: Mapping[TableName, str]) -> Lsn:
     """Return the last position of a plan's range before a change of one of `tables`, of those that have no copy to enter."""
-    following = {table for table in tables if plan.tables[table].snapshot is None and plan.tables[table].keyed is None}
-    created = [Lsn(int(i.from_lsn) - 1) for t in following if (i := plan.tables[t]).created is not None]
+    following = {table for table in tables if not isinstance(plan.tables[table].work, Copy | Keys)}
+    created = [Lsn(int(i.from_lsn) - 1) for t in following if isinstance((i := plan.tables[t]).work, Created)]
     ends = [m.start_lsn for m in chain.between(plan.start, plan.end) if any(f.table in following for f in m.files)]
     return max(plan.start, min([plan.end, *created, *ends]))
 
@@ -172,7 +173,7 @@ class Runner:
         left = self._for_spark(chain, previous, plan)
         if left:
             plan = self._without(chain, previous, plan, left)
-        if any(table.keyed is not None for table in plan.tables.values()):
+        if any(isinstance(table.work, Keys) for table in plan.tables.values()):
             self.keyed = None
         return self._run(plan, chain, previous)
 
@@ -282,9 +283,10 @@ class Runner:
             progress.done(rows, units_of(rows))
 
         result = apply_cycle(self.spark, chain, self.lease, cycle, replace(self._settings(), on_table=on_table))
-        if any(table.snapshot is not None for table in cycle.intent.tables.values()):
+        works = [table.work for table in cycle.intent.tables.values()]
+        if any(isinstance(work, Copy) for work in works):
             mark_consumed(self.lease.lake, result.cut)
-        entered = {table.keyed for table in cycle.intent.tables.values() if table.keyed is not None}
+        entered = {work.folder for work in works if isinstance(work, Keys)}
         if entered:
             remove_copies(self.lease.lake, entered)
         cut_report = _cut_report(result, copied)
