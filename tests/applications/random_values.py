@@ -23,7 +23,7 @@ SELECT t.oid, t.typname, t.typtype, t.typbasetype, format_type(t.typbasetype, nu
 FROM pg_type t
 """
 _WORDS = (
-    "", " ", "a", "NULL", "null", "\\N", "quo\"te", "it''s", "back\\slash", "new\nline", "tab\t", "ünï", "e\u0301",
+    "", " ", "a", "NULL", "null", "\\N", 'quo"te', "it''s", "back\\slash", "new\nline", "tab\t", "ünï", "e\u0301",
     "🦆", "{}", "{a,b}", "(1,2)", "x  ", "  x", "%", "~", "ZZ", "zz", "\u00df", "\x7f", "#1#",
 )  # fmt: skip
 _FLOATS = ("0", "-0", "NaN", "Infinity", "-Infinity", "1e-30", "0.1", "3.1415927", "-2.5e17")
@@ -49,8 +49,8 @@ class _Type:
     base_text: str
     element: int
     text: str
-    labels: tuple[str, ...]
-    attributes: tuple[int, ...]
+    labels: list[str]
+    attributes: list[int]
 
 
 class RandomValues:
@@ -63,7 +63,7 @@ class RandomValues:
     def reload(self, connection: psycopg.Connection[Any]) -> None:
         """Read the types."""
         rows = connection.execute(_TYPES).fetchall()
-        self._types = {row[0]: _Type(*row[1:7], tuple(row[7]), tuple(row[8])) for row in rows}
+        self._types = {oid: _Type(*facts) for oid, *facts in rows}
 
     def base(self, oid: int) -> str:
         """Return the name of the type below all domains."""
