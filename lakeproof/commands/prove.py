@@ -148,7 +148,7 @@ def _prove_once(  # noqa: PLR0917  as prove
     source_lake = SourceLake.open(config.location, name)
     check_prove(config, name, None)
     chosen = _chosen(source, tables, newest_cut(source_lake))
-    with at_work(spark, config.location), one_proof(source_lake):
+    with at_work(spark, config.location), one_proof(source_lake, of_changes=request.changed):
         slot = SnapshotSession(
             source.dsn,
             f"lakeproof_proof_{secrets.token_hex(6)}",

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from pydantic import Field
 
-from lakeproof.errors import LakeError
+from lakeproof.errors import LakeError, TransientError
 from lakeproof.field_types import Count, IncarnationField, LsnField, TableField
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.basis import Basis
@@ -96,6 +97,8 @@ class ProofRecord(Document):
 
 # The entry of a table of which only the history was checked.
 _PROVES = "another process proves or maintains it"
+# Others wait for a proof of changes so long, and look so often.
+_PATIENCE_S, _LOOK_S = 120.0, 0.2
 _NEVER = Proved("blocked", "", None, None, "it was never compared")
 
 
@@ -118,15 +121,32 @@ def read_record(lake: SourceLake) -> ProofRecord:
 
 
 @contextmanager
-def one_proof(lake: SourceLake) -> Iterator[None]:
-    """Keep other proofs of the source, and its maintenance, out; raises TransientError if one is running."""
-    with lake.store.lock(lake.paths.proof_lock, lake.source, _PROVES):
+def one_proof(lake: SourceLake, *, of_changes: bool = False) -> Iterator[None]:
+    """Keep other proofs of the source, and its maintenance, out; raises TransientError if one is running.
+
+    A proof of changes comes often and soon ends, so others wait for it, and it for nobody.
+    """
+    with ExitStack() as held:
+        if of_changes:
+            shown = lake.store.share_lock(lake.paths.changes_lock, _LOOK_S)
+            if shown is not None:
+                held.callback(shown.release)
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                held.enter_context(lake.store.lock(lake.paths.proof_lock, lake.source, _PROVES))
+                break
+            except TransientError:
+                if of_changes or time.monotonic() > deadline or not lake.store.is_locked(lake.paths.changes_lock):
+                    raise
+            time.sleep(_LOOK_S)
         yield
 
 
 def check_free_to_prove(lake: SourceLake) -> None:
     """Raise TransientError as `one_proof` would by now: before a JVM is started that would only have to wait."""
-    refuse_if_locked(lake.store, lake.paths.proof_lock, lake.source, _PROVES)
+    if not lake.store.is_locked(lake.paths.changes_lock):
+        refuse_if_locked(lake.store, lake.paths.proof_lock, lake.source, _PROVES)
 
 
 def record(

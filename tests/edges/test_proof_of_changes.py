@@ -6,6 +6,8 @@ That a whole proof finds each damage is shown in `test_proof_without_spark.py`.
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,11 +17,13 @@ import pytest
 
 from lakeproof.commands import prove_changed
 from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.follow import follow
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.commands.prove import ProofReport, ProofRequest, prove
 from lakeproof.config.model import Config
-from lakeproof.events import Stop, silent
+from lakeproof.events import Event, RunControl, Stop, silent
 from lakeproof.lake.delta.arrow_rows import deleted_rows
+from lakeproof.lsn import Lsn
 from lakeproof.proof import changed_keys
 from lakeproof.proof.record import Proved, read_proved
 from lakeproof.storage.source_lake import SourceLake
@@ -314,3 +318,38 @@ def put(layer: Layer, rows: pa.Table, row: int, column: str, value: object) -> p
     assert values[row] != value
     values[row] = value
     return rows.set_column(rows.column_names.index(name), name, pa.array(values, rows.schema.field(name).type))
+
+
+def test_a_follower_keeps_every_table_proven(database: Database, config: Config) -> None:
+    """Proofs of changes run beside its cycles; a whole proof, and a locked table, have their turn between them."""
+    source = config.sources["shop"].model_copy(update={"proof_changed_s": 0.3})
+    following = config.model_copy(update={"sources": {"shop": source}})
+    stop, events = Stop(), list[Event]()
+    thread = threading.Thread(target=follow, args=(following, "shop", WITHOUT, RunControl(events.append, stop)))
+    thread.start()
+    try:
+        for number in range(3):
+            database.execute(f"UPDATE keyed SET v = 'f{number}' WHERE id % 50 = {number}")  # noqa: S608  as above
+            position = wal_position(database)
+            until = time.monotonic() + 60
+            while not all(is_proven(config, name, position) for name in ("keyed", "still", "pairs")):
+                assert time.monotonic() < until, [event.message for event in events[-5:]]
+                time.sleep(0.1)
+        assert wrong_in(proven(config, WHOLE)) == {}
+    finally:
+        stop.request()
+        thread.join()
+    assert recorded(config, "keyed").verified is not None
+    assert {e.fields["kind"] for e in events if e.kind == "prove.table"} == {"changed"}
+    assert wrong_in(proven(config, WHOLE)) == {}
+
+
+def wal_position(database: Database) -> Lsn:
+    """Return the end of the server's log."""
+    return Lsn.parse(str(database.value("SELECT pg_current_wal_insert_lsn()::text")))
+
+
+def is_proven(config: Config, name: str, position: Lsn) -> bool:
+    """True if a table is proven at this position or later."""
+    verified = recorded(config, name).verified
+    return verified is not None and verified.position >= position
