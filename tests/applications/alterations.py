@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import psycopg
@@ -63,11 +63,11 @@ class Alterations:
         }  # fmt: skip
         self._ways = [way for name, way in every.items() if name not in without]
 
-    def alter(self) -> None:
-        """Do one thing to one table; if the server refuses it, it is as if it had not been tried."""
+    def alter(self, tables: Collection[TableName] = ()) -> None:
+        """Do one thing to one table, one of `tables` if there are any; what the server refuses was not tried."""
         if self.rng.random() < 0.7:
             self.mutator.settle()
-        table = self.rng.choice(self.mutator.tables)
+        table = self.rng.choice([t for t in self.mutator.tables if not tables or t.name in tables])
         before = {name: list(kinds) for name, kinds in self.expected.items()}
         statements = self.rng.choice(self._ways)(table)
         with psycopg.connect(self.mutator.database.dsn, autocommit=True, options="-c lock_timeout=200ms") as connection:

@@ -105,11 +105,14 @@ def test_cycles_of_a_second_that_are_killed_lose_nothing(
         for _ in range(8):
             command = [sys.executable, "-m", "lakeproof", "-c", str(path), "compact", "--follow", "--no-views"]
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-                end = time.monotonic() + chance.uniform(2, 8)
-                while time.monotonic() < end:
-                    application.mutator.ticks(20)
-                assert process.poll() is None, process.stderr and process.stderr.read()
-                process.kill()
+                try:
+                    end = time.monotonic() + chance.uniform(2, 8)
+                    while time.monotonic() < end:
+                        application.mutator.ticks(20)
+                    ended = process.poll()
+                finally:
+                    process.kill()
+                assert ended is None, process.stderr and process.stderr.read()
             if chance.random() < 0.4:
                 assert application.settle() == set(), f"seed {SEED}: {application.held}"
         assert application.settle() == set(), f"seed {SEED}: {application.held}"
@@ -125,7 +128,7 @@ def altered(application: Application, alterations: Alterations, rounds: int, tim
             if application.without_spark:
                 application.mutator.let_read()
                 application.reached()
-            alterations.alter()
+            alterations.alter(application.cut.tables if application.without_spark else ())
             if alterations.rng.random() < 0.3:
                 application.compact()
         application.mutator.ticks(ticks)
