@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -33,7 +34,7 @@ from tests.compare import Rows, current_lsn, lake_rows, rows_of, source_rows, ta
 from tests.fix_drain import SOURCE, Drained, wait_until
 from tests.fix_postgres import Database
 
-_LIMITS = {"catalog_interval_s": 0.5, "progress_interval_s": 0.2, "flush_interval_s": 0.1}
+_LIMITS: dict[str, Any] = {"catalog_interval_s": 0.5, "progress_interval_s": 0.2, "flush_interval_s": 0.1}
 _PATIENCE_S = 120.0
 _PUBLISHED = """
 SELECT p.schemaname, p.tablename, array_agg(a.attname::text) FROM pg_publication_tables p
