@@ -70,7 +70,7 @@ class DailyReport:
 def daily_tables(config: Config, name: str) -> list[TableName]:
     """Return the known tables of a source that `daily` of the configuration selects."""
     source = with_known_tables(config, name)
-    return [table for table in source.tables if source.is_daily(table)]
+    return source.daily_among(source.tables)
 
 
 def check_free_to_make_days(config: Config, name: str) -> None:
