@@ -1,7 +1,7 @@
 # Every command for working on lakeproof. `make` alone lists the targets.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-all check manual bench lock sbom format clean
+.PHONY: help setup demo ui test test-all check quick manual bench lock sbom format clean
 
 # Variables you may set: PYTHON (the interpreter), PORT (of the UI), ONCE=1 (the demo exits), and for `ui`
 # LAKEPROOF_CONFIG (the lakeproof.yaml).
@@ -30,6 +30,7 @@ help:
 	@echo 'make demo ONCE=1   the same without the UI; exits 0 only if every table is proved equal'
 	@echo 'make test          set everything up, then run all checks and tests; prints the time of each part'
 	@echo 'make test-all      the same with every random suite in full, then on PostgreSQL 14 to 17; takes hours'
+	@echo 'make quick         check lint, format, types and tests of the files that differ from the branch main'
 	@echo 'make check         check lint, format, strict types, import contracts, unit tests and tidy rules'
 	@echo 'make manual        build the manual as a site in .cache/site/html, to be read without a network'
 	@echo 'make ui            start Dagster on PORT with the configuration LAKEPROOF_CONFIG (lakeproof.yaml)'
@@ -62,6 +63,10 @@ test-all:
 check:
 	$(call prepare,)
 	@exec $(VENV) scripts/parts.py check
+
+quick:
+	$(call prepare,)
+	@exec $(VENV) scripts/parts.py quick
 
 manual:
 	$(call prepare,)

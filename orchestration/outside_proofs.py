@@ -29,6 +29,10 @@ PAUSE_S = 15.0
 # Proofs of one tick: an event takes some milliseconds, and a tick must end within 60 s.
 PROOFS_MAX = 100
 
+# Proofs of changes come every two minutes and most often say that nothing is new: of a table's, one in so many seconds is an
+# event, and of many tables' as many as this leaves to each. Dagster keeps events for ever.
+_CHANGED_S, _CHANGED_S_PER_TABLE = 240.0, 30.0
+
 AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
 
@@ -55,11 +59,19 @@ class LastLook:
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """One target's entry in the lake's record: its time, its process, and what to show of it."""
+    """One target's entry in the lake's record: its time, its process, and what to show of it.
+
+    `waits_s`: it is shown if it is so much later than what Dagster has.
+    """
 
     time: str
     by: str
     outcome: Callable[[], ProofOutcome]
+    waits_s: float = 0.0
+
+    @property
+    def time_s(self) -> float:
+        return time_of(self.time).timestamp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +103,7 @@ class OutsideProofs:
             execution = executions.get(check)
             if execution is not None and _is_at_work(instance, execution, runs):
                 waits = True
-            elif execution is None or _reported_at(instance, check, execution) < time_of(each.time).timestamp():
+            elif execution is None or each.time_s - _reported_at(instance, check, execution) > each.waits_s:
                 if reported == PROOFS_MAX:
                     # The next tick goes on with what Dagster does not have by then.
                     return events, last
@@ -102,8 +114,10 @@ class OutsideProofs:
     def _recorded(self, proofs: LastProofs) -> Iterator[tuple[dg.AssetCheckKey, _Recorded]]:
         for key, table in self.targets.tables.items():
             if (proved := proofs.tables.get(table)) is not None:
-                outcome = partial(recorded_table, self.source, table, proved)
-                yield dg.AssetCheckKey(key, CHECK), _Recorded(proved.time, proved.by, outcome)
+                outcome, waits_s = partial(recorded_table, self.source, table, proved), 0.0
+                if proved.status == "equal" and proved.verified is not None and proved.verified.kind == "changed":
+                    waits_s = max(_CHANGED_S, _CHANGED_S_PER_TABLE * len(self.targets.tables))
+                yield dg.AssetCheckKey(key, CHECK), _Recorded(proved.time, proved.by, outcome, waits_s)
         for key, table in self.targets.histories.items():
             if (proved := proofs.tables.get(table)) is not None and (last := proved.history) is not None:
                 outcome = partial(recorded_history, last)

@@ -16,7 +16,7 @@ from assets.support import metadata as md
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.proof.record import Compared, LakeProved, Proved
-from lakeproof.proof.result import ProofReport, Status, TableProof, TableRepair
+from lakeproof.proof.result import Kind, ProofReport, Status, TableProof, TableRepair
 from lakeproof.schema import describe_left_out
 from lakeproof.storage.times import time_of
 
@@ -55,6 +55,8 @@ def table_outcome(table: TableName, report: ProofReport, proved: Proved | None, 
         {"status": status},
         md.lsns(compared_at_lsn=report.position if compared else None),
         _compared("verified", verified, "verified_through_lsn"),
+        md.optional(verified_by=verified.kind if verified else None),
+        _compared("whole", proved.whole if proved else None, "whole_at_lsn"),
         _compared("differed", differed, "differed_at_lsn"),
         _cut(report),
         md.optional(
@@ -69,7 +71,8 @@ def table_outcome(table: TableName, report: ProofReport, proved: Proved | None, 
         _recorded(proved),
     )
     if reason is None and proof is not None and proof.status == "equal":
-        reason = f"{proof.source_rows:,} rows equal at {report.position}"
+        changed = ", by what changed since the proof before" if proof.kind == "changed" else ""
+        reason = f"{proof.source_rows:,} rows equal at {report.position}{changed}"
     if differed is not None and not compared:
         reason = f"{reason or status}; at {differed.position} ({differed.time}) it differed"
     wrong = status in _WRONG or (not compared and differed is not None)
@@ -80,7 +83,8 @@ def recorded_table(source: str, table: TableName, proved: Proved) -> ProofOutcom
     """Return the outcome of a table's last proof, by the lake's record alone."""
     here = {"equal": proved.verified, "differs": proved.differed}.get(proved.status)
     position = None if here is None else here.position
-    proof = TableProof(cast("Status", proved.status), proved.rows, reason=proved.reason)
+    kind: Kind = "whole" if here is None else here.kind
+    proof = TableProof(cast("Status", proved.status), proved.rows, reason=proved.reason, kind=kind)
     outcome = table_outcome(table, ProofReport(source, position, {table: proof}), proved, "")
     left_out = md.optional(left_out=", ".join(proved.left_out) or None)
     return replace(outcome, metadata=md.merged(outcome.metadata, left_out))

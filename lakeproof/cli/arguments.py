@@ -230,6 +230,9 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     _tables(prove, "compare only these")
     prove.add_argument("--repair", action="store_true", help="correct the rows that differ")
     prove.add_argument(
+        "--changed", action="store_true", help="compare only the keys that changed since each table's last proof"
+    )
+    prove.add_argument(
         "--history", action="store_true", help="prove all histories and views, not only those whose turn it is"
     )
     just = "in place of those whose turn it is; without --tables, nothing is compared with the source"

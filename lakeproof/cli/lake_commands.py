@@ -237,6 +237,7 @@ def prove(context: Context, args: argparse.Namespace) -> Outcome:
     control, part = RunControl(context.report, context.stop), None
     if args.histories is not None or args.views is not None:
         part = LakePart(args.histories or (), [str(context.view(view)) for view in args.views or ()])
+    request = step.ProofRequest(args.repair, args.history, part, args.changed)
     if part is not None and args.tables is None:
         with context.spark_on_demand() as spark:
             lake = prove_in_lake(context.config, source, part, spark, control)
@@ -245,7 +246,6 @@ def prove(context: Context, args: argparse.Namespace) -> Outcome:
         step.check_prove(context.config, source, args.tables)
         _check_free(context, source)
         report_decoding(context.report)
-        request = step.ProofRequest(repair=args.repair, history=args.history, part=part)
         with context.spark_on_demand() as spark:
             proof = step.prove(context.config, source, args.tables, spark, control, request)
     result = DIFFERS if proof.damaged else _proof_status({t.status for t in proof.tables.values()})

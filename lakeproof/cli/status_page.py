@@ -12,6 +12,7 @@ from lakeproof.cli.results import format_bytes, format_table, printable
 from lakeproof.commands.status import StatusReport
 from lakeproof.drain.slot_health import SlotHealth, lasting
 from lakeproof.events import counted
+from lakeproof.lake.records.documents import WrittenBy
 from lakeproof.lake.records.view_cuts import ViewCut
 from lakeproof.landing.retention import SpaceReclaimed
 from lakeproof.names import TableName
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from lakeproof.commands.sizes import LakeSizes
 
 _TABLES_SHOWN = 10
+_KINDS = {"whole": "all rows", "changed": "what changed"}
 # Beyond a month, a time left at the present rate says nothing.
 _SOON_S = 30 * 86_400.0
 
@@ -73,9 +75,11 @@ def _source(status: SourceStatus) -> Iterator[str]:
         yield printable(f"  snapshot   {_snapshot(status.source, status.snapshot)}")
     yield from _tables(status)
     yield from _readers(status.readers)
+    yield from _written_by(status.written_by)
     yield from _lacking(status)
     if status.proved:
         yield f"  proved     {_proved(status)}"
+    yield from _proven(status.proved)
     for table, proved in status.proved.items():
         yield from _not_equal(table, proved)
     for problem in status.problems:
@@ -117,12 +121,34 @@ def _readers(readers: Mapping[TableName, TableReaders]) -> Iterator[str]:
             )
 
 
+def _written_by(written_by: Mapping[TableName, WrittenBy]) -> Iterator[str]:
+    """Yield who wrote how many tables last, and each table that Spark wrote, with the reason."""
+    spark = [f"{table} ({by.reason})" for table, by in written_by.items() if by.engine == "spark"]
+    if spark:
+        more = f", and {len(spark) - _TABLES_SHOWN:,} more" if len(spark) > _TABLES_SHOWN else ""
+        yield printable(f"  written    by Spark: {', '.join(spark[:_TABLES_SHOWN])}{more}")
+    if here := len(written_by) - len(spark):
+        yield f"  written    by this process, in Arrow: {counted(here, 'table')}"
+
+
 def _not_equal(table: TableName, proved: Proved) -> Iterator[str]:
     if proved.status != "equal":
         yield printable(f"  proved     {table}: {_one_proved(proved)}")
     history = proved.history
     if history is not None and history.status != "equal":
         yield printable(f"  proved     history of {table}: {history.status} ({history.time}): {history.reason}")
+
+
+def _proven(proved: Mapping[TableName, Proved]) -> Iterator[str]:
+    """Yield how far tables are proven, those longest ago first."""
+    verified = [(proof.verified, proof.whole, table) for table, proof in proved.items() if proof.verified is not None]
+    for last, whole, table in sorted(verified, key=lambda each: (each[0].time, each[2]))[:_TABLES_SHOWN]:
+        beside = "" if whole is None or whole.time == last.time else f", whole at {whole.position} ({whole.time})"
+        yield printable(
+            f"  proven     {table}: equal at {last.position} ({last.time}), by a proof of {_KINDS[last.kind]}{beside}"
+        )
+    if len(verified) > _TABLES_SHOWN:
+        yield f"  proven     {len(verified) - _TABLES_SHOWN:,} more later than these; `--json` has all"
 
 
 def _unpublished(status: SourceStatus) -> str:

@@ -1,7 +1,7 @@
 """Follows the landing of a source or a group: in one Spark session, a cycle as soon as what has landed is worth one.
 
-What a cycle does not belong here (`compact`, `compact_group`), nor refreshing the views after it (`follow_views`), nor
-keeping the process alive (in Dagster, `orchestration.policies.lasting`).
+What a cycle does not belong here (`compact`, `compact_group`), nor refreshing the views after it (`follow_views`), proving
+what changed (`follow_proofs`), nor keeping the process alive (in Dagster, `orchestration.policies.lasting`).
 
 The leases are kept from one cycle to the next. Whoever else wants one (a proof, maintenance, a compaction by hand, the
 follower's own successor) waits for its turn and gets it between two cycles. A transient error is tried again after a pause,
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from lakeproof.commands.compact import compact_under
 from lakeproof.commands.compact_group import compact_group_under, in_order
+from lakeproof.commands.follow_proofs import ContinuousProofs
 from lakeproof.commands.follow_views import ViewRefresher
 from lakeproof.commands.pending_work import compaction_has_work, group_has_work
 from lakeproof.config.model import Config
@@ -98,7 +99,9 @@ def follow(
         control = replace(control, report=observed.report)
         options = replace(options, on_cuts=observed.on_cuts, on_views=observed.on_views)
         follower = _Follower(config, name, on_demand, control, options, lakes)
-        with at_work(on_demand, config.location), ExitStack() as shown, follower.views_refreshed():
+        proofs = ContinuousProofs(config, [lake.source for lake in lakes], on_demand, control)
+        follower.proofs = proofs
+        with at_work(on_demand, config.location), ExitStack() as shown, follower.views_refreshed(), proofs:
             for lake in lakes:
                 shown.enter_context(followed(lake))
             follower.run()
@@ -116,6 +119,7 @@ class _Follower:
     done: FollowReport = field(init=False)
     _began_s: float = field(init=False)
     _look_s: float = field(init=False)
+    proofs: ContinuousProofs | None = None
     _views: ViewRefresher | None = None
     _asked_s: float = 0.0
 
@@ -268,6 +272,8 @@ class _Follower:
 
     def _look_at_views(self, now_s: float) -> None:
         """Raise what has ended their refreshes, and ask for one if nobody has for a while."""
+        if self.proofs is not None:
+            self.proofs.check()
         if self._views is not None:
             self._views.check()
             if now_s - self._asked_s >= _VIEWS_S:

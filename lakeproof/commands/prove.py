@@ -24,6 +24,7 @@ from functools import partial
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact_under
 from lakeproof.commands.drain import drain
+from lakeproof.commands.prove_changed import compare_changed
 from lakeproof.commands.prove_lake import LakePart, LakeScope, prove_lake
 from lakeproof.commands.prove_repair import Repair, copy_keys
 from lakeproof.commands.prove_tables import OpenProof, compare_all
@@ -44,6 +45,7 @@ from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import read_tables
 from lakeproof.postgres.connection import close_quietly, connect
 from lakeproof.postgres.copy_snapshot import SnapshotSession
+from lakeproof.proof.basis import Basis
 from lakeproof.proof.keys_to_repair import KeysToRepair
 from lakeproof.proof.record import one_proof, record
 from lakeproof.proof.result import ProofReport, TableProof
@@ -52,14 +54,26 @@ from lakeproof.storage.source_lake import SourceLake
 
 __all__ = ["ProofReport", "TableProof", "check_prove", "prove"]
 
+# A proof of changes, which comes again within minutes, waits for nobody longer than so.
+CHANGED_LOCK_S = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class ProofRequest:
-    """A request beside comparing tables: `repair` those that differ, prove all of `history`, or just `part`."""
+    """A request beside comparing tables: `repair` those that differ, prove all of `history`, or just `part`.
+
+    `changed`: only what changed since each table's last proof is compared, and nothing of the lake by itself.
+    """
 
     repair: bool = False
     history: bool = False
     part: LakePart | None = None
+    changed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.changed and (self.repair or self.history or self.part is not None):
+            reason = "--changed compares changes with the source, and nothing else"
+            raise ConfigError("lakeproof prove", reason, "leave --repair, --history, --histories and --views out")
 
 
 @without_java(lambda _config, name, *_, **__: name)
@@ -134,12 +148,12 @@ def _prove_once(  # noqa: PLR0917  as prove
     source_lake = SourceLake.open(config.location, name)
     check_prove(config, name, None)
     chosen = _chosen(source, tables, newest_cut(source_lake))
-    with at_work(spark, config.location), one_proof(source_lake):
+    with at_work(spark, config.location), one_proof(source_lake, of_changes=request.changed):
         slot = SnapshotSession(
             source.dsn,
             f"lakeproof_proof_{secrets.token_hex(6)}",
             temporary=True,
-            lock_timeout_s=source.snapshot.lock_timeout_s,
+            lock_timeout_s=_lock_timeout_s(source, request),
         )
         with ExitStack() as open_until_compared:
             with hold_lease(source_lake, spark, control.stop) as lease:
@@ -152,16 +166,38 @@ def _prove_once(  # noqa: PLR0917  as prove
                 open_until_compared.callback(close_quietly, conn)
                 running = OpenProof(config, source, spark, session, conn, control.report, to_repair=to_repair)
                 cut = _cut_at_point(running, len(chosen), lease, control.stop, repair)
-            proof = compare_all(running, chosen, cut, control.stop)
+            compare = compare_changed if request.changed else compare_all
+            proof = compare(running, chosen, cut, control.stop)
         if cut is None:
+            return proof
+        bases = _bases(running, proof, cut)
+        if request.changed:
+            record(source_lake, cut.incarnation, proof, bases)
             return proof
         scope = LakeScope(chosen, request.history, request.part, running.current)
         # The comparison is recorded before more is read, which may take long.
-        record(source_lake, cut.incarnation, proof)
+        record(source_lake, cut.incarnation, proof, bases)
         lake = prove_lake(config, spark, control, source_lake, scope, cut=cut)
         proof = replace(proof, lake=lake)
-        record(source_lake, cut.incarnation, proof)
+        record(source_lake, cut.incarnation, proof, bases)
         return proof
+
+
+def _lock_timeout_s(source: SourceConfig, request: ProofRequest) -> float:
+    """Return for how long a proof waits for writing transactions, and its tables' locks, with the lease in its hand."""
+    configured = source.snapshot.lock_timeout_s
+    return min(configured, CHANGED_LOCK_S) if request.changed else configured
+
+
+def _bases(running: OpenProof, proof: ProofReport, cut: Cut) -> dict[TableName, Basis]:
+    """Return what the equal tables were, for the proofs of changes after this one."""
+    bases = dict[TableName, Basis]()
+    for table in proof.with_status("equal"):
+        if table in cut.tables and table in running.catalog:
+            basis = Basis.of(running.lake, table, cut.tables[table], running.catalog[table])
+            if basis is not None:
+                bases[table] = basis
+    return bases
 
 
 def _chosen(source: SourceConfig, tables: Sequence[TableName] | None, cut: Cut | None) -> list[TableName]:

@@ -32,7 +32,7 @@ from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import read_tables
 from lakeproof.postgres.catalog_tables import PublishedTable
-from lakeproof.postgres.catalog_unchanged import read_catalog
+from lakeproof.postgres.catalog_unchanged import read_catalog, table_digest
 from lakeproof.postgres.connection import Connection, close_quietly
 from lakeproof.postgres.copy_keys import why_not_by_keys
 from lakeproof.postgres.copy_snapshot import SnapshotSession, TableChangedError
@@ -58,8 +58,8 @@ _Rows: TypeAlias = "tuple[Sequence[tuple[int, ProofRow]], Sequence[tuple[int, Pr
 class OpenProof:
     """The values that one proof works with; `conn` is idle outside of a guard.
 
-    `current` gets the sums of the lake's tables that were read; `to_repair` the keys of those that differ, unless it is
-    None.
+    `current` gets the sums of the lake's tables that were read, `catalog` the digests of the catalog of the tables that the
+    snapshot has; `to_repair` the keys of those that differ, unless it is None.
     """
 
     config: Config
@@ -69,6 +69,7 @@ class OpenProof:
     conn: Connection
     report: Report
     current: dict[TableName, Sums] = field(default_factory=dict)
+    catalog: dict[TableName, str] = field(default_factory=dict)
     to_repair: dict[TableName, KeysToRepair] | None = None
 
     @property
@@ -93,7 +94,7 @@ def compare_all(proof: OpenProof, names: Sequence[TableName], cut: Cut | None, s
         blocked = TableProof("blocked", reason="it was asked to stop")
         return ProofReport(name, point, dict.fromkeys(names, blocked))
     threads = proof.source.compaction.threads
-    published, refused = _published(proof, names)
+    published, refused = read_published(proof, names)
     reader = Reader.of(proof.lake, proof.spark, proof.source.compaction.engine)
 
     def open_table(table: TableName) -> TableProof | LakeSide:
@@ -119,26 +120,30 @@ def compare_all(proof: OpenProof, names: Sequence[TableName], cut: Cut | None, s
     return ProofReport(name, point, proofs)
 
 
-def _published(
+def read_published(
     proof: OpenProof, names: Sequence[TableName]
 ) -> tuple[dict[TableName, PublishedTable], dict[TableName, DefiniteError]]:
     """Return the tables as the snapshot's catalog has them, and those that can't be read."""
     conn = proof.session.connect("lakeproof proof")
     refused: dict[TableName, DefiniteError] = {}
     try:
-        return dict(read_tables(conn, proof.source, only=set(names), refused=refused)), refused
+        tables = dict(read_tables(conn, proof.source, only=set(names), refused=refused))
+        reading = read_catalog(conn, proof.source, [table.version.oid for table in tables.values()])
+        digests = {name: table_digest(reading, table.version.oid) for name, table in tables.items()}
+        proof.catalog.update({name: digest for name, digest in digests.items() if digest is not None})
+        return tables, refused
     finally:
         close_quietly(conn)
 
 
 def _open(proof: OpenProof, reader: Reader, published: PublishedTable, cut: Cut | None) -> TableProof | LakeSide:
     """Open a table in the lake, from any thread; or return why there is nothing to compare."""
-    cut_table = _in_lake(proof, published.table, published, cut)
+    cut_table = in_lake_at_point(proof, published.table, published, cut)
     if isinstance(cut_table, TableProof):
         return cut_table
     with reading(None, LogGapError, UnreadableRowsError) as attempt:
         return reader.open(published.table, cut_table, proof.source.buckets)
-    return _unreadable(attempt.error)
+    return unreadable(attempt.error)
 
 
 def _asked(published: PublishedTable, opened: TableProof | LakeSide) -> Asked:
@@ -162,12 +167,12 @@ def _read_lake(
         ):
             lake = opened.buckets()
         if attempt.error is not None:
-            return replace(_unreadable(attempt.error), source_rows=rows_in(source), by_spark=opened.by_spark)
+            return replace(unreadable(attempt.error), source_rows=rows_in(source), by_spark=opened.by_spark)
     proof.current[published.table] = Sums(lake, opened.number)
     return _BothSides(published, opened, source, lake)
 
 
-def _unreadable(error: BaseException | None) -> TableProof:
+def unreadable(error: BaseException | None) -> TableProof:
     """Return the proof of a table whose rows nobody can read: a repair writes them anew."""
     reason = "" if error is None else reason_of(error)
     return TableProof("differs", reason=f"the lake's table can't be read: {reason}")
@@ -257,7 +262,9 @@ def _unread(proof: OpenProof, table: TableName, side: SourceSide | None, cut: Cu
     return TableProof("held", reason=f"{reason}; what the lake has of it is kept ({_CHANGES})")
 
 
-def _in_lake(proof: OpenProof, table: TableName, published: PublishedTable, cut: Cut | None) -> CutTable | TableProof:
+def in_lake_at_point(
+    proof: OpenProof, table: TableName, published: PublishedTable, cut: Cut | None
+) -> CutTable | TableProof:
     """Return the table at the position, or why the lake does not have it there."""
     begun = newest_incarnation(proof.lake)
     if cut is not None and begun is not None and cut.incarnation != begun:  # its positions are of another order

@@ -60,6 +60,12 @@ class CompactionConfig(Model):
         description="Who writes tables: `auto` is the compacting process for what it can, and Spark, which starts for the"
         " first table that needs it, for the rest; `spark` is Spark for every table, as on a cluster.",
     )
+    spark_rows: Whole = Field(
+        1_000_000,
+        ge=1,
+        description="In `auto` Spark writes a table that has so many changed rows in a cycle, if it can be started: from"
+        " here on it is the quicker one. Inserts alone are linked, however many they are.",
+    )
     metrics: Address = Field(
         None,
         description="A compaction that goes on serves its metrics here, `host:port`, or a port of the loopback; none:"

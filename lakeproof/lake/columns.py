@@ -12,10 +12,10 @@ from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, DUP, FROM, KEY,
 from lakeproof.landing.file_columns import STATISTICS_COLUMNS, file_names
 from lakeproof.schema import REFUSED_IN_NAMES, Identity, SchemaVersion, lake_names
 from lakeproof.values.exact_kinds import FIXED_SIZE_KINDS, needs_key_text
-from lakeproof.values.types import spark_type
+from lakeproof.values.types import LAKE_TYPES, spark_type
 
-# The types for which Delta keeps the least and greatest value, and the number of columns unless it is given a list.
-_BOUNDED = frozenset({"bigint", "int", "smallint", "float", "double", "string", "date", "timestamp", "timestamp_ntz"})
+# The types for which Delta keeps the least and greatest value.
+_BOUNDED = frozenset(spark for spark, lake_type in LAKE_TYPES.items() if lake_type.bounded)
 _HIDDEN_TYPES = {
     ORD: "bigint",
     LSN: "bigint",

@@ -115,6 +115,13 @@ OVERWRITTEN_VIEWS = _gauge(
 PAUSED_TABLES = _gauge("paused_tables", By.BOTH, "Tables that a person has paused")
 PROOF_AGE = _gauge("proof_age_seconds", By.BOTH, "Age of the last proof of any table")
 PROOF_OLDEST_AGE = _gauge("proof_oldest_age_seconds", By.BOTH, "Age of the table's proof that is longest ago")
+PROVEN_AGE = _gauge(
+    "proven_age_seconds",
+    By.BOTH,
+    "Time since a table was equal to the source last, and the kind of that proof: `whole`, or `changed`",
+    ("source", "table", "kind"),
+)
+PROVEN_LSN = _gauge("proven_lsn", By.BOTH, "Position up to which a table is proven equal", ("source", "table", "kind"))
 PROOF_EQUAL = _gauge("proof_equal", By.BOTH, "1 if no table differed when it was last compared, else 0")
 PROOF_TABLES = _gauge("proof_tables", By.BOTH, "Tables by the result of their last proof", ("source", "status"))
 

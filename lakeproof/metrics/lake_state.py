@@ -117,7 +117,7 @@ class LakeSamples:
     """The samples of one source's lake."""
 
     def __init__(self, config: Config, source: str) -> None:
-        self._source = source
+        self._source, self._tables_max = source, config.metrics.tables_max
         lake = SourceLake.open(config.location, source)
         self._reading = Reading(f"lake {source}", _LakeReader(config, lake, config.source(source)).read)
 
@@ -132,6 +132,7 @@ class LakeSamples:
         yield from (Sample(metric, value, labels) for metric, value in values.items() if value is not None)
         for status, tables in sorted(Counter(proof.status for proof in seen.proved.values()).items()):
             yield Sample(m.PROOF_TABLES, tables, {**labels, "status": status})
+        yield from _proven(seen.proved, labels, self._tables_max)
 
 
 def _positions(seen: LakeSeen) -> dict[m.Metric, float | None]:
@@ -179,6 +180,15 @@ def _proofs(proved: Mapping[TableName, Proved]) -> dict[m.Metric, float | None]:
         m.PROOF_OLDEST_AGE: _age_s(min(times)),
         m.PROOF_EQUAL: float(all(proof.differed is None for proof in compared)) if compared else None,
     }
+
+
+def _proven(proved: Mapping[TableName, Proved], labels: Mapping[str, str], tables_max: int) -> Iterator[Sample]:
+    """Yield how far each table is proven; of more than `tables_max` those whose proofs are longest ago."""
+    verified = [(proof.verified, table) for table, proof in proved.items() if proof.verified is not None]
+    for last, table in sorted(verified, key=lambda pair: (pair[0].time, pair[1]))[:tables_max]:
+        of_table = {**labels, "table": str(table), "kind": last.kind}
+        yield Sample(m.PROVEN_AGE, _age_s(last.time), of_table)
+        yield Sample(m.PROVEN_LSN, int(last.position), of_table)
 
 
 def _age_s(text: str) -> float:

@@ -18,20 +18,11 @@ from lakeproof.pgoutput.rows import TransactionInfo
 from lakeproof.pgoutput.tags import tag_of
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.values.loading import loading
-from lakeproof.values.types import decimal_typmod
+from lakeproof.values.types import KINDS, decimal_typmod
 
 _HEADER = b"w" + bytes(24)
-# One value of each kind that has its own loop; a NULL calls the loop of the validity bits.
-_VALUES = {
-    "bool": b"t",
-    "int4": b"1",
-    "float8": b"1.5",
-    "numeric": b"1.50",
-    "text": b"a",
-    "bytea": b"\\x00",
-    "date": b"2000-01-01",
-    "timestamp": b"2000-01-01 00:00:00",
-}
+# The first kind of each form; a NULL calls the loop of the validity bits.
+_KINDS = list({kind.form: kind for kind in reversed(tuple(KINDS.values())) if kind.element is None}.values())
 
 
 def warm_up() -> None:
@@ -42,12 +33,12 @@ def warm_up() -> None:
 
 def _decode() -> None:
     columns = tuple(
-        Column(kind, Oid(1), decimal_typmod(4, 2), kind, kind, number, False)
-        for number, kind in enumerate(_VALUES, start=1)
+        Column(kind.name, Oid(1), decimal_typmod(4, 2), kind.name, kind.name, number, False)
+        for number, kind in enumerate(_KINDS, start=1)
     )
     version = SchemaVersion(TableName("", ""), Oid(1), Identity.NOTHING, columns, ())
     head = struct.pack(">cIcH", tag_of(Insert), 1, b"N", len(columns))
-    values = b"".join(struct.pack(">cI", b"t", len(text)) + text for text in _VALUES.values())
+    values = b"".join(struct.pack(">cI", b"t", len(k.form.value)) + k.form.value.encode() for k in _KINDS)
     frames = [_HEADER + _relation(columns), _HEADER + head + values, _HEADER + head + b"n" * len(columns)]
     decoder = BatchDecoder(RelationCache(lambda *_: version))
     decoder.decode_part(MessageBuffer.of(frames), TransactionInfo(Lsn(1), Xid(1), 0), 0)

@@ -25,7 +25,7 @@ from lakeproof.postgres.catalog_tables import ACTIONS, Leaf, PublishedTable, Way
 from lakeproof.postgres.catalog_unpublished import SENDS_GENERATED, left_out
 from lakeproof.postgres.connection import Connection, one_snapshot, rows, source_errors
 from lakeproof.schema import Column, Identity, SchemaVersion
-from lakeproof.values.types import CatalogType, make_column
+from lakeproof.values.catalog_kinds import CatalogType, make_column
 
 INSERTS_SUFFIX = "_inserts"
 

@@ -26,7 +26,7 @@ from lakeproof.postgres.catalog_published import configured, key_of, read_types
 from lakeproof.postgres.catalog_type_lines import type_of_line
 from lakeproof.postgres.connection import Connection, one_snapshot, rows, source_errors
 from lakeproof.schema import Column, Identity, SchemaVersion
-from lakeproof.values.types import CatalogType, make_column, unknown_column
+from lakeproof.values.catalog_kinds import CatalogType, make_column, unknown_column
 
 _INDEXES = {Identity.DEFAULT: "indisprimary", Identity.INDEX: "indisreplident"}
 

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from lakeproof.names import Oid
-from lakeproof.values.types import CatalogType
+from lakeproof.values.catalog_kinds import CatalogType
 
 
 def type_line(type_: CatalogType) -> str:

@@ -12,6 +12,7 @@ own chunk's lock.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
 from typing import TypeAlias
 
@@ -46,6 +47,20 @@ def change_since(then: Fingerprint, now: Fingerprint, table: Oid) -> str | None:
     if _published(then, before) != _published(now, after):
         return "its row filter, its columns' list or its publication was changed"
     return None
+
+
+def table_digest(reading: Fingerprint, table: Oid) -> str | None:
+    """Return a digest of all that `change_since` compares, and of the files; None for a table that is not there."""
+    facts = reading.tables.get(table)
+    if facts is None:
+        return None
+    every = (
+        _columns(reading, facts),
+        _partitions(facts),
+        _published(reading, facts),
+        sorted(reading.files(table).items()),
+    )
+    return hashlib.sha256(repr((facts.table, every)).encode()).hexdigest()
 
 
 def _columns(reading: Fingerprint, table: TableFacts) -> _Facts:

@@ -29,7 +29,8 @@ from lakeproof.postgres.check_unselected import unselected
 from lakeproof.postgres.connection import Connection, rows, source_errors
 from lakeproof.postgres.publication_lines import read_publications
 from lakeproof.schema import REFUSED_IN_NAMES, Identity, LeftOutColumn, describe_left_out, lake_names
-from lakeproof.values.types import EXACT_TEXT, CatalogType, is_bare_numeric
+from lakeproof.values.catalog_kinds import CatalogType, is_bare_numeric
+from lakeproof.values.types import EXACT_TEXT
 
 # A first choice for a person who does not know the values: the widest decimal, with decimals to spare.
 _PIN = (38, 10)

@@ -20,28 +20,14 @@ from lakeproof.postgres.connection import Connection, rows, source_errors
 from lakeproof.postgres.sent_rows import sent_rows
 from lakeproof.schema import Column, Identity
 from lakeproof.values.exact_kinds import key_columns
+from lakeproof.values.types import KINDS, NO_OID, Form
 
 # The texts of a key's columns, in the key's order.
 Key = tuple[str, ...]
 
 # Types by OID whose equality is PostgreSQL's own, and whose output is their input again.
-_TYPES = {
-    16: "bool",
-    17: "bytea",
-    19: "name",
-    20: "int8",
-    21: "int2",
-    23: "int4",
-    25: "text",
-    26: "oid",
-    1042: "bpchar",
-    1043: "varchar",
-    1082: "date",
-    1083: "time",
-    1114: "timestamp",
-    1184: "timestamptz",
-    1700: "numeric",
-    2950: "uuid",
+_TYPES = {26: "oid", 1083: "time"} | {
+    int(kind.oid): kind.name for kind in KINDS.values() if kind.oid != NO_OID and kind.form is not Form.FLOAT
 }
 # The columns that compare by a collation under which texts of different bytes may be equal.
 _LOOSE = SQL("""
@@ -81,11 +67,12 @@ def keys_query(table: PublishedTable, keys: Sequence[Key]) -> Composed:
     version = table.version
     names = SQL(", ").join(Identifier(column.name) for column in version.columns)
     # The catalog's own text of the filter, printed and parsed under the same empty search_path.
-    condition = SQL("({}) AND {}").format(SQL(table.row_filter or "true"), _is_one_of(key_columns(version), keys))
+    condition = SQL("({}) AND {}").format(SQL(table.row_filter or "true"), is_one_of(key_columns(version), keys))
     return SQL("SELECT {} FROM {} WHERE {}").format(names, sent_rows(table), condition)
 
 
-def _is_one_of(columns: Sequence[Column], keys: Sequence[Key]) -> Composed:
+def is_one_of(columns: Sequence[Column], keys: Sequence[Key]) -> Composed:
+    """Return the condition that a row has one of the keys."""
     if len(columns) == 1:
         texts = SQL(", ").join(Literal(key[0]) for key in keys)
         return SQL("{} = ANY (ARRAY[{}]::{}[])").format(Identifier(columns[0].name), texts, _type(columns[0]))

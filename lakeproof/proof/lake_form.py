@@ -32,12 +32,12 @@ from lakeproof.proof.jvm_functions import JvmFunctions, jvm_functions
 from lakeproof.schema import Column as TableColumn
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.exact_kinds import is_ended, key_columns, whole_key
+from lakeproof.values.types import Form, kind_of
 
 _BUCKET = scratch("bucket")
 _HASH = scratch("hash")
 
 _HALF = 30  # bits of a hash in each of its two sums
-_FLOATS = frozenset({"float4", "float8"})
 _SECOND, _DAY = 1_000_000, 86_400_000_000  # microseconds
 _MICROS_TO_2000 = 10_957 * _DAY
 
@@ -81,12 +81,12 @@ def proof_forms(version: SchemaVersion, functions: JvmFunctions | None) -> list[
 
 
 def _form(column: TableColumn, functions: JvmFunctions | None) -> Column:
-    value = col(column.name)
-    if functions is not None and column.kind in _FLOATS:
+    value, kind = col(column.name), kind_of(column)
+    if functions is not None and kind.form is Form.FLOAT and kind.element is None:
         return ended_form(column, column.name, typed=functions.float_text(column.kind, value))
-    if column.kind == "timestamptz":
+    if kind.source_octets is not None and kind.form is Form.INSTANT:
         return ended_form(column, column.name, typed=_instant_text(F.unix_micros(value)))
-    if column.kind == "timestamp":
+    if kind.source_octets is not None:
         micros = _clock_micros(column.name) if functions is None else functions.clock_micros(value)
         return ended_form(column, column.name, typed=_instant_text(micros))
     return ended_form(column, column.name) if is_ended(column) else exact_form(column, column.name)

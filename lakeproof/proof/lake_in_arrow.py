@@ -74,7 +74,7 @@ class RowsOfBatch:
     @classmethod
     def of(cls, version: SchemaVersion, batch: pa.RecordBatch) -> RowsOfBatch:
         """Return the rows of a batch that has the columns of `version`, and `_lp_text` if its table has that."""
-        columns = {c.name: _of_kind(batch.column(c.name), c) for c in version.columns}
+        columns = {c.name: of_kind(batch.column(c.name), c) for c in version.columns}
         texts = batch.column(TEXT) if TEXT in batch.schema.names else None
         return cls(columns, HiddenTexts.of(texts), batch.num_rows)
 
@@ -95,6 +95,29 @@ class RowsOfBatch:
         else:
             of = row_bits(version, self.columns, self.hidden, self.rows) if bits is None else bits
         return np.mod(of, buckets)
+
+    def key(self, version: SchemaVersion) -> list[pa.Array]:
+        """Return the exact texts of each column of the key, as octets."""
+        texts = (exact_texts(c, self.columns[c.name], self.hidden) for c in key_columns(version))
+        return [text.cast(pa.binary()) for text in texts]
+
+
+def proof_rows(version: SchemaVersion, rows: RowsOfBatch) -> list[ProofRow]:
+    """Return the rows as a proof compares them."""
+    bits, _ = rows.hashed(version, 1)
+    return list(_rows_of([pa.array(bits), *rows.key(version)]))
+
+
+def key_texts(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Iterator[tuple[str | None, ...]]:
+    """Yield each row's key, whose columns are octets."""
+    return zip(*(_decoded(column.to_pylist()) for column in columns), strict=True)
+
+
+def _rows_of(columns: Sequence[pa.Array]) -> Iterator[ProofRow]:
+    """Yield rows of their hashes and their keys' columns."""
+    hashes, *texts = columns
+    keys: Iterable[tuple[str | None, ...]] = key_texts(texts) if texts else [()] * len(hashes)
+    return (ProofRow(hash=bits, key=key) for bits, key in zip(hashes.to_pylist(), keys, strict=True))
 
 
 def read_columns(version: SchemaVersion, delta: DeltaRows) -> list[str]:
@@ -163,18 +186,13 @@ class ArrowSide:
         table = pa.Table.from_batches(parts)
         table = table.take(pc.sort_indices(table, [(_BUCKET, "ascending")]))
         for batch in table.to_batches(_ROWS_AT_ONCE):
-            buckets_of, hashes, *texts = (column.to_pylist() for column in batch.columns)
-            keys: Iterable[tuple[str | None, ...]] = (
-                zip(*map(_decoded, texts), strict=True) if texts else [()] * len(hashes)
-            )
-            for bucket, bits, key in zip(buckets_of, hashes, keys, strict=True):
-                yield bucket, ProofRow(hash=bits, key=key)
+            bucket_of = batch.column(0).to_pylist()
+            yield from zip(bucket_of, _rows_of(batch.columns[1:]), strict=True)
 
     def _chosen(self, rows: RowsOfBatch, buckets: int, chosen: Sequence[int]) -> pa.RecordBatch:
         bits, bucket = rows.hashed(self.version, buckets)
-        texts = [exact_texts(c, rows.columns[c.name], rows.hidden) for c in key_columns(self.version)]
-        columns = [pa.array(bucket), pa.array(bits), *(text.cast(pa.binary()) for text in texts)]
-        names = [_BUCKET, _HASH, *(scratch(f"key_{i}") for i in range(len(texts)))]
+        columns = [pa.array(bucket), pa.array(bits), *rows.key(self.version)]
+        names = [_BUCKET, _HASH, *(scratch(f"key_{i}") for i in range(len(columns) - 2))]
         return pa.record_batch(columns, names).filter(pa.array(np.isin(bucket, chosen)))
 
     def _batches(self) -> Iterator[RowsOfBatch]:
@@ -186,7 +204,8 @@ class ArrowSide:
             yield RowsOfBatch.of(self.version, batch)
 
 
-def _of_kind(values: pa.Array, column: Column) -> pa.Array:
+def of_kind(values: pa.Array, column: Column) -> pa.Array:
+    """Return values under the type of their column's kind."""
     kind = arrow_type(column)
     if values.type.equals(kind) or pa.types.is_decimal(kind) or pa.types.is_integer(kind):
         return values

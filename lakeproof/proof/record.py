@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from pydantic import Field
 
-from lakeproof.errors import LakeError
+from lakeproof.errors import LakeError, TransientError
 from lakeproof.field_types import Count, IncarnationField, LsnField, TableField
 from lakeproof.names import Incarnation, TableName
-from lakeproof.proof.result import ProofReport, Status
+from lakeproof.proof.basis import Basis
+from lakeproof.proof.result import Kind, ProofReport, Status
 from lakeproof.storage.document import Document, Part
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import refuse_if_locked
@@ -36,11 +38,12 @@ _COMPARED: tuple[Status, ...] = ("equal", "differs", "not applicable")
 
 @dataclass(frozen=True, slots=True)
 class Compared(Part):
-    """A position at which a table was compared, and when."""
+    """A position at which a table was compared, when, and by which kind of proof."""
 
     incarnation: IncarnationField
     position: LsnField
     time: _Time
+    kind: Kind = "whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,9 @@ class Proved(Part):
     """A table's last proof: status, time, number of source rows (None: it was not compared), reason, and its process (`by`).
 
     `verified`: the last comparison in which it was equal; `differed`: the last in which it differed, unless a later one was
-    equal. `history`: the last result for its history. `left_out`: columns that are not published, and so not compared.
+    equal. `whole`: the last time when all of its rows were compared. `basis`: what it was when it was equal last; None if it
+    was not equal since. `history`: the last result for its history. `left_out`: columns that are not published, and so not
+    compared.
     """
 
     status: str
@@ -76,6 +81,8 @@ class Proved(Part):
     left_out: tuple[str, ...] = ()
     differed: Compared | None = None
     by: str = ""
+    whole: Compared | None = None
+    basis: Basis | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,8 @@ class ProofRecord(Document):
 
 # The entry of a table of which only the history was checked.
 _PROVES = "another process proves or maintains it"
+# Others wait for a proof of changes so long, and look so often.
+_PATIENCE_S, _LOOK_S = 120.0, 0.2
 _NEVER = Proved("blocked", "", None, None, "it was never compared")
 
 
@@ -112,31 +121,65 @@ def read_record(lake: SourceLake) -> ProofRecord:
 
 
 @contextmanager
-def one_proof(lake: SourceLake) -> Iterator[None]:
-    """Keep other proofs of the source, and its maintenance, out; raises TransientError if one is running."""
-    with lake.store.lock(lake.paths.proof_lock, lake.source, _PROVES):
+def one_proof(lake: SourceLake, *, of_changes: bool = False) -> Iterator[None]:
+    """Keep other proofs of the source, and its maintenance, out; raises TransientError if one is running.
+
+    A proof of changes comes often and soon ends, so others wait for it, and it for nobody.
+    """
+    with ExitStack() as held:
+        if of_changes:
+            shown = lake.store.share_lock(lake.paths.changes_lock, _LOOK_S)
+            if shown is not None:
+                held.callback(shown.release)
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                held.enter_context(lake.store.lock(lake.paths.proof_lock, lake.source, _PROVES))
+                break
+            except TransientError:
+                if of_changes or time.monotonic() > deadline or not lake.store.is_locked(lake.paths.changes_lock):
+                    raise
+            time.sleep(_LOOK_S)
         yield
 
 
 def check_free_to_prove(lake: SourceLake) -> None:
     """Raise TransientError as `one_proof` would by now: before a JVM is started that would only have to wait."""
-    refuse_if_locked(lake.store, lake.paths.proof_lock, lake.source, _PROVES)
+    if not lake.store.is_locked(lake.paths.changes_lock):
+        refuse_if_locked(lake.store, lake.paths.proof_lock, lake.source, _PROVES)
 
 
-def record(lake: SourceLake, incarnation: Incarnation, report: ProofReport) -> None:
-    """Add a proof to the record. Call it in `one_proof`: the record is read and replaced."""
+def record(
+    lake: SourceLake, incarnation: Incarnation, report: ProofReport, bases: Mapping[TableName, Basis] | None = None
+) -> None:
+    """Add a proof to the record, with what each equal table was. Call it in `one_proof`: the record is read and replaced.
+
+    A table that a proof of changes has left to a whole one keeps what is recorded: its age says so.
+    """
     now, by = now_text(), f"process {os.getpid()} on {socket.gethostname()}"
     tables, views = read_proved(lake), read_views(lake)
     for table, proof in report.tables.items():
         before = tables.get(table, _NEVER)
-        verified, differed = before.verified, before.differed
-        if proof.status in _COMPARED and report.position is not None:
-            here = Compared(incarnation, report.position, now)
-            verified = here if proof.status == "equal" else verified
-            differed = here if proof.status == "differs" else None
-        rows = proof.source_rows if proof.status in _COMPARED else None
         left_out = tuple(column.name for column in proof.left_out)
-        tables[table] = Proved(proof.status, now, rows, verified, proof.reason, before.history, left_out, differed, by)
+        if proof.status not in _COMPARED or report.position is None:
+            if proof.kind == "whole" or table not in tables:
+                result = replace(before, status=proof.status, time=now, rows=None, reason=proof.reason, by=by)
+                tables[table] = replace(result, left_out=left_out)
+            continue
+        here = Compared(incarnation, report.position, now, proof.kind)
+        tables[table] = Proved(
+            proof.status,
+            now,
+            proof.source_rows,
+            here if proof.status == "equal" else before.verified,
+            proof.reason,
+            before.history,
+            left_out,
+            here if proof.status == "differs" else None,
+            by,
+            here if proof.kind == "whole" else before.whole,
+            None if bases is None or proof.status != "equal" else bases.get(table),
+        )
     if report.lake is not None:
         for table, checked in report.lake.histories.items():
             history = LakeProved(checked.status, now, report.lake.cut, checked.reason, rows=checked.rows, by=by)
@@ -171,10 +214,15 @@ def due(tables: Sequence[TableName], proved: Mapping[TableName, Proved], rows_ma
     sizes = {t: proved[t].rows or 0 for t in tables if t not in chosen}
     chosen |= {t for t, rows in sizes.items() if rows <= rows_max * SMALL_SHARE}
     room = rows_max - sum(sizes.get(t, 0) for t in chosen)
-    large = sorted((t for t in tables if t not in chosen), key=lambda t: (proved[t].time, t))
+    large = sorted((t for t in tables if t not in chosen), key=lambda t: (_compared_whole(proved[t]), t))
     for number, table in enumerate(large):
         room -= sizes[table]
         if number and room < 0:
             break
         chosen.add(table)
     return [t for t in tables if t in chosen]
+
+
+def _compared_whole(proved: Proved) -> str:
+    """Return when all rows of a table were compared last."""
+    return "" if proved.whole is None else proved.whole.time

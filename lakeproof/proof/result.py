@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # do so, since the publication does not send all of the table's changes, or the source has dropped the table and the
 # configuration does not name it.
 Status: TypeAlias = Literal["equal", "differs", "held", "missing", "blocked", "not applicable"]
+# `whole`: every row was compared; `changed`: those under the keys that were touched since the proof before.
+Kind: TypeAlias = Literal["whole", "changed"]
 _UNPROVEN: tuple[Status, ...] = ("differs", "held", "missing", "blocked")
 
 
@@ -49,7 +51,8 @@ class TableProof:
     names keys of some of them (at most `compare.KEYS_MAX`). `left_out` are columns that are not published, and so not
     compared, `outside` are its partitions that send nothing, whose rows neither side of the comparison has. `repair` says
     how the table was repaired before it was compared, None if it was not. `by_spark` says why Spark has read the lake's
-    side, None if the proving process has.
+    side, None if the proving process has. Of the `kind` `changed`, the rows are those that the lake's log counts, and no
+    bucket was compared; `keys` is the number of keys that were.
     """
 
     status: Status
@@ -62,6 +65,8 @@ class TableProof:
     outside: tuple[TableName, ...] = ()
     repair: TableRepair | None = None
     by_spark: str | None = None
+    kind: Kind = "whole"
+    keys: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,5 +123,7 @@ def compared(table: TableName, proof: TableProof, position: Lsn, number: str) ->
             "left_out": [column.name for column in proof.left_out],
             "outside": [table.key for table in proof.outside],
             "by_spark": proof.by_spark,
+            "kind": proof.kind,
+            "keys": proof.keys,
         },
     )

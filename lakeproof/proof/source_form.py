@@ -17,28 +17,11 @@ from psycopg import sql
 from lakeproof.errors import InvariantError
 from lakeproof.schema import Column, SchemaVersion
 from lakeproof.values.exact_kinds import END, is_ended, key_columns, whole_key
-from lakeproof.values.types import element_kind, precision_scale
+from lakeproof.values.types import Form, decimal_size, kind_of
 
 _ARGUMENTS_MAX = 90  # PostgreSQL takes 100 arguments per function call
-_ELEMENT = sql.Identifier("lp", "e")
-_FLOATS = {"float4": ("float4send", "7fc00000"), "float8": ("float8send", "7ff8000000000000")}
-# The first instant of the years that the lake's types have, the first after them, and the function of their octets.
-_INSTANTS = {
-    "timestamp": (
-        sql.SQL("'0001-01-01 00:00:00'::timestamp"),
-        sql.SQL("'10000-01-01 00:00:00'::timestamp"),
-        sql.SQL("timestamp_send"),
-    ),
-    "timestamptz": (
-        sql.SQL("'0001-01-01 00:00:00+00'::timestamptz"),
-        sql.SQL("'10000-01-01 00:00:00+00'::timestamptz"),
-        sql.SQL("timestamptz_send"),
-    ),
-}
 # A SQL_ASCII database's texts go over the wire as they are, so they must be UTF-8 already.
 _UNCONVERTED = frozenset({"UTF8", "SQL_ASCII"})
-# Kinds for which a cast to text gives the output function's text; it costs less.
-_PLAIN_TEXTS = frozenset({"text", "varchar"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +63,29 @@ def rows_query(relation: ComparedRelation, buckets: int, chosen_buckets: Sequenc
 
     A bag has no key columns: its rows are identified by their hashes.
     """
-    texts = [
-        sql.SQL("CASE WHEN {null} THEN NULL ELSE {text} END").format(null=_is_null(c), text=_text(c))
-        for c in key_columns(relation.version)
-    ]
     bucket = _bucket(relation, buckets)
     where = sql.SQL("{bucket} IN ({chosen_buckets})").format(
         bucket=bucket, chosen_buckets=sql.SQL(", ").join(sql.Literal(b) for b in chosen_buckets)
     )
     return sql.SQL("SELECT {columns} {source} AND {where} ORDER BY 1").format(
-        columns=sql.SQL(", ").join([bucket, _bits(_row_text(relation), relation), *texts]),
-        source=_from(relation),
-        where=where,
+        columns=sql.SQL(", ").join([bucket, *_hash_and_key(relation)]), source=_from(relation), where=where
     )
+
+
+def keyed_rows_query(relation: ComparedRelation, condition: sql.Composable) -> sql.Composed:
+    """One row (hash, exact text of each key column or NULL …) for each row of which the condition is true."""
+    columns = sql.SQL(", ").join(_hash_and_key(relation))
+    return sql.SQL("SELECT {columns} {source} AND {where}").format(
+        columns=columns, source=_from(relation), where=condition
+    )
+
+
+def _hash_and_key(relation: ComparedRelation) -> list[sql.Composable]:
+    texts = [
+        sql.SQL("CASE WHEN {null} THEN NULL ELSE {text} END").format(null=_is_null(c), text=_text(c))
+        for c in key_columns(relation.version)
+    ]
+    return [_bits(_row_text(relation), relation), *texts]
 
 
 def digest_query(relation: ComparedRelation) -> sql.Composed:
@@ -105,7 +98,7 @@ def digest_query(relation: ComparedRelation) -> sql.Composed:
 
 def framed(column: Column, encoding: str = "UTF8") -> sql.Composed:
     """`<octets>:<text>`, or `~` for NULL."""
-    if column.kind in _PLAIN_TEXTS and encoding in _UNCONVERTED:
+    if kind_of(column).casts_to_text and encoding in _UNCONVERTED:
         return sql.SQL("CASE WHEN {text} IS NULL THEN '~' ELSE octet_length({text}) || ':' || {text} END").format(
             text=sql.SQL("{}::text").format(sql.Identifier(column.name))
         )
@@ -131,70 +124,21 @@ def _text(column: Column) -> sql.Composed:
 
 def _value(column: Column) -> sql.Composed | sql.Identifier:
     """Return a text, or the column itself if `concat` makes its text."""
-    name = sql.Identifier(column.name)
-    of = element_kind(column.kind)
-    size = precision_scale(column.typmod) if (of or column.kind) == "numeric" else None
-    if of in _FLOATS:
-        return _array(name, _float(_ELEMENT, of))
-    if of is not None and size is not None:
-        fits = sql.SQL("{e} IS NULL OR coalesce({fits}, false)").format(e=_ELEMENT, fits=_fits(_ELEMENT, *size))
-        return _array(name, sql.SQL("round({e}, {s})").format(e=_ELEMENT, s=sql.Literal(size[1])), fits)
-    if column.kind in _FLOATS:
-        return _float(name, column.kind)
-    if size is not None:
-        # The first branch is all values of a numeric(p, s) of the source's own, and cheap.
-        return sql.SQL(
-            "concat(CASE WHEN scale({name}) = {scale} THEN {name} WHEN {fits} THEN round({name}, {scale}) ELSE {name} END)"
-        ).format(fits=_fits(name, *size), name=name, scale=sql.Literal(size[1]))
-    return name
-
-
-def _float(value: sql.Composable, kind: str) -> sql.Composed:
-    """The bits; NULL for NULL."""
-    send, nan = _FLOATS[kind]
-    return sql.SQL("CASE WHEN {value} = 'NaN' THEN {nan} ELSE encode({send}({value}), 'hex') END").format(
-        value=value, nan=sql.Literal(nan), send=sql.SQL(send)
-    )
-
-
-def _instant(column: Column) -> sql.Composed:
-    """PostgreSQL's octets of an instant of the years that the lake's type has; any other is a text in the lake."""
-    first, after, send = _INSTANTS[column.kind]
-    return sql.SQL(
-        "CASE WHEN {name} >= {first} AND {name} < {after} THEN encode({send}({name}), 'hex') ELSE concat({name}) END"
-    ).format(name=sql.Identifier(column.name), first=first, after=after, send=send)
-
-
-def _fits(value: sql.Composable, precision: int, scale: int) -> sql.Composed:
-    """True if a numeric is a decimal(p, s): then it has s digits after its point in the lake, whatever its own scale.
-
-    That only matters to a bare numeric whose type the configuration pinned; a numeric(p, s) has them anyway.
-    """
-    return sql.SQL("min_scale({value}) <= {scale} AND abs({value}) < {limit}::numeric").format(
-        value=value, scale=sql.Literal(scale), limit=sql.Literal(f"1e{precision - scale}")
-    )
-
-
-def _array(name: sql.Identifier, each: sql.Composed, if_all: sql.Composed | None = None) -> sql.Composed:
-    """Return the array of the elements' own forms if the lake has an array; else the text, as the lake has it.
-
-    `each` and `if_all` are about the element `lp.e`.
-    """
-    elements = sql.SQL("FROM unnest({name}) WITH ORDINALITY AS lp (e, place)").format(name=name)
-    condition = sql.SQL("array_ndims({name}) = 1 AND array_lower({name}, 1) = 1").format(name=name)
-    if if_all is not None:
-        condition += sql.SQL(" AND (SELECT bool_and({all}) {elements})").format(all=if_all, elements=elements)
-    return sql.SQL(
-        "CASE WHEN {condition} THEN concat((SELECT array_agg({each} ORDER BY lp.place) {elements})) ELSE concat({name}) END"
-    ).format(condition=condition, each=each, elements=elements, name=name)
+    kind = kind_of(column)
+    if kind.source is None:
+        return sql.Identifier(column.name)
+    precision, scale = decimal_size(column.typmod) if kind.form is Form.DECIMAL else (0, 0)
+    limit = sql.Literal(f"1e{precision - scale}")
+    return sql.SQL(kind.source).format(x=sql.Identifier(column.name), s=sql.Literal(scale), limit=limit)
 
 
 def _row_text(relation: ComparedRelation) -> sql.Composable:
     """Each value as `lakeproof.proof.lake_form.proof_forms` has it; `concat` leaves NULLs out."""
     parts: list[sql.Composable] = []
     for column in relation.version.columns:
-        if column.kind in _INSTANTS and not relation.version.is_bag:
-            parts += [_instant(column), sql.Literal(END)]
+        octets = None if relation.version.is_bag else kind_of(column).source_octets
+        if octets is not None:
+            parts += [sql.SQL(octets).format(x=sql.Identifier(column.name)), sql.Literal(END)]
         elif is_ended(column):
             parts += [_value(column), sql.Literal(END)]
         else:

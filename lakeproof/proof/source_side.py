@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 
 from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.connection import Connection, source_errors
+from lakeproof.postgres.copy_keys import Key, is_one_of
 from lakeproof.postgres.sent_rows import sent_rows
 from lakeproof.proof.compare import Bucket, Buckets, ProofRow
-from lakeproof.proof.source_form import ComparedRelation, buckets_of_all_query, rows_query
+from lakeproof.proof.source_form import ComparedRelation, buckets_of_all_query, keyed_rows_query, rows_query
+from lakeproof.values.exact_kinds import key_columns
 
 ROWS_AT_ONCE = 10_000
 
@@ -51,3 +53,11 @@ def source_rows(
         cursor.itersize = ROWS_AT_ONCE
         for row in cursor.execute(rows_query(relation_of(conn, table), buckets, chosen_buckets)):
             yield int(row[0]), ProofRow(hash=int(row[1]), key=tuple(row[2:]))
+
+
+def source_rows_of(conn: Connection, table: PublishedTable, keys: Sequence[Key]) -> list[ProofRow]:
+    """Return the rows under some keys, by one statement; also such as PostgreSQL calls equal. Raises as `source_errors`."""
+    relation = relation_of(conn, table)
+    query = keyed_rows_query(relation, is_one_of(key_columns(table.version), keys))
+    with source_errors(f"table {table.table}"):
+        return [ProofRow(hash=int(row[0]), key=tuple(row[1:])) for row in conn.execute(query, prepare=False)]

@@ -30,7 +30,15 @@ from urllib.parse import unquote, urlsplit
 from lakeproof.config.location import SUPPORTED, LakeLocation
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.storage import locks
-from lakeproof.storage.local_files import TEMPORARY, checksum_file, link_file, shared_bytes, stored_files, sync_all
+from lakeproof.storage.local_files import (
+    TEMPORARY,
+    checksum_file,
+    entries_of,
+    link_file,
+    shared_bytes,
+    stored_files,
+    sync_all,
+)
 from lakeproof.storage.store import AlreadyExistsError, HeldLock, Lock, NewFile, NotFoundError, SharedBytes, StoredFile
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
@@ -118,9 +126,9 @@ class LocalStore:
     def holders_may_sleep(self) -> bool:
         return False
 
-    def put_if_absent(self, key: str, data: bytes) -> None:
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> None:
         path = self._path(key)
-        temporary = self._write_temporary(path, data)
+        temporary = self._write_temporary(path, data, durable=durable)
         try:
             _link(temporary, path, key)
         except PermissionError as error:
@@ -131,7 +139,8 @@ class LocalStore:
             ) from error
         finally:
             _discard(temporary)
-        _sync_folder(path.parent)
+        if durable:
+            _sync_folder(path.parent)
 
     def put(self, key: str, data: bytes) -> None:
         path = self._path(key)
@@ -159,7 +168,7 @@ class LocalStore:
             raise NotFoundError(key) from None
 
     def folders(self, prefix: str) -> list[str]:
-        return sorted(e.name for e in _entries(self._path(prefix)) if e.is_dir())
+        return sorted(e.name for e in entries_of(self._path(prefix)) if e.is_dir())
 
     def delete(self, key: str) -> None:
         self._path(key).unlink(missing_ok=True)
@@ -169,10 +178,7 @@ class LocalStore:
 
     def create(self, key: str, *, durable: bool = True) -> NewFile:
         path = self._path(key)
-        if durable:
-            self._make_folder(path.parent)
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        self._make_folder(path.parent, durable=durable)
         try:
             return LocalFile(path, key, durable=durable)
         except FileExistsError:
@@ -191,8 +197,7 @@ class LocalStore:
         sync_all(self.root, [(key, self._path(key)) for key in keys])
 
     def entries(self, prefix: str, after: str = "") -> Iterator[StoredFile]:
-        files = stored_files(self.root, self._path(prefix))
-        return (file for file in files if file.key > after or file.key.rpartition("/")[2].startswith("."))
+        return stored_files(self._path(prefix), prefix.strip("/"), after)
 
     def sync_names(self, keys: Iterable[str]) -> None:
         for folder in {self._path(key).parent for key in keys}:
@@ -211,7 +216,7 @@ class LocalStore:
         folder = self._path(prefix)
         limit = time.time() - older_than_s
         swept = 0
-        for entry in _entries(folder):
+        for entry in entries_of(folder):
             if entry.name.startswith(TEMPORARY) and entry.stat().st_mtime < limit:
                 (folder / entry.name).unlink(missing_ok=True)
                 swept += 1
@@ -242,20 +247,25 @@ class LocalStore:
             raise ValueError(f"not a key: {key[:80]!r}")
         return self.root.joinpath(*parts)
 
-    def _write_temporary(self, path: Path, data: bytes) -> Path:
-        self._make_folder(path.parent)
+    def _write_temporary(self, path: Path, data: bytes, *, durable: bool = True) -> Path:
+        self._make_folder(path.parent, durable=durable)
         temporary = path.parent / f"{TEMPORARY}{secrets.token_hex(8)}"
         try:
             with temporary.open("xb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
         except OSError:
             _discard(temporary)
             raise
         return temporary
 
-    def _make_folder(self, folder: Path) -> None:
+    def _make_folder(self, folder: Path, *, durable: bool) -> None:
+        if not durable:
+            _make_root(self.root)
+            folder.mkdir(parents=True, exist_ok=True)
+            return
         if folder in self._synced:
             if folder.is_dir():
                 return
@@ -278,7 +288,7 @@ class LocalStore:
         waiting = [prefix.strip("/")]
         while waiting:
             folder = waiting.pop()
-            for entry in _entries(self._path(folder)):
+            for entry in entries_of(self._path(folder)):
                 key = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(key)
@@ -308,14 +318,6 @@ def _make_root(root: Path) -> None:
     if not root.is_dir():
         root.parent.mkdir(parents=True, exist_ok=True)
         root.mkdir(mode=0o700, exist_ok=True)
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def _above(folder: Path) -> list[Path]:

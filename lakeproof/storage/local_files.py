@@ -66,22 +66,30 @@ def checksum_file(key: str) -> str:
     return f"{folder}/.{name}.crc" if folder else f".{name}.crc"
 
 
-def stored_files(root: Path, folder: Path) -> Iterator[StoredFile]:
-    """Yield every file below a folder; as `Store.entries`."""
-    for place, _, names in os.walk(folder, onerror=_raise):
-        for name in sorted(names):
-            file = Path(place) / name
-            try:
-                yield StoredFile(str(file.relative_to(root)), file.stat().st_size)
-            except FileNotFoundError:
-                # Somebody has removed it meanwhile.
-                continue
+def stored_files(folder: Path, key: str, after: str) -> Iterator[StoredFile]:
+    """Yield every file below a folder that has the key; as `Store.entries`."""
+    waiting = [(os.fspath(folder), f"{key}/" if key else "")]
+    while waiting:
+        place, before = waiting.pop()
+        for entry in entries_of(place):
+            if entry.is_dir():
+                # What a link leads to is not below the folder.
+                waiting += [] if entry.is_symlink() else [(entry.path, f"{before}{entry.name}/")]
+            elif f"{before}{entry.name}" > after or entry.name.startswith("."):
+                try:
+                    yield StoredFile(f"{before}{entry.name}", entry.stat().st_size)
+                except FileNotFoundError:
+                    # Somebody has removed it meanwhile.
+                    continue
 
 
-def _raise(error: OSError) -> None:
-    """Raise an error of reading a folder, unless it only says that there is none."""
-    if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        raise error
+def entries_of(place: str | Path) -> list[os.DirEntry[str]]:
+    """Return what a folder has, nothing if there is none."""
+    try:
+        with os.scandir(place) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def sync_all(root: Path, files: Iterable[tuple[str, Path]]) -> None:

@@ -77,7 +77,7 @@ class FileStore(Protocol):
     def thing(self, key: str) -> str:
         """Return the key's name in errors."""
 
-    def put_if_absent(self, key: str, data: bytes) -> None:
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> None:
         """As the store's."""
 
     def size_or_none(self, key: str) -> int | None:

@@ -62,7 +62,8 @@ class ObjectStore:
     def holders_may_sleep(self) -> bool:
         return True
 
-    def put_if_absent(self, key: str, data: bytes) -> None:
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> None:
+        del durable
         path = _path(key)
         self._probed.ensure()
         if self._write(path, data, None) is None:

@@ -183,6 +183,11 @@ class LakePaths:
         return f"{self.source}/cycles/proof.lock"
 
     @property
+    def changes_lock(self) -> str:
+        """The lock that a proof of changes keeps beside it: whoever wants `proof_lock` waits for that proof."""
+        return f"{self.source}/cycles/changes.lock"
+
+    @property
     def lease_lock(self) -> str:
         """The file that a local lease's holder keeps locked."""
         return f"{self.source}/cycles/lease.lock"

@@ -12,17 +12,18 @@ is refused: it was read with a wrong schema, or the settings are not the pinned 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.schema import Column
-from lakeproof.values.arrays import Flags, Ints, joined_octets, split_arrays
-from lakeproof.values.types import arrow_type, element_kind, precision_scale
+from lakeproof.values.arrays import Flags, Ints, split_arrays
+from lakeproof.values.forms_in_arrow import is_hex, typed_values
+from lakeproof.values.types import Form, TypeKind, arrow_type, kind_of
 
 # Begins the key of a malformed text in `_lp_text`, and so the whole JSON object: `{"!3":"a"}`. Bytes that are not UTF-8 are
 # written in hexadecimal digits, `{"!x3":"ff"}`.
@@ -70,46 +71,6 @@ class Cast:
         return self
 
 
-# 0001 to 9999: RE2 has no look-ahead that could exclude 0000 from [0-9]{4}.
-_YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
-_MONTH_DAY = "-[0-9]{2}-[0-9]{2}"
-_DAY = _YEAR + _MONTH_DAY
-_FAR_DAY = "[1-9][0-9]{4,6}" + _MONTH_DAY
-_TIME = r" [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
-_INFINITY = "-?infinity"
-_NUMBER = r"-?[0-9]+(\.[0-9]+)?"
-
-# The texts that are cast, by kind. RE2: `\z` is the end of the text, so a trailing newline does not pass.
-_FITS = MappingProxyType(
-    {
-        "bool": "[tf]",
-        "int2": "0|-?[1-9][0-9]{0,4}",
-        "int4": "0|-?[1-9][0-9]{0,9}",
-        "int8": "0|-?[1-9][0-9]{0,18}",
-        "float4": r"NaN|-?Infinity|-?[0-9]+(\.[0-9]+)?(e[+-][0-9]{2,3})?",
-        "float8": r"NaN|-?Infinity|-?[0-9]+(\.[0-9]+)?(e[+-][0-9]{2,3})?",
-        "date": _DAY,
-        "timestamp": _DAY + _TIME,
-        "timestamptz": _DAY + _TIME + r"\+00",
-        "bytea": r"\\x(?:[0-9a-f]{2})*",
-    }
-)
-# Other texts that PostgreSQL prints. Kinds that are not here hold every value of their type.
-_OVERFLOWS = MappingProxyType(
-    {
-        "numeric": f"{_NUMBER}|NaN|-?Infinity",
-        "date": f"{_DAY} BC|{_FAR_DAY}|{_INFINITY}",
-        "timestamp": f"{_DAY}{_TIME} BC|{_FAR_DAY}{_TIME}|{_INFINITY}",
-        "timestamptz": rf"{_DAY}{_TIME}\+00 BC|{_FAR_DAY}{_TIME}\+00|{_INFINITY}",
-    }
-)
-_AS_TEXT = frozenset({"text", "bpchar", "varchar", "name", "uuid", "enum", "exact_text"})
-
-_NOT_HEX = 0xFF
-_HEX = np.full(256, _NOT_HEX, np.uint8)
-_HEX[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16, dtype=np.uint8)
-
-
 def cast_column(texts: pa.Array, column: Column) -> Cast:
     """Cast PostgreSQL's output texts (an array like strings or binary, NULL for NULL) to the column's type."""
     if pa.types.is_string(texts.type):
@@ -117,7 +78,7 @@ def cast_column(texts: pa.Array, column: Column) -> Cast:
     try:
         return _cast(texts.cast(pa.string()), column)
     except pa.ArrowInvalid:
-        undecodable = _refused(texts, pa.string())
+        undecodable = _refused(texts, lambda some: some.cast(pa.string()))
     cast = _cast(_without(texts, undecodable).cast(pa.string()), column)
     return Cast(cast.values, cast.overflow, _either(cast.malformed, undecodable))
 
@@ -163,17 +124,16 @@ def _marked(column: Column, text: str | bytes) -> tuple[str, str]:
 
 
 def _cast(texts: pa.Array, column: Column) -> Cast:
-    if column.kind in _AS_TEXT:
+    kind = kind_of(column)
+    if kind.element is not None:
+        return _arrays(texts, column, kind.element.name)
+    if kind.fits is None:
         return Cast(texts, None)
-    of = element_kind(column.kind)
-    if of is not None:
-        return _arrays(texts, column, of)
-    fits = _fits(texts, column)
+    fits = _fits(texts, kind, kind.fits(column.typmod))
     if fits is None:
         return _typed(texts, column)
     beyond = pc.fill_null(pc.invert(fits), False)
-    pattern = _OVERFLOWS.get(column.kind)
-    printed = None if pattern is None else pc.match_substring_regex(texts, _whole(pattern))
+    printed = None if kind.beyond is None else pc.match_substring_regex(texts, _whole(kind.beyond))
     overflow = None if printed is None else pc.and_(beyond, pc.fill_null(printed, False))
     malformed = beyond if overflow is None else pc.and_not(beyond, overflow)
     cast = _typed(_without(texts, beyond), column)
@@ -221,14 +181,14 @@ def _without(texts: pa.Array, chosen: pa.Array) -> pa.Array:
     return pc.if_else(chosen, pa.scalar(None, texts.type), texts)
 
 
-def _refused(texts: pa.Array, to: pa.DataType) -> pa.Array:
-    """Return the texts that Arrow can't read as the type: it stops at the first, so halves are tried."""
+def _refused(texts: pa.Array, read: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Return the texts that Arrow can't read: it stops at the first, so halves are tried."""
     pieces = []
     waiting = [texts]
     while waiting:
         piece = waiting.pop()
         try:
-            piece.cast(to)
+            read(piece)
         except pa.ArrowInvalid:
             if len(piece) == 1:
                 pieces.append(np.ones(1, np.bool_))
@@ -245,75 +205,35 @@ def beside_patterns(column: Column) -> tuple[str, str] | None:
 
     None for kinds without patterns of their own: arrays, and kinds that hold every value.
     """
-    printed = _OVERFLOWS.get(column.kind)
-    if printed is None:
+    kind = kind_of(column)
+    if kind.beyond is None or kind.fits is None:
         return None
-    fits = _decimal_pattern(column.typmod) if column.kind == "numeric" else _FITS[column.kind]
-    return _whole(printed), _whole(fits)
+    return _whole(kind.beyond), _whole(kind.fits(column.typmod))
 
 
 def _whole(pattern: str) -> str:
     return rf"\A(?:{pattern})\z"
 
 
-def _fits(texts: pa.Array, column: Column) -> pa.Array | None:
+def _fits(texts: pa.Array, kind: TypeKind, pattern: str) -> pa.Array | None:
     """Return the texts that have the form of values that the type holds; None if all have."""
-    pattern = _decimal_pattern(column.typmod) if column.kind == "numeric" else _FITS[column.kind]
-    if column.kind == "bytea" and _is_hex(texts):
+    if kind.form is Form.OCTETS and is_hex(texts):
         return None
     fits = pc.match_substring_regex(texts, _whole(pattern))
     return None if pc.all(fits, min_count=0).as_py() else fits
 
 
-def _decimal_pattern(typmod: int) -> str:
-    """Return the pattern of decimal(p,s): at most p - s digits before the point, only zeros after s decimals."""
-    precision, scale = precision_scale(typmod) or (0, 0)
-    before = rf"0*[0-9]{{1,{precision - scale}}}" if precision > scale else "0+"
-    after = rf"(\.[0-9]{{1,{scale}}}0*)?" if scale else r"(\.0+)?"
-    return f"-?{before}{after}"
-
-
 def _typed(texts: pa.Array, column: Column) -> Cast:
     """Cast texts of the right form; those that are no values all the same (2023-02-30, 40000 as int2) are malformed."""
-    if column.kind == "bool":
-        return Cast(pc.equal(texts, "t"), None)
-    if column.kind == "bytea":
-        return Cast(_bytes_of_hex(texts), None)
-    to = arrow_type(column)
+    to, form = arrow_type(column), kind_of(column).form
     try:
-        values = texts.cast(to)
+        values = typed_values(texts, form, to)
     except pa.ArrowInvalid:
-        wrong = _refused(texts, to)
-        return Cast(_without(texts, wrong).cast(to), None, wrong)
-    if column.kind in ("float4", "float8"):
+        wrong = _refused(texts, partial(typed_values, form=form, to=to))
+        return Cast(typed_values(_without(texts, wrong), form, to), None, wrong)
+    if form is Form.FLOAT:
         infinite = pc.fill_null(pc.is_inf(values), False)
         if pc.any(infinite, min_count=0).as_py():
             rounded = _some(pc.and_not(infinite, pc.fill_null(pc.ends_with(texts, "Infinity"), False)))
             return Cast(values if rounded is None else _without(values, rounded), None, rounded)
     return Cast(values, None)
-
-
-def _is_hex(texts: pa.Array) -> bool:
-    r"""True if every text is `\x` and pairs of digits: the pattern, over all bytes at once."""
-    filled = pc.fill_null(texts, "\\x") if texts.null_count else texts
-    data, starts, sizes = joined_octets(filled)
-    if not ((sizes >= 2) & (sizes % 2 == 0)).all():
-        return False
-    if not ((data[starts] == ord("\\")) & (data[starts + 1] == ord("x"))).all():
-        return False
-    digits = _HEX[data]
-    digits[starts] = digits[starts + 1] = 0
-    return bool((digits != _NOT_HEX).all())
-
-
-def _bytes_of_hex(texts: pa.Array) -> pa.Array:
-    r"""Cast `\x6869` to `hi`: all pairs of digits of the joined texts at once, then the prefix's byte is dropped."""
-    missing = texts.is_null()
-    filled = pc.fill_null(texts, "\\x") if texts.null_count else texts
-    data, starts, sizes = joined_octets(filled)
-    digits = _HEX[data]
-    digits[starts] = digits[starts + 1] = 0
-    octets = np.delete((digits[0::2] << 4) | digits[1::2], starts // 2)
-    ends = np.concatenate(([0], np.cumsum(sizes // 2 - 1))).astype(np.int32)
-    values = pa.Array.from_buffers(pa.binary(), len(filled), [None, pa.py_buffer(ends), pa.py_buffer(octets)])
-    return pc.if_else(missing, pa.scalar(None, pa.binary()), values) if texts.null_count else values

@@ -6,29 +6,29 @@
 from __future__ import annotations
 
 from lakeproof.schema import Column, SchemaVersion
-from lakeproof.values.types import KINDS, element_kind, precision_scale
+from lakeproof.values.types import KINDS, Form, kind_of
 
 # Ends a value in a row, of the kinds whose texts never have it.
 END = "|"
 # The form of NULL where octets precede a value. It also surrounds the form of a text and a value that contradict each other;
 # no text of a kind with hidden texts begins with it.
 NULL_FORM = "~"
+# The beginning of the text of an array of one dimension, counted from 1: the lake has it as an array if the element type
+# holds each element.
+PLAIN_ARRAY = r"\A\{[^{]"
 # Kinds whose lake column holds every possible value: `_lp_text` never has one of theirs.
 WHOLE_KINDS = frozenset(kind.name for kind in KINDS.values() if kind.holds_every_value)
 # Kinds of whole numbers.
-INTEGER_KINDS = frozenset({"int2", "int4", "int8"})
+INTEGER_KINDS = frozenset(k.name for k in KINDS.values() if k.form is Form.WHOLE and k.element is None)
 # Kinds whose values PostgreSQL never stores out of line (TOAST).
 FIXED_SIZE_KINDS = frozenset(kind.name for kind in KINDS.values() if kind.fixed_size)
-# Kinds that the lake keeps as strings.
-STRING_KINDS = frozenset(kind.name for kind in KINDS.values() if kind.is_string)
 
 
 def is_ended(column: Column) -> bool:
     """True if `END` ends the column's value in a row, instead of its number of bytes preceding it."""
-    # The texts of the typed scalars are never empty and never contain END; a numeric is one if it has a size.
-    if column.kind in STRING_KINDS or element_kind(column.kind) is not None:
-        return False
-    return column.kind != "numeric" or precision_scale(column.typmod) is not None
+    # The texts of the typed scalars are never empty and never contain END.
+    kind = kind_of(column)
+    return kind.element is None and not kind.is_string
 
 
 def needs_key_text(version: SchemaVersion) -> bool:

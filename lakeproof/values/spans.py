@@ -9,9 +9,7 @@ Memory: a typed column is at most 16 bytes a row, or as large as its texts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +20,7 @@ from lakeproof.schema import Column
 from lakeproof.values.parse_numbers import are_plain_floats, parse_bools, parse_decimals, parse_integers
 from lakeproof.values.parse_texts import copy_texts, find_offsets, find_validity, parse_hex
 from lakeproof.values.parse_times import parse_days, parse_instants
-from lakeproof.values.types import arrow_type, precision_scale
+from lakeproof.values.types import Form, arrow_type, decimal_size, kind_of, refuse_form
 
 # The size of a span without a text: NULL, or a value that the server left out as unchanged.
 NULL, UNCHANGED = -1, -2
@@ -81,11 +79,31 @@ class Spans:
 
 def cast_spans(spans: Spans, column: Column) -> pa.Array | None:
     """Return the column's typed values, None if `cast_column` has to read the texts."""
-    cast = _CASTS.get(column.kind)
-    return None if cast is None else cast(spans, column)
+    kind = kind_of(column)
+    if kind.element is not None:
+        return None
+    match kind.form:
+        case Form.TEXT:
+            return _texts(spans)
+        case Form.BOOL:
+            return _bools(spans, column)
+        case Form.WHOLE:
+            return _integers(spans, column)
+        case Form.FLOAT:
+            return _floats(spans, column)
+        case Form.DECIMAL:
+            return _decimals(spans, column)
+        case Form.OCTETS:
+            return _bytes(spans, column)
+        case Form.DAY:
+            return _days(spans, column)
+        case Form.CLOCK | Form.INSTANT:
+            return _instants(spans, column, has_zone=kind.form is Form.INSTANT)
+        case other:
+            return refuse_form(other)
 
 
-def _texts(spans: Spans, _column: Column) -> pa.Array | None:
+def _texts(spans: Spans) -> pa.Array | None:
     texts = spans.texts()
     return texts if pa.types.is_string(texts.type) else None
 
@@ -115,7 +133,7 @@ def _floats(spans: Spans, column: Column) -> pa.Array | None:
 
 
 def _decimals(spans: Spans, column: Column) -> pa.Array | None:
-    precision, scale = precision_scale(column.typmod) or (0, 0)
+    precision, scale = decimal_size(column.typmod)
     values = np.empty(2 * len(spans), np.uint64)
     if not parse_decimals(spans.octets, spans.start, spans.size, precision, scale, values):
         return None
@@ -139,22 +157,8 @@ def _days(spans: Spans, column: Column) -> pa.Array | None:
     return spans.array(arrow_type(column), pa.py_buffer(values))
 
 
-def _instants(spans: Spans, column: Column) -> pa.Array | None:
+def _instants(spans: Spans, column: Column, *, has_zone: bool) -> pa.Array | None:
     values = np.empty(len(spans), np.int64)
-    if not parse_instants(spans.octets, spans.start, spans.size, column.kind == "timestamptz", values):
+    if not parse_instants(spans.octets, spans.start, spans.size, has_zone, values):
         return None
     return spans.array(arrow_type(column), pa.py_buffer(values))
-
-
-_CASTS: Mapping[str, Callable[[Spans, Column], pa.Array | None]] = MappingProxyType(
-    {
-        "bool": _bools,
-        **dict.fromkeys(("int2", "int4", "int8"), _integers),
-        **dict.fromkeys(("float4", "float8"), _floats),
-        "numeric": _decimals,
-        "bytea": _bytes,
-        "date": _days,
-        **dict.fromkeys(("timestamp", "timestamptz"), _instants),
-        **dict.fromkeys(("text", "bpchar", "varchar", "name", "uuid", "enum", "exact_text"), _texts),
-    }
-)

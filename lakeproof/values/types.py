@@ -1,19 +1,24 @@
-"""The one table of kinds: the lake's type for each PostgreSQL type, and the facts that follow from the type alone.
+"""The one table of kinds: the lake's type for each PostgreSQL type, and all facts that follow from the type alone.
 
-`cast.py` turns texts into these types. `docs/types.md` is this table for people, and a test keeps the two equal.
+`forms_in_arrow.py` reads and writes the texts of each form, `spark_sql.py` has the longer of Spark's texts, and
+`catalog_kinds.py` gives a column its kind. `docs/types.md` is this table for people, and a test keeps the two equal.
 
-Invariant nothing-guessed: a type that is not in the table, or whose modifier the lake's type can't carry, is `exact_text`.
+A value's *form* is a text that is equal in PostgreSQL, in Arrow and in Spark: proofs, bags and keys are made of it. It is
+the text of PostgreSQL's output function, except for floats, which are their bits: Java's digits are not PostgreSQL's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lakeproof.names import Oid
 from lakeproof.schema import Column
+from lakeproof.values import spark_sql
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,36 +30,35 @@ NO_OID = Oid(0)
 NOTHING = "nothing"
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogType:
-    """A row of `pg_type` as the catalog has it.
+class Form(Enum):
+    """The way in which Arrow reads and writes the texts of some kinds; the value is such a text."""
 
-    `typtype` is the catalog's letter (`b` base, `c` composite, `d` domain, `e` enum, `m` multirange, `p` pseudo, `r` range).
-    For a domain `base_oid` and `base_typtype` are of the type below *all* its domains and `base_typmod` is the nearest
-    modifier on the way there (-1 if there is none); for other types they are 0, empty and -1. `element` is the type of an
-    array's elements (also of an array below domains), None for any other type.
+    TEXT = "a"
+    BOOL = "t"
+    WHOLE = "1"
+    FLOAT = "1.5"
+    DECIMAL = "1.50"
+    OCTETS = "\\x00"
+    DAY = "2000-01-01"
+    CLOCK = "2000-01-01 00:00:00"
+    INSTANT = "2000-01-01 00:00:00+00"
+
+
+@dataclass(frozen=True, slots=True)
+class LakeType:
+    """A type of the lake's columns: its name in Spark's SQL, in Delta's log, and Arrow's function with its arguments.
+
+    `bounded`: Delta keeps the least and the greatest value of each file.
     """
 
-    oid: Oid
-    schema: str
-    name: str
-    typtype: str
-    base_oid: Oid = NO_OID
-    base_typmod: int = -1
-    base_typtype: str = ""
-    element: CatalogType | None = None
+    spark: str
+    in_log: str
+    in_arrow: str
+    bounded: bool = True
 
-
-class TableOptions(Protocol):
-    """A person's choices about a table's types; `lakeproof.config.model.TableConfig` has them."""
-
-    @property
-    def numeric(self) -> Mapping[str, tuple[int, int]]:
-        """Bare numeric columns pinned to (precision, scale)."""
-
-    @property
-    def as_text(self) -> tuple[str, ...]:
-        """Columns kept as PostgreSQL's exact text."""
+    def arrow(self) -> pa.DataType:
+        """Return the type in Arrow, and so in Parquet."""
+        return _arrow(*self.in_arrow.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,16 @@ class TypeKind:
     if equal in its exact text). `exact_form` describes how PostgreSQL's text follows from the typed value, `overflows` the
     values that the lake's type does not hold. `oid` is the type's in every server, 0 if it has none. `fixed_size`: its
     values have a fixed, small size, so that PostgreSQL never stores them out of line (TOAST). An array's typmod is its
-    elements'.
+    elements', `form` too; `element` is None for any other kind.
+
+    `fits` gives the pattern of the texts that the type holds, None if it holds every text; `beyond` is the pattern of all
+    texts that PostgreSQL prints, if there are others. Patterns are RE2's and Java's.
+
+    `spark_text` is Spark's SQL of the form of a value, from the value's SQL and the typmod. `source` is PostgreSQL's SQL of
+    it, if `concat({x})` is not: {s} is a decimal's scale, {limit} the least number with too many digits. `casts_to_text`: a
+    cast gives the same, at less cost. `source_octets` is the cheaper form by which a table with a key is proved,
+    `source_element` the SQL for an element, and its condition.
+    `quote` is put before and after an element in an array's text; None if that depends on the text.
     """
 
     name: str
@@ -74,11 +87,21 @@ class TypeKind:
     arrow: Callable[[int], pa.DataType]
     spark: Callable[[int], str]
     spark_name: str
-    exact: bool
+    form: Form
     exact_form: str
+    exact: bool = True
     overflows: str = NOTHING
     oid: Oid = NO_OID
     fixed_size: bool = False
+    element: TypeKind | None = None
+    fits: Callable[[int], str] | None = None
+    beyond: str | None = None
+    spark_text: Callable[[str, int], str] = spark_sql.itself
+    casts_to_text: bool = False
+    source: str | None = None
+    source_octets: str | None = None
+    source_element: tuple[str, str] | None = None
+    quote: str | None = ""
 
     @property
     def holds_every_value(self) -> bool:
@@ -118,18 +141,12 @@ def fits_decimal(typmod: int) -> bool:
     return 1 <= precision <= DECIMAL_PRECISION_MAX and 0 <= scale <= precision
 
 
-def _decimal_pair(typmod: int) -> tuple[int, int]:
+def decimal_size(typmod: int) -> tuple[int, int]:
+    """Return the precision and scale of a column of the kind `numeric`."""
     pair = precision_scale(typmod)
     if pair is None or not fits_decimal(typmod):
         raise ValueError(f"typmod {typmod} is no decimal of the lake: such a numeric is {EXACT_TEXT}")
     return pair
-
-
-_BITS = "{} hexadecimal digits of the bits, every NaN `{}`"
-_CLOCK = "`YYYY-MM-DD HH:MM:SS`, then `.` and the microseconds without trailing zeros if they are not 0"
-_INSTANT = "as timestamp, in UTC, then `+00`"
-_FAR = "`infinity`, `-infinity`, years BC, years after 9999"
-_NO_DECIMAL = "`NaN`, `Infinity`, `-Infinity`; in a pinned column also more digits than it has"
 
 
 def _arrow(name: str, *arguments: Any) -> Any:
@@ -139,66 +156,161 @@ def _arrow(name: str, *arguments: Any) -> Any:
     return getattr(pa, name)(*arguments)
 
 
+LAKE_TYPES: Mapping[str, LakeType] = MappingProxyType(
+    {
+        lake_type.spark: lake_type
+        for lake_type in (
+            LakeType("boolean", "boolean", "bool_", bounded=False),
+            LakeType("tinyint", "byte", "int8"),
+            LakeType("smallint", "short", "int16"),
+            LakeType("int", "integer", "int32"),
+            LakeType("bigint", "long", "int64"),
+            LakeType("float", "float", "float32"),
+            LakeType("double", "double", "float64"),
+            LakeType("string", "string", "string"),
+            LakeType("binary", "binary", "binary", bounded=False),
+            LakeType("date", "date", "date32"),
+            LakeType("timestamp", "timestamp", "timestamp us UTC"),
+            LakeType("timestamp_ntz", "timestamp_ntz", "timestamp us"),
+        )
+    }
+)
+
+# 0001 to 9999: RE2 has no look-ahead that could exclude 0000 from [0-9]{4}.
+_YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+_MONTH_DAY = "-[0-9]{2}-[0-9]{2}"
+_DAY = _YEAR + _MONTH_DAY
+_FAR_DAY = "[1-9][0-9]{4,6}" + _MONTH_DAY
+_HOURS = r" [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
+_INFINITY = "-?infinity"
+_FLOAT = r"NaN|-?Infinity|-?[0-9]+(\.[0-9]+)?(e[+-][0-9]{2,3})?"
+
+_BITS = "{} hexadecimal digits of the bits, every NaN `{}`"
+_CLOCK = "`YYYY-MM-DD HH:MM:SS`, then `.` and the microseconds without trailing zeros if they are not 0"
+_INSTANT = "as timestamp, in UTC, then `+00`"
+_FAR = "`infinity`, `-infinity`, years BC, years after 9999"
+_NO_DECIMAL = "`NaN`, `Infinity`, `-Infinity`; in a pinned column also more digits than it has"
+# Each value has s digits after its point in the lake; those of a numeric(p, s) have them anyway, which is cheap to see.
+_ROUNDED = "round({x}, {s})"
+_HAS_DECIMAL = "min_scale({x}) <= {s} AND abs({x}) < {limit}::numeric"
+
+
+def _decimal_pattern(typmod: int) -> str:
+    """Return the pattern of decimal(p,s): at most p - s digits before the point, only zeros after s decimals."""
+    precision, scale = decimal_size(typmod)
+    before = rf"0*[0-9]{{1,{precision - scale}}}" if precision > scale else "0+"
+    after = rf"(\.[0-9]{{1,{scale}}}0*)?" if scale else r"(\.0+)?"
+    return f"-?{before}{after}"
+
+
 def _kind(  # noqa: PLR0917  a row of the table below, in the order of its columns
-    name: str,
-    oid: int,
-    pg_type: str,
-    arrow: str,
-    spark: str,
-    exact_form: str,
-    **facts: Any,
+    name: str, oid: int, pg_type: str, spark: str, form: Form, exact_form: str, fits: str, **facts: Any
 ) -> TypeKind:
+    lake_type = LAKE_TYPES[spark]
     return TypeKind(
         name,
         (pg_type,),
-        lambda _typmod: _arrow(*arrow.split()),
+        lambda _typmod: lake_type.arrow(),
         lambda _typmod: spark,
         spark,
-        exact=facts.pop("exact", True),
-        exact_form=exact_form,
+        form,
+        exact_form,
         oid=Oid(oid),
+        fits=lambda _typmod: fits,
+        fixed_size=facts.pop("fixed_size", True),
+        spark_text=facts.pop("spark_text", spark_sql.as_string),
         **facts,
     )
 
 
-def _text(
-    name: str, oid: int, pg_type: str, exact_form: str = "the string itself", *, fixed_size: bool = False
+def _text(name: str, oid: int, pg_type: str, exact_form: str = "the string itself", **facts: Any) -> TypeKind:
+    kind = partial(TypeKind, name, (pg_type,), lambda _: _arrow("string"), lambda _: "string", "string", Form.TEXT)
+    return kind(exact_form, oid=Oid(oid), quote=None, **facts)
+
+
+def _whole(name: str, oid: int, pg_type: str, spark: str, digits: int) -> TypeKind:
+    return _kind(name, oid, pg_type, spark, Form.WHOLE, "decimal digits", f"0|-?[1-9][0-9]{{0,{digits - 1}}}")
+
+
+def _float(name: str, oid: int, pg_type: str, spark: str, nan: str) -> TypeKind:
+    bits = f"CASE WHEN {{x}} = 'NaN' THEN '{nan}' ELSE encode({name}send({{x}}), 'hex') END"
+    return _kind(
+        *(name, oid, pg_type, spark, Form.FLOAT, _BITS.format(len(nan), nan), _FLOAT),
+        exact=False,
+        spark_text=partial(spark_sql.float_text, len(nan)),
+        source=bits,
+        source_element=(bits, ""),
+    )
+
+
+def _time(  # noqa: PLR0917  as for `_kind`
+    name: str, oid: int, pg_type: str, spark: str, form: Form, zone: str, **facts: Any
 ) -> TypeKind:
-    return _kind(name, oid, pg_type, "string", "string", exact_form, fixed_size=fixed_size)
+    """Return a kind of days and times; those of other years are texts in the lake, whatever PostgreSQL's octets are."""
+    first, after = (f"'{year}-01-01 00:00:00{zone}'::{name}" for year in ("0001", "10000"))
+    octets = (
+        f"CASE WHEN {{x}} >= {first} AND {{x}} < {after} THEN encode({name}_send({{x}}), 'hex') ELSE concat({{x}}) END"
+    )
+    end = _HOURS + zone.replace("+", r"\+")
+    return _kind(
+        *(name, oid, pg_type, spark, form, facts.pop("exact_form"), _DAY + end),
+        exact=False,
+        overflows=_FAR,
+        beyond=f"{_DAY}{end} BC|{_FAR_DAY}{end}|{_INFINITY}",
+        source_octets=octets,
+        quote='"',  # there is a blank in each
+        **facts,
+    )
 
-
-# PostgreSQL never stores a value of these types out of line.
-_FIXED = {"fixed_size": True}
-_TIME = {"exact": False, "overflows": _FAR} | _FIXED
-_FLOAT = {"exact": False} | _FIXED
 
 _SCALARS = (
-    _kind("bool", 16, "boolean", "bool_", "boolean", "`t` or `f`", **_FIXED),
-    _kind("int2", 21, "smallint", "int16", "smallint", "decimal digits", **_FIXED),
-    _kind("int4", 23, "integer", "int32", "int", "decimal digits", **_FIXED),
-    _kind("int8", 20, "bigint", "int64", "bigint", "decimal digits", **_FIXED),
-    _kind("float4", 700, "real", "float32", "float", _BITS.format(8, "7fc00000"), **_FLOAT),
-    _kind("float8", 701, "double precision", "float64", "double", _BITS.format(16, "7ff8000000000000"), **_FLOAT),
+    _kind("bool", 16, "boolean", "boolean", Form.BOOL, "`t` or `f`", "[tf]", spark_text=spark_sql.bool_text),
+    _whole("int2", 21, "smallint", "smallint", 5),
+    _whole("int4", 23, "integer", "int", 10),
+    _whole("int8", 20, "bigint", "bigint", 19),
+    _float("float4", 700, "real", "float", "7fc00000"),
+    _float("float8", 701, "double precision", "double", "7ff8000000000000"),
     TypeKind(
         "numeric",
         ("numeric(p,s), p ≤ 38, 0 ≤ s ≤ p", "numeric pinned by configuration"),
-        lambda typmod: _arrow("decimal128", *_decimal_pair(typmod)),
-        lambda typmod: "decimal({},{})".format(*_decimal_pair(typmod)),
+        lambda typmod: _arrow("decimal128", *decimal_size(typmod)),
+        lambda typmod: "decimal({},{})".format(*decimal_size(typmod)),
         "decimal(p,s)",
+        Form.DECIMAL,
+        "digits with exactly s decimals",
         exact=False,
-        exact_form="digits with exactly s decimals",
         overflows=_NO_DECIMAL,
         oid=Oid(1700),
+        fits=_decimal_pattern,
+        beyond=r"-?[0-9]+(\.[0-9]+)?|NaN|-?Infinity",
+        spark_text=lambda x, typmod: spark_sql.decimal_text(x, decimal_size(typmod)[1]),
+        source=f"concat(CASE WHEN scale({{x}}) = {{s}} THEN {{x}} WHEN {_HAS_DECIMAL} THEN {_ROUNDED} ELSE {{x}} END)",
+        source_element=(_ROUNDED, _HAS_DECIMAL),
     ),
-    _text("text", 25, "text"),
+    _text("text", 25, "text", casts_to_text=True),
     _text("bpchar", 1042, "char(n)", "the string itself, with its blanks"),
-    _text("varchar", 1043, "varchar(n)"),
+    _text("varchar", 1043, "varchar(n)", casts_to_text=True),
     _text("name", 19, "name", fixed_size=True),
     _text("uuid", 2950, "uuid", "the string itself, lower case", fixed_size=True),
-    _kind("bytea", 17, "bytea", "binary", "binary", "`\\x` and lower-case hexadecimal digits"),
-    _kind("date", 1082, "date", "date32", "date", "`YYYY-MM-DD`", **_TIME),
-    _kind("timestamp", 1114, "timestamp", "timestamp us", "timestamp_ntz", _CLOCK, **_TIME),
-    _kind("timestamptz", 1184, "timestamp with time zone", "timestamp us UTC", "timestamp", _INSTANT, **_TIME),
+    _kind(
+        *("bytea", 17, "bytea", "binary", Form.OCTETS, "`\\x` and lower-case hexadecimal digits"),
+        r"\\x(?:[0-9a-f]{2})*",
+        fixed_size=False,
+        spark_text=spark_sql.bytes_text,
+        quote='"\\',
+    ),
+    _kind(
+        *("date", 1082, "date", "date", Form.DAY, "`YYYY-MM-DD`", _DAY),
+        exact=False,
+        overflows=_FAR,
+        beyond=f"{_DAY} BC|{_FAR_DAY}|{_INFINITY}",
+    ),
+    _time("timestamp", 1114, "timestamp", "timestamp_ntz", Form.CLOCK, "", exact_form=_CLOCK),
+    _time(
+        *("timestamptz", 1184, "timestamp with time zone", "timestamp", Form.INSTANT, "+00"),
+        exact_form=_INSTANT,
+        spark_text=spark_sql.timestamptz_text,
+    ),
     _text("enum", 0, "enum", "the label", fixed_size=True),
 )
 
@@ -212,102 +324,50 @@ def _array_of(kind: TypeKind) -> TypeKind:
         lambda typmod: _arrow("list_", _arrow("field", "element", kind.arrow(typmod))),
         lambda typmod: f"array<{kind.spark(typmod)}>",
         f"array<{kind.spark_name}>",
+        kind.form,
+        "array output, each element " + ("by its bits" if kind.form is Form.FLOAT else "as above"),
         exact=False,
-        exact_form="array output, each element " + ("by its bits" if kind.name.startswith("float") else "as above"),
         overflows=f"anything but one dimension from 1{beyond}",
+        element=kind,
+        spark_text=lambda x, typmod: spark_sql.array_text(x, kind.spark_text("e", typmod), kind.quote),
+        source=None if kind.source_element is None else _array_source(*kind.source_element),
     )
 
 
-_ALL = (
-    *_SCALARS,
-    *map(_array_of, _SCALARS),
-    _text(EXACT_TEXT, 0, "everything else", "the string itself: PostgreSQL's output"),
+def _array_source(each: str, condition: str) -> str:
+    """Return PostgreSQL's SQL of the array of the elements' own forms if the lake has an array; else it is the text."""
+    elements = "FROM unnest({x}) WITH ORDINALITY AS lp (e, place)"
+    is_list = "array_ndims({x}) = 1 AND array_lower({x}, 1) = 1"
+    if condition:
+        is_list += (
+            f" AND (SELECT bool_and({{x}} IS NULL OR coalesce({condition}, false)) ".replace("{x}", "lp.e")
+            + elements
+            + ")"
+        )
+    each = each.replace("{x}", "lp.e")
+    return f"CASE WHEN {is_list} THEN concat((SELECT array_agg({each} ORDER BY lp.place) {elements})) ELSE concat({{x}}) END"
+
+
+KINDS: Mapping[str, TypeKind] = MappingProxyType(
+    {
+        kind.name: kind
+        for kind in (
+            *_SCALARS,
+            *map(_array_of, _SCALARS),
+            _text(EXACT_TEXT, 0, "everything else", "the string itself: PostgreSQL's output"),
+        )
+    }
 )
 
-KINDS: Mapping[str, TypeKind] = MappingProxyType({kind.name: kind for kind in _ALL})
 
-_BY_OID: Mapping[int, TypeKind] = MappingProxyType({kind.oid: kind for kind in _SCALARS if kind.oid != NO_OID})
-
-
-def resolve_kind(
-    catalog_type: CatalogType, typmod: int, table: TableOptions | None = None, column: str = ""
-) -> tuple[str, int]:
-    """Return the kind of `column` and the typmod that its `Column` carries.
-
-    The typmod is the column's own, a domain's base typmod, or that of the configured pin. Raises ValueError if the
-    configuration pins a column that is no bare numeric, or to a pair that is no decimal of the lake.
-    """
-    kind, own, bare = _natural(catalog_type, typmod)
-    pin = table.numeric.get(column) if table is not None else None
-    if pin is not None:
-        if not bare:
-            raise ValueError(f"column {column} is pinned to decimal{pin}, but is no numeric without precision")
-        if not (1 <= pin[0] <= DECIMAL_PRECISION_MAX and 0 <= pin[1] <= pin[0]):
-            raise ValueError(
-                f"column {column} is pinned to decimal{pin}: it takes 1 ≤ precision ≤ 38, 0 ≤ scale ≤ precision"
-            )
-        kind, own = bare, decimal_typmod(*pin)
-    if table is not None and column in table.as_text:
-        return EXACT_TEXT, own
-    return kind, own
+def refuse_form(form: NoReturn) -> NoReturn:
+    """End a `match` over all forms: mypy refuses it if one is missing there."""
+    raise ValueError(f"{form} is no form of this table")
 
 
-def is_bare_numeric(catalog_type: CatalogType, typmod: int) -> bool:
-    """True if the column is a numeric without precision, or an array of that: the configuration can pin it."""
-    return bool(_natural(catalog_type, typmod)[2])
-
-
-def _natural(catalog_type: CatalogType, typmod: int) -> tuple[str, int, str]:
-    """Return kind and typmod without configuration, and the kind that a pin would give (empty if it can't be pinned)."""
-    own = catalog_type.base_typmod if catalog_type.typtype == "d" else typmod
-    element = catalog_type.element
-    if element is None:
-        kind, bare = _scalar(catalog_type, own)
-        return kind, own, bare
-    # A domain's own modifier takes the place of the column's; an array's belongs to its elements.
-    own = element.base_typmod if element.typtype == "d" else own
-    kind, bare = _scalar(element, own)
-    array = EXACT_TEXT if kind == EXACT_TEXT else kind + ARRAY
-    return array, own, bare and bare + ARRAY
-
-
-def _scalar(catalog_type: CatalogType, typmod: int) -> tuple[str, str]:
-    """Return the kind of a type that is no array, and the kind that a pin would give."""
-    domain = catalog_type.typtype == "d"
-    oid = catalog_type.base_oid if domain else catalog_type.oid
-    letter = catalog_type.base_typtype if domain else catalog_type.typtype
-    if letter == "e":
-        return "enum", ""
-    kind = _BY_OID[oid].name if letter == "b" and oid in _BY_OID else EXACT_TEXT
-    if kind == "numeric" and not fits_decimal(typmod):
-        return EXACT_TEXT, kind if typmod == -1 else ""
-    return kind, ""
-
-
-def make_column(
-    name: str,
-    catalog_type: CatalogType,
-    typmod: int,
-    *,
-    attnum: int,
-    identity: bool,
-    table: TableOptions | None = None,
-) -> Column:
-    """Return the `Column` of a catalog's column; raises ValueError as `resolve_kind` does."""
-    kind, own = resolve_kind(catalog_type, typmod, table, name)
-    return Column(name, catalog_type.oid, own, type_name(catalog_type), kind, attnum, identity)
-
-
-def unknown_column(name: str, type_oid: Oid, typmod: int, *, identity: bool) -> Column:
-    """Return the `Column` of a column that is in the stream but no longer in the catalog: attnum 0, exact text."""
-    return Column(name, type_oid, typmod, "", EXACT_TEXT, 0, identity)
-
-
-def type_name(catalog_type: CatalogType) -> str:
-    """Return the type's name, with its schema unless that is `pg_catalog`; an array's is its element's with `[]`."""
-    if catalog_type.element is not None and catalog_type.typtype == "b":
-        return type_name(catalog_type.element) + ARRAY
-    return catalog_type.name if catalog_type.schema == "pg_catalog" else f"{catalog_type.schema}.{catalog_type.name}"
+def kind_of(column: Column) -> TypeKind:
+    """Return the column's row of the table; raises KeyError for an unknown kind."""
+    return KINDS[column.kind]
 
 
 def arrow_type(column: Column) -> pa.DataType:

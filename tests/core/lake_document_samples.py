@@ -5,6 +5,8 @@ The bytes that each must have are in `golden/`; `test_lake_formats.py` compares 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lakeproof.lake.records.ages import Ages, Mark
 from lakeproof.lake.records.cut_documents import Contents, CutBase, CutDoc, base_bytes, table_schema_bytes
 from lakeproof.lake.records.cut_ordinals import CutOrdinals
@@ -20,6 +22,7 @@ from lakeproof.landing.decoded import Decoded
 from lakeproof.landing.ownership import SourceDoc
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
+from lakeproof.proof.basis import Basis
 from lakeproof.proof.record import Compared, LakeProved, ProofRecord, Proved
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
@@ -165,6 +168,8 @@ PROVED = ProofRecord(
             ("a", "b"),
             _COMPARED,
             "process 7 on h",
+            replace(_COMPARED, kind="changed"),
+            Basis(7, "a" * 64, 9, "b" * 64, "0" * 16, "c" * 64),
         ),
         TableName("a", "b"): Proved("blocked", "", None, None, "why"),
     },

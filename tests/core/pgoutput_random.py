@@ -32,7 +32,8 @@ from lakeproof.pgoutput.messages import (
     Values,
 )
 from lakeproof.schema import Identity, SchemaVersion
-from lakeproof.values.types import CatalogType, decimal_typmod, make_column
+from lakeproof.values.catalog_kinds import CatalogType, make_column
+from lakeproof.values.types import decimal_typmod
 
 KIND_OIDS = {
     "bool": 16, "bytea": 17, "name": 19, "int8": 20, "int2": 21, "int4": 23, "text": 25, "float4": 700, "float8": 701,

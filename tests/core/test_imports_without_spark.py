@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from lakeproof import values
 from lakeproof.lake import planning, records
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -52,7 +53,7 @@ def _spark_after(modules: Sequence[str]) -> dict[str, list[str]]:
 def test_commands_and_documents_that_need_no_spark_do_not_load_it() -> None:
     """A status or a drain starts in a second, and runs on a machine without Java."""
     modules = [f"lakeproof.commands.{name}" for name in COMMANDS]
-    for room in (records, planning):
+    for room in (values, records, planning):
         modules += [f"{room.__name__}.{module.name}" for module in pkgutil.iter_modules(room.__path__)]
     first = next((f"{name} loads {packages}" for name, packages in _spark_after(modules).items() if packages), None)
     assert first is None

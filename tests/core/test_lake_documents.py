@@ -121,6 +121,7 @@ def test_a_cut_has_the_fields_of_its_format() -> None:
         "row_bytes": 400,
         "history_sum": {"rows": 3, "total": "000000000000abc"},
         "exact_from": None,
+        "written_by": {"engine": "arrow", "reason": "no change came yet"},
     }
 
 

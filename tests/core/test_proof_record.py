@@ -31,7 +31,7 @@ A, B, C, D = (TableName("s", name) for name in "abcd")
 
 
 def _proved(rows: int | None, position: str = "2026-01-01T00:00:00.000000Z") -> Proved:
-    return Proved("equal", position, rows, None)
+    return Proved("equal", position, rows, None, whole=Compared(Incarnation(1), Lsn(1), position))
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ import pytest
 
 from lakeproof.names import Oid
 from lakeproof.values.cast import MARK, Cast, CastError, cast_column, text_overflow
+from lakeproof.values.catalog_kinds import unknown_column
 from lakeproof.values.pinned_settings import PINNED_SETTINGS
-from lakeproof.values.types import KINDS, arrow_type, decimal_typmod, unknown_column
+from lakeproof.values.types import KINDS, arrow_type, decimal_typmod
 from tests.core.casting import cast, column
 from tests.core.pgoutput_random import VALUES
 

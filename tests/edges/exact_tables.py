@@ -26,7 +26,7 @@ from lakeproof.proof.compare import Bucket
 from lakeproof.proof.source_form import ComparedRelation
 from lakeproof.schema import Identity, SchemaVersion
 from lakeproof.values.cast import cast_column, text_overflow
-from lakeproof.values.types import make_column
+from lakeproof.values.catalog_kinds import make_column
 from tests.edges.exact_values import DEFINITIONS, Text
 
 _ATTRIBUTES = """

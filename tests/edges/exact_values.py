@@ -47,6 +47,11 @@ _TIMES = (
 )  # fmt: skip
 
 
+# Values of a numeric, and of arrays of it, that the configuration pins to decimal(12, 4).
+PINNED: list[Text] = ["1.5", "1.50000", "0", "-0.0001", "12345678.1234", "123456789", "0.00001", "NaN", "Infinity"]
+PINS: list[Text] = ["{1.5,1.50000,NULL}", "{}", "{0,12345678.1234}", "{1,NaN}", "{123456789}", "{0.00001}", "{{1}}"]
+
+
 def columns(seed: int, count: int) -> dict[str, list[Text]]:
     """Return values for each column type (as in CREATE TABLE): extremes, then random up to `count`; a NULL in each."""
     rnd = random.Random(seed)

@@ -1,7 +1,7 @@
 """`prove` of tables that fit starts no JVM, and finds whatever is wrong with a file, a vector or a row of the source.
 
 Every test ends with the proof's word on the whole lake; that values of every type have one form belongs to
-`test_exact_in_arrow.py`, each corruption of a value to `test_proof_corruptions.py`.
+`test_exact_forms.py`, each corruption of a value to `test_proof_corruptions.py`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,14 @@ from psycopg.pq import TransactionStatus
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.compact import compact
-from lakeproof.commands.drain import drain
 from lakeproof.commands.prove import ProofReport, ProofRequest, prove
 from lakeproof.config.model import Config, TableConfig
-from lakeproof.drain.until import Until
-from lakeproof.events import Event, RunControl, Stop, silent
-from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
+from lakeproof.events import Event, RunControl
 from lakeproof.names import TableName
 from lakeproof.proof import history_in_arrow, lake_in_arrow
 from tests.fix_postgres import Database
 from tests.layer_files import Change, Layer, alive, kept, put, set_texts, set_value, without
+from tests.proof_steps import WITHOUT, into_the_lake, table, wrong_in
 
 pytestmark = pytest.mark.postgres
 
@@ -59,7 +56,7 @@ _CHANGES = (
     "TRUNCATE emptied",
     "INSERT INTO emptied VALUES (7, 'again')",
 )
-# Tables that Spark writes: their rows have a computed key, or bring the whole old row.
+# Tables whose rows have a computed key, or bring the whole old row.
 _COMPUTED = (
     "CREATE TABLE dated (d date, f float4, v text, PRIMARY KEY (f, d))",
     "CREATE TABLE bag (f float8, v text)",
@@ -91,25 +88,6 @@ _COMPUTED_CHANGES = (
 EVERYTHING = ProofRequest(history=True)
 
 
-def no_jvm() -> Any:
-    """Fail: whoever asks for a session would have started a JVM."""
-    pytest.fail("a JVM was to be started")
-
-
-WITHOUT = SparkOnDemand(no_jvm)
-
-
-def table(name: str) -> TableName:
-    """A table of the schema public."""
-    return TableName("public", name)
-
-
-def into_the_lake(config: Config, spark: AnySpark = WITHOUT) -> None:
-    """Drain and compact, without Spark if it can be."""
-    drain(config, "shop", Until.caught_up())
-    compact(config, "shop", spark, silent, Stop())
-
-
 @pytest.fixture
 def config(database: Database, tmp_path: Path) -> Config:
     """A source with tables of all makes, whose rows and two rounds of changes are in the lake."""
@@ -129,15 +107,6 @@ def proven(config: Config, request: ProofRequest = EVERYTHING) -> ProofReport:
     return prove(config, "shop", None, WITHOUT, request=request)
 
 
-def wrong_in(proof: ProofReport) -> dict[str, str]:
-    """Return all that is not equal: tables by name, histories with `history of`."""
-    wrong = {t.name: f"{p.status}: {p.reason}" for t, p in proof.tables.items() if p.status != "equal"}
-    histories = {} if proof.lake is None else proof.lake.histories
-    return wrong | {
-        f"history of {t.name}": f"{p.status}: {p.reason}" for t, p in histories.items() if p.status != "equal"
-    }
-
-
 def test_everything_is_proven_without_a_jvm(database: Database, config: Config) -> None:
     """Tables, histories and what they add up to; the small tables share a statement."""
     proof = proven(config)
@@ -155,22 +124,23 @@ def test_everything_is_proven_without_a_jvm(database: Database, config: Config) 
     assert wrong.tables[table("keyed")].differing_buckets == 1
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.slow
-def test_what_spark_has_written_is_proven_without_it_and_by_it(
+def test_what_both_engines_have_written_is_proven_by_each(
     database: Database, config: Config, spark: SparkSession
 ) -> None:
-    """Bags, computed keys and whole old rows: histories add up in both ways, and each finds the same damage."""
+    """Bags, computed keys and whole old rows, copied by Spark and changed by this process: each finds the same damage."""
     database.execute(*_COMPUTED)
     named = database.source(table={table("named"): TableConfig(key=("code",), numeric={"v": (12, 3)})})
     config = config.model_copy(update={"sources": {"shop": named}})
     bootstrap(config, "shop", [table(name) for name in ("dated", "bag", "whole", "named")])
-    into_the_lake(config, spark)
-    database.execute(*_COMPUTED_CHANGES)
-    into_the_lake(config, spark)
     source = config.sources["shop"]
     by_spark = source.model_copy(update={"compaction": source.compaction.model_copy(update={"engine": "spark"})})
     elsewhere = config.model_copy(update={"sources": {"shop": by_spark}})
+    into_the_lake(elsewhere, spark)
+    database.execute(*_COMPUTED_CHANGES)
+    into_the_lake(config, spark)
 
     def both() -> dict[str, str]:
         ways = (proven(config), prove(elsewhere, "shop", None, spark, request=EVERYTHING))

@@ -24,8 +24,8 @@ from lakeproof.pgoutput.messages import LogicalMessage, Origin, Relation, TypeNa
 from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.postgres.catalog_published import read_types
 from lakeproof.schema import Identity, SchemaVersion
+from lakeproof.values.catalog_kinds import make_column
 from lakeproof.values.pinned_settings import PINNED_SETTINGS
-from lakeproof.values.types import make_column
 from tests.core.pgoutput_same import assert_same
 from tests.fix_postgres import MakeServer
 from tests.pgoutput_reference import assemble

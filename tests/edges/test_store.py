@@ -29,13 +29,14 @@ def folder(tmp_path: Path) -> Store:
     return LocalStore(tmp_path / "new" / "lake")
 
 
-_FIXTURES = {"folder": "folder", "azurite": "azure_store"}
+_FIXTURES = {"folder": "folder", "google": "cloud_store", "azurite": "cloud_store"}
 
 
 @pytest.fixture(
     params=[
         "folder",
         "s3",
+        "google",
         *(pytest.param(kind, marks=pytest.mark.full) for kind in ("versitygw", "azurite")),
     ]
 )

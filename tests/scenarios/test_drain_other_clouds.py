@@ -1,4 +1,4 @@
-"""Bootstrap and drain into a store that speaks as Azure's: what landed is what PostgreSQL has.
+"""Bootstrap and drain into a store that speaks as Azure's or Google's: what landed is what PostgreSQL has.
 
 S3 is `test_drain_object_store.py`'s; what a store promises is in `tests/edges/test_store.py`.
 """
@@ -17,7 +17,7 @@ import pytest
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.landing.chain import verify_chain
 from lakeproof.names import TableName
-from tests.fix_cloud_servers import CloudServer
+from tests.fix_cloud_servers import CLOUDS, CloudServer
 from tests.fix_drain import SOURCE, Drained
 from tests.snapshot_rows import copied_and_landed
 
@@ -27,13 +27,12 @@ ITEMS = TableName("public", "items")
 LIMITS: dict[str, Any] = {"flush_interval_s": 0.05, "progress_interval_s": 0.2}
 
 
-@pytest.mark.parametrize("cloud", ["azurite"])
-@pytest.mark.usefixtures("cloud_credentials")
-def test_what_landed_there_is_what_the_source_has(request: pytest.FixtureRequest, drained: Drained, cloud: str) -> None:
+@pytest.mark.parametrize("kind", CLOUDS)
+def test_what_landed_there_is_what_the_source_has(drained: Drained, cloud: CloudServer, kind: str) -> None:
     """A copy, a drain that is killed at both ends of a segment, a file of several parts, and no gap."""
     print(f"LAKEPROOF_SEED={SEED}")  # noqa: T201  (to run a failure again)
-    server: CloudServer = request.getfixturevalue(cloud)
-    shop, chance = replace(drained, location=server.location()), random.Random(SEED)
+    del kind
+    shop, chance = replace(drained, location=cloud.location()), random.Random(SEED)
     shop.database.execute(
         "CREATE TABLE items (id int PRIMARY KEY, note text)",
         "INSERT INTO items SELECT g, md5(g::text) FROM generate_series(1, 3000) g",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import Slice
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
-from lakeproof.values import cast
+from lakeproof.values import types
 from tests.compare import lake_rows, source_rows, table_columns
 from tests.fix_postgres import new_database
 from tests.held_walks import DSN, WALKS, Shop
@@ -75,6 +76,7 @@ def shop(
         yield shop
 
 
+@pytest.mark.full
 def test_each_held_table_comes_back_by_the_way_that_it_names(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """All are held at once; what each names is done as it stands there, and at the end each equals its source."""
     held = _hold(shop, monkeypatch)
@@ -100,7 +102,8 @@ class EndedError(BaseException):
 def _hold(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> dict[str, Held]:
     """Bring each table into its cause; return how they are held, by their names."""
     # inside: no text that PostgreSQL prints for a date is none
-    monkeypatch.setattr(cast, "_FITS", {**cast._FITS, "date": "none"})
+    nothing = replace(types.KINDS["date"], fits=lambda _typmod: "none")
+    monkeypatch.setattr(types, "KINDS", {**types.KINDS, "date": nothing})
     with monkeypatch.context() as patched:
         # inside: a heap of 2 GB takes rows that a test has no time for
         patched.setattr(memory, "COPIES", 1 << 10)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +141,20 @@ def test_a_proof_that_compared_nothing_leaves_the_last_comparison_readable(ticks
     assert (shown.passed, shown.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert "it differed" in (shown.description or "")
     assert ticks.comparisons(CURRENT) == 1
+
+
+def test_proofs_of_changes_are_shown_now_and_then(ticks: Ticks) -> None:
+    """They come every two minutes, and Dagster keeps events for ever: one that says something new, or one now and then."""
+    changed = replace(EQUAL, kind="changed")
+    _prove(ticks.config, 512, {ORDERS: changed})
+    assert ticks.tick() == [CURRENT.to_user_string()]
+    assert (ticks.newest(CURRENT).description or "").startswith("7 rows equal at 0/200, by what changed since the proof")
+    _prove(ticks.config, 513, {ORDERS: changed})
+    assert ticks.tick() == []
+    _prove(ticks.config, 514, {ORDERS: replace(DIFFERS, kind="changed")})
+    assert ticks.tick() == [CURRENT.to_user_string()]
+    _prove(ticks.config, 515, {ORDERS: EQUAL})
+    assert ticks.tick() == [CURRENT.to_user_string()]
 
 
 def test_a_new_cursor_reports_nothing_twice(ticks: Ticks) -> None:

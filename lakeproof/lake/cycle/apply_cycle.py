@@ -30,7 +30,7 @@ from lakeproof.lake.cycle.schema_history import (
     recorded_changes,
 )
 from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, run_cycle, versions_before
-from lakeproof.lake.cycle.table import write_table
+from lakeproof.lake.cycle.table import why_spark, write_table
 from lakeproof.lake.cycle.table_parts import files_since
 from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import Engine
@@ -72,13 +72,14 @@ class CycleSettings:
     """The settings of a cycle with changes: tables at a time, who writes them, and who hears of each table.
 
     `on_table` is called for each table of the intent that is over, with its changes, from any thread. `portable` are the
-    tables whose readers have to know no feature.
+    tables whose readers have to know no feature; from `spark_rows` changes of a table on Spark is the quicker one.
     """
 
     threads: int
     engine: Engine = Engine.AUTO
     on_table: Callable[[TableName, int], None] = lambda _table, _changes: None
     portable: frozenset[TableName] = frozenset()
+    spark_rows: int = 1 << 62
 
 
 _Written: TypeAlias = "tuple[Mapping[TableName, TableResult], tuple[RecordedChange, ...], str | None]"
@@ -92,7 +93,7 @@ def apply_cycle(
     A table whose data are refused, or which could not be written in several attempts, is held, and the others go on; an
     error that concerns all tables ends the cycle without a cut.
     """
-    context = CycleContext(chain, cycle.intent, lease, settings.engine, settings.portable)
+    context = _context(chain, lease, cycle.intent, settings)
 
     def write_tables() -> tuple[WrittenTables, _Written]:
         intent, previous = cycle.intent, cycle.previous
@@ -112,6 +113,23 @@ def apply_cycle(
 
     cut, (written, changes, not_recorded) = run_cycle(lease, cycle, write_tables)
     return CycleResult(cut, written, changes, not_recorded)
+
+
+def tables_for_spark(
+    chain: Chain, lease: Lease, intent: Intent, previous: Cut | None, settings: CycleSettings
+) -> dict[TableName, str]:
+    """Return the tables that Spark has to write in a cycle, each with the reason, as far as manifests say it.
+
+    Nothing is written for that, nor has the intent to be.
+    """
+    context = _context(chain, lease, intent, settings)
+    tasks = [task for task in _tasks(context, previous) if task.table in intent.tables and task.schema_change is None]
+    reasons = {task.table: why_spark(context, task) for task in tasks}
+    return {table: reason for table, reason in reasons.items() if reason is not None}
+
+
+def _context(chain: Chain, lease: Lease, intent: Intent, settings: CycleSettings) -> CycleContext:
+    return CycleContext(chain, intent, lease, settings.engine, settings.portable, settings.spark_rows)
 
 
 def _tasks(context: CycleContext, previous: Cut | None) -> list[TableTask]:
@@ -251,7 +269,11 @@ def _write_verified(session: SparkOnDemand, context: CycleContext, task: TableTa
     change = task.schema_change
     if change is not None:
         task = replace(task, row_bytes=largest_row(task.before, None, ()))
-        return commit_schema_change(_with_room(session, task), context, task, change)
+        own = _with_room(session, task)
+        changed = commit_schema_change(own, context, task, change)
+        if own.started is None:
+            return changed.by("arrow", "another schema, by metadata alone")
+        return changed.by("spark", "another schema, for which its rows are read")
     pieces, entry, keyed = task.files, task.entry, task.keyed
     entering = None if entry is None else entry.table
     if entry is not None:

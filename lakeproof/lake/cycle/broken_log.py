@@ -22,13 +22,13 @@ from lakeproof.lake.columns import (
     in_lake,
     lake_types,
 )
-from lakeproof.lake.cycle.linked_range import in_files
 from lakeproof.lake.cycle.lost_history import can_be_read
 from lakeproof.lake.cycle.task import CycleContext, TableTask
 from lakeproof.lake.delta.column_types import new_fields
 from lakeproof.lake.delta.files import table_files
 from lakeproof.lake.delta.log_restart import begin_at, remove_unreadable
 from lakeproof.lake.delta.protocol import metadata_of
+from lakeproof.lake.rows.file_rows import in_files
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 
 

@@ -24,7 +24,6 @@ from lakeproof.lake.delta.protocol import check_writable
 from lakeproof.lake.delta.search import places_below
 from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.fold.bags import DIGEST
 from lakeproof.lake.fold.net_change import IMAGE
 from lakeproof.lake.fold.replay import Complete, added_up, after_truncates, replayed
 from lakeproof.lake.fold.unchanged_values import completing, has_value, holder
@@ -32,6 +31,7 @@ from lakeproof.lake.records.documents import CutTable, CycleKind, HistoryLow, Ta
 from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col, pick, row_key
+from lakeproof.lake.rows.file_rows import DIGEST
 from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.lake.rows.matching import join_on_key, multiset_difference
 from lakeproof.lake.rows.memory import fit_table

@@ -2,7 +2,7 @@
 
 Making a commit belongs to `delta.apply`, computing the rows to `lakeproof.lake.fold`.
 
-    changes      a range of a bag, of identity FULL, of keys that are not compared exactly, or beyond a bound
+    changes      a range of several schema versions, or beyond a bound
     first copy   one that can't be linked
     anew         a table that can't be read is made from its copy, behind a `reset`
     again        a copy is compared with what the lake has, and the difference is a correction
@@ -80,7 +80,7 @@ def _written(session: SparkSession, context: CycleContext, task: TableTask) -> T
 def _write_changes_by_spark(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
     changes = range_of(context, task, task.files, context.intent.start_lsn)
     base = _base(session, context, task, changes)
-    resolved = changes.fold_in_memory(session, base) or changes.resolve(session, base)
+    resolved = changes.resolve(session, base)
     try:
         prepared = prepare_current(session, context, task, resolved.net, _hints(changes, resolved.net))
         rows = HistoryRows(change_rows(changes.schema, resolved.events), changes.counts.rows)

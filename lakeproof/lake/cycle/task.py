@@ -6,12 +6,12 @@ Writing the table belongs to `table` and `schema_change_commits`, the cycle's st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.lake.delta.commit import CommitInfo, Engine, TableSpec, commit_of_cycle
-from lakeproof.lake.records.documents import CutTable, Intent, SchemaChange
+from lakeproof.lake.records.documents import CutTable, Intent, SchemaChange, WrittenBy
 from lakeproof.lake.records.lease import Lease
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import Slice
@@ -24,13 +24,17 @@ from lakeproof.snapshot.state import SnapshotTable
 
 @dataclass(frozen=True, slots=True)
 class CycleContext:
-    """The values that all tables of a cycle share; `portable` are the tables that are configured so."""
+    """The values that all tables of a cycle share; `portable` are the tables that are configured so.
+
+    From `spark_rows` changes of a table on Spark is the quicker one.
+    """
 
     chain: Chain
     intent: Intent
     lease: Lease
     engine: Engine = Engine.AUTO
     portable: frozenset[TableName] = frozenset()
+    spark_rows: int = 1 << 62
 
     def commit_info(self, layer: str, table: TableName) -> CommitInfo:
         """Return the identity of a table's commit in this cycle; `layer` is `history` or `current`."""
@@ -98,8 +102,7 @@ class TableResult:
     """A table after its cycle; `counts` are of the changes that history got from the stream.
 
     `own_rows`: how many ordinals it took from `own_ordinal` on.
-    `not_linked`: why Spark has written rows that are in landed files. `features` are those that readers need from now on,
-    each with its reason.
+    `features` are those that readers need from now on, each with its reason.
     """
 
     cut_table: CutTable
@@ -109,5 +112,10 @@ class TableResult:
     rows: int | None = None
     touched: bool = True
     own_rows: int = 0
-    not_linked: str | None = None
     features: Mapping[str, str] = field(default_factory=dict)
+
+    def by(self, engine: str, reason: str) -> TableResult:
+        """Return the result with who has written the table, and why, if it was written."""
+        if not self.touched:
+            return self
+        return replace(self, cut_table=replace(self.cut_table, written_by=WrittenBy(engine, reason)))

@@ -40,6 +40,7 @@ from lakeproof.lake.delta.reader_features import (
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.parquet import parquet_file
 from lakeproof.storage.store import NotFoundError
+from lakeproof.values.types import LAKE_TYPES
 
 if TYPE_CHECKING:
     from lakeproof.lake.delta.state import TableState
@@ -48,20 +49,7 @@ BATCH_ROWS = 65_536
 _KNOWN = frozenset({VECTORS, MAPPING, WIDENING, NO_ZONE, "typeWidening-preview"})
 _MAGIC = 1_681_511_377
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-_TYPES: Mapping[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "byte": pa.int8(),
-    "short": pa.int16(),
-    "integer": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
+_TYPES: Mapping[str, pa.DataType] = {each.in_log: each.arrow() for each in LAKE_TYPES.values()}
 
 
 class NotInArrowError(LakeError):
@@ -291,6 +279,11 @@ def _check_features(path: str, protocol: Mapping[str, Any]) -> None:
     if version > LISTS_FEATURES_READER or unknown:
         reason = f"its readers must know {', '.join(unknown) or f'version {version} of the protocol'}"
         raise NotInArrowError(path, reason, "read it with Spark: `lakeproof.open`")
+
+
+def arrow_schema(fields: Sequence[Mapping[str, Any]]) -> pa.Schema:
+    """Return a table's columns, as its schema text has them, with their Arrow types."""
+    return pa.schema([(field.name, field.type) for field in map(_field, fields)])
 
 
 def _field(field: Mapping[str, Any]) -> _Field:

@@ -78,13 +78,17 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes of a table up to version `last`, whose `metaData` action is `metadata`; `is_net` as above."""
+    """The changes of a table up to version `last`, whose `metaData` action is `metadata`; `is_net` as above.
+
+    `packed` are the files that were put together in commits that change no data, and those that came in their place.
+    """
 
     path: str
     last: int
     metadata: Mapping[str, Any]
     files: tuple[ChangedFile, ...]
     is_net: bool
+    packed: tuple[tuple[DeltaFile, ...], tuple[DeltaFile, ...]] = ((), ())
 
     @classmethod
     def between(cls, path: str, first: int, last: int, columns: Sequence[str]) -> Changes:
@@ -102,14 +106,22 @@ class Changes:
         except (LakeError, NotFoundError) as error:
             reason = error.reason if isinstance(error, LakeError) else "a commit is missing"
             raise ChangesUnavailableError(f"its log does not tell its changes ({reason})") from error
-        return cls(path, last, metadata, tuple(walk.files()), walk.is_net)
+        return cls(
+            path, last, metadata, tuple(walk.files()), walk.is_net, (tuple(walk.packed[0]), tuple(walk.packed[1]))
+        )
 
-    def held(self, columns: Sequence[str], rows_max: int, bytes_max: int | None = None) -> pa.Table | None:
-        """Return the rows with `CAME`; None if they are more, or this process can't read them."""
+    def held(
+        self,
+        columns: Sequence[str],
+        rows_max: int,
+        bytes_max: int | None = None,
+        files_bytes_max: int | None = READ_BYTES_MAX,
+    ) -> pa.Table | None:
+        """Return the rows with `CAME`; None if they, or the files that have them, are more, or can't be read here."""
         counts = [file.rows for file in self.files]
         if None in counts or sum(count or 0 for count in counts) > rows_max:
             return None
-        if sum(file.file.bytes for file in self.files) > READ_BYTES_MAX:
+        if files_bytes_max is not None and sum(file.file.bytes for file in self.files) > files_bytes_max:
             return None
         try:
             rows = DeltaRows.open(self.path, self.last, files=())
@@ -144,6 +156,7 @@ class _Walk:
         self._before = dict[str, Mapping[str, Any] | None]()
         self._after = dict[str, Mapping[str, Any] | None]()
         self._ended = list[ChangedFile]()
+        self.packed = list[DeltaFile](), list[DeltaFile]()
         self._changed = self._put_together = False
         self.is_net, self.has_metadata = True, False
 
@@ -154,6 +167,9 @@ class _Walk:
                 # Put together with others: what comes under this name is another file.
                 self._ended += self._changed_file(path)
         data = [(kind, action) for kind, action in files if action.get("dataChange") is not False]
+        for kind, action in files:
+            if action.get("dataChange") is False:
+                self.packed[kind == "add"].append(data_file(action))
         self.has_metadata |= any(kind == "metaData" for kind, _ in actions)
         self.is_net &= not (data and self._changed and self._put_together)
         self._changed |= bool(data)

@@ -13,22 +13,9 @@ from typing import Any
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.delta.log import NO_VERSION, newest_version
 from lakeproof.lake.delta.reader_features import PHYSICAL_NAME, table_state
+from lakeproof.values.types import LAKE_TYPES
 
-_IN_LOG: Mapping[str, str] = {
-    "boolean": "boolean",
-    "tinyint": "byte",
-    "smallint": "short",
-    "int": "integer",
-    "bigint": "long",
-    "float": "float",
-    "double": "double",
-    "string": "string",
-    "binary": "binary",
-    "date": "date",
-    "timestamp": "timestamp",
-    "timestamp_ntz": "timestamp_ntz",
-}
-_IN_SPARK = {in_log: spark for spark, in_log in _IN_LOG.items()}
+_IN_SPARK = {lake_type.in_log: spark for spark, lake_type in LAKE_TYPES.items()}
 _ARRAY = "array<"
 
 
@@ -36,7 +23,7 @@ def in_log(spark_type: str) -> Any:
     """Return a type, as `lakeproof.values.types` names it, in the form of the log's schema text; KeyError for another."""
     if spark_type.startswith(_ARRAY):
         return {"type": "array", "elementType": in_log(spark_type[len(_ARRAY) : -1]), "containsNull": True}
-    return spark_type if spark_type.startswith("decimal(") else _IN_LOG[spark_type]
+    return spark_type if spark_type.startswith("decimal(") else LAKE_TYPES[spark_type].in_log
 
 
 def in_spark(type_in_log: str | dict[str, Any]) -> str:

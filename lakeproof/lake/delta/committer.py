@@ -169,7 +169,7 @@ class Change:
                 self._actions.append(("add", {**entry, "dataChange": True}))
 
     def commit(self, info: CommitInfo | None, operation: Operation) -> TableState:
-        """Make the version, durably, and return the table's state in it; `info` None: no application stands behind it.
+        """Make the version and return the table's state in it; `info` None: no application stands behind it.
 
         Raises TransientError if somebody else has made it meanwhile: then nothing is committed.
         """
@@ -183,7 +183,8 @@ class Change:
         data = "".join(f"{_json({kind: action})}\n" for kind, action in actions).encode()
         failpoint("apply.before_commit")
         try:
-            self.table.store.put_if_absent(self.table.key_of(commit_name(version)), data)
+            # Durable with the files that it names (`fsync`): before them it would be worth nothing.
+            self.table.store.put_if_absent(self.table.key_of(commit_name(version)), data, durable=False)
         except AlreadyExistsError:
             raise lost(self.path) from None
         failpoint("apply.after_commit")

@@ -35,6 +35,7 @@ from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import store_of
 from lakeproof.storage.parquet import SPARK_VERSION_KEY, parquet_file
 from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
+from lakeproof.values.types import LAKE_TYPES
 
 _READ_BYTES = 1 << 20
 # Hadoop's local file system compares each piece of this size with a CRC-32 in the file `.<name>.crc`.
@@ -43,19 +44,7 @@ _CRC_HEAD = b"crc\0" + _CRC_PIECE.to_bytes(4, "big")
 _CRC_BYTES = 4
 _REMEDY = f"restore the file from a backup, or {BEGIN_AGAIN}"
 _CALENDAR = ("date", "timestamp")
-_PLAIN_TYPES: Mapping[pa.DataType, str] = {
-    pa.bool_(): "boolean",
-    pa.int16(): "short",
-    pa.int32(): "integer",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-    pa.timestamp("us"): "timestamp_ntz",
-    pa.timestamp("us", "UTC"): "timestamp",
-}
+_PLAIN_TYPES: Mapping[pa.DataType, str] = {each.arrow(): each.in_log for each in LAKE_TYPES.values()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,17 @@ class HistoryLow(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenBy(Part):
+    """Who wrote a table: this process (`arrow`) or `spark`, and why."""
+
+    engine: str
+    reason: str
+
+
+NOBODY = WrittenBy("arrow", "no change came yet")
+
+
+@dataclass(frozen=True, slots=True)
 class CutEntry(Part):
     """A table in a cut's document: a `CutTable` whose schema is a document of its own.
 
@@ -157,6 +168,7 @@ class CutEntry(Part):
     row_bytes: Count
     history_sum: HistorySum
     exact_from: LsnField | None
+    written_by: WrittenBy
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +179,7 @@ class CutTable:
     of `snapshot_incarnation`, is the consistent point of the newest snapshot that entered, or was tried. History is whole
     if `history_low` is None; `history_sum` is the checksum of its rows. No row has had more octets than `row_bytes`, about.
     History has every change after `exact_from`, each as it was committed (None: all that ever landed): of changes before
-    it, a copy brought the result.
+    it, a copy brought the result. `written_by` is about the last cycle that brought changes, a copy or a schema.
     """
 
     at_lsn: Lsn
@@ -182,6 +194,7 @@ class CutTable:
     history_sum: HistorySum = field(default_factory=HistorySum)
     exact_from: Lsn | None = None
     ordinals: CutOrdinals = NO_ROWS
+    written_by: WrittenBy = NOBODY
 
     def entry(self, position: Lsn, incarnation: Incarnation) -> CutEntry:
         """Return the entry in a cut at `position` of `incarnation`."""
@@ -199,6 +212,7 @@ class CutTable:
             row_bytes=self.row_bytes,
             history_sum=self.history_sum,
             exact_from=self.exact_from,
+            written_by=self.written_by,
         )
 
     @classmethod
@@ -218,6 +232,7 @@ class CutTable:
             row_bytes=entry.row_bytes,
             history_sum=entry.history_sum,
             exact_from=entry.exact_from,
+            written_by=entry.written_by,
             ordinals=ordinals if entry.ordinals is None else entry.ordinals,
         )
 

@@ -24,7 +24,7 @@ from lakeproof.lake.rows.columns import col, relation
 from lakeproof.lake.rows.exact import exact_form
 from lakeproof.lake.rows.memory import keep
 from lakeproof.schema import Column, SchemaVersion
-from lakeproof.values.types import element_kind, spark_type
+from lakeproof.values.types import Form, kind_of, spark_type
 
 # One partial sum per bucket and task is shuffled: few enough to be cheap, and if a thousand rows differ in a table of ten
 # million, 1.5 % of it remains to be compared.
@@ -107,10 +107,11 @@ def row_hash(schema: SchemaVersion) -> SparkColumn:
 
 def _values(column: Column) -> list[SparkColumn]:
     value = col(column.name)
-    if element_kind(column.kind) is not None:
+    kind = kind_of(column)
+    if kind.element is not None:
         # Spark's hash of an array leaves out the number of its elements and its NULLs.
         return [exact_form(column, column.name)]
     value = value.cast(spark_type(column))
-    if column.kind in ("float4", "float8"):
+    if kind.form is Form.FLOAT:
         return [value, F.when(value == 0, value.cast("string"))]
     return [value]
