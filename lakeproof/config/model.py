@@ -5,19 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    SecretStr,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, SecretStr, model_validator
 
 from lakeproof.config.alerts import AlertsConfig
 from lakeproof.config.compute import ComputeConfig
@@ -274,9 +266,10 @@ class SourceConfig(SourcePublication):
         """The configured selection of tables, made anew each time; false if there is none."""
         return Selection(self.tables, self.patterns, self.exclude)
 
-    def is_daily(self, table: TableName) -> bool:
-        """True if the table is kept as it was at the end of each day."""
-        return any(e.matches(table) if isinstance(e, TablePattern) else e == table for e in self.daily)
+    def daily_among(self, tables: Iterable[TableName]) -> list[TableName]:
+        """Return those of the tables that are kept as they were at the end of each day."""
+        named, patterns = set(self.daily), [entry for entry in self.daily if isinstance(entry, TablePattern)]
+        return [t for t in tables if t in named or any(pattern.matches(t) for pattern in patterns)]
 
     @property
     def portable(self) -> frozenset[TableName]:

@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
-from lakeproof.commands.due_copies import recopy
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError
 from lakeproof.events import Stop, silent
@@ -28,6 +27,7 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.state.due_copies import recopy
 from lakeproof.storage.source_lake import SourceLake
 from tests.applications.mutator import Mutator
 from tests.compare import Rows, current_lsn, lake_rows, rows_of, source_rows, table_columns
