@@ -128,7 +128,7 @@ def left_to_spark() -> Iterator[None]:
 
 
 def refuse_unlinkable(context: CycleContext, landed: LandedRange, entry: SnapshotEntry | None = None) -> None:
-    """Raise `Unsupported` if this process does not write tables with this schema, or not so many bytes of one."""
+    """Raise `Unsupported` if this process does not write tables with this schema, or not so many rows of one."""
     schema = landed.schema
     copied = () if entry is None else entry.table.chunks
     decoded = [*(c.decoded for c in copied), *(p.file.decoded for p in landed.slices)]

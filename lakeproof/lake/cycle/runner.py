@@ -14,20 +14,22 @@ from lakeproof.config.model import SourceConfig
 from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.events import Event, Report, Stop, counted
 from lakeproof.lake.cycle.apply_cycle import CycleResult, CycleSettings, apply_cycle, tables_for_spark
-from lakeproof.lake.cycle.maintenance import Maintenance, finish_maintenance
+from lakeproof.lake.cycle.maintenance import Maintenance, begin_maintenance, finish_maintenance
 from lakeproof.lake.cycle.schema_history import RecordedChange
 from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle, intent_of
 from lakeproof.lake.cycle.table import no_spark
 from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
 from lakeproof.lake.delta.commit import Engine
+from lakeproof.lake.delta.optimize import is_crowded
 from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.next_incarnation import plan_switch
 from lakeproof.lake.planning.pending import mark_consumed, pending_snapshots
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
-from lakeproof.lake.records.documents import Cut, Intent, WrittenBy
+from lakeproof.lake.records.documents import Cut, CycleKind, Intent, TableIntent, WrittenBy
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import newest_cut, newest_number, read_intent
+from lakeproof.lake.records.work import Copy, Created, Keys
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
@@ -85,8 +87,8 @@ class _ForSpark:
 
 def _before_changes(chain: Chain, plan: CyclePlan, tables: Mapping[TableName, str]) -> Lsn:
     """Return the last position of a plan's range before a change of one of `tables`, of those that have no copy to enter."""
-    following = {table for table in tables if plan.tables[table].snapshot is None and plan.tables[table].keyed is None}
-    created = [Lsn(int(i.from_lsn) - 1) for t in following if (i := plan.tables[t]).created is not None]
+    following = {table for table in tables if not isinstance(plan.tables[table].work, Copy | Keys)}
+    created = [Lsn(int(i.from_lsn) - 1) for t in following if isinstance((i := plan.tables[t]).work, Created)]
     ends = [m.start_lsn for m in chain.between(plan.start, plan.end) if any(f.table in following for f in m.files)]
     return max(plan.start, min([plan.end, *created, *ends]))
 
@@ -138,6 +140,8 @@ class Runner:
             if ended is None:
                 break
             done.append(ended)
+            packed = self._pack(ended)
+            done += [] if packed is None else [packed]
         return done
 
     def finish_interrupted(self) -> list[CutReport]:
@@ -169,7 +173,7 @@ class Runner:
         left = self._for_spark(chain, previous, plan)
         if left:
             plan = self._without(chain, previous, plan, left)
-        if any(table.keyed is not None for table in plan.tables.values()):
+        if any(isinstance(table.work, Keys) for table in plan.tables.values()):
             self.keyed = None
         return self._run(plan, chain, previous)
 
@@ -218,6 +222,28 @@ class Runner:
         self.report(Event("compact.without_spark", message, {"tables": reasons}))
         return plan
 
+    def _pack(self, ended: CutReport) -> CutReport | None:
+        """Put the smallest files of the tables together that a cycle has left with too many; None if there is none."""
+        lake, small_files = self.lease.lake, self.source.retention.small_files
+        crowded = [
+            table
+            for table, cut in ended.tables.items()
+            if is_crowded(lake.url(lake.paths.history(table)), cut.history_version, small_files)
+            or is_crowded(lake.url(lake.paths.current(table)), cut.current_version, small_files)
+        ]
+        previous = newest_cut(lake) if crowded else None
+        if previous is None or self.stop.requested:
+            return None
+        tables = {t: previous.tables[t] for t in crowded if t not in previous.held}
+        intents = {table: TableIntent(cut_table.at_lsn, cut_table.version.id) for table, cut_table in tables.items()}
+        cycle = begin_maintenance(self.lease, previous, CycleKind.PACKING, intents)
+        cut, _ = finish_maintenance(Maintenance(self.spark, self.lease, None), cycle, previous)
+        fields = {"cycle": int(cut.number), "tables": list(map(str, tables))}
+        self.report(
+            Event("compact.packed", f"cut {cut.number}: files put together in {counted(len(tables), 'table')}", fields)
+        )
+        return CutReport(cut.number, cut.position, {}, cut.held, cut.incarnation)
+
     def _switch(self, chain: Chain, previous: Cut) -> CutReport | None:
         """Run the cycle that takes the lake into `chain`'s incarnation; None as long as no snapshot of it can enter."""
         pending = pending_snapshots(self.lease.lake, chain.incarnation, previous)
@@ -257,9 +283,10 @@ class Runner:
             progress.done(rows, units_of(rows))
 
         result = apply_cycle(self.spark, chain, self.lease, cycle, replace(self._settings(), on_table=on_table))
-        if any(table.snapshot is not None for table in cycle.intent.tables.values()):
+        works = [table.work for table in cycle.intent.tables.values()]
+        if any(isinstance(work, Copy) for work in works):
             mark_consumed(self.lease.lake, result.cut)
-        entered = {table.keyed for table in cycle.intent.tables.values() if table.keyed is not None}
+        entered = {work.folder for work in works if isinstance(work, Keys)}
         if entered:
             remove_copies(self.lease.lake, entered)
         cut_report = _cut_report(result, copied)

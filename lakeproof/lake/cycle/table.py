@@ -18,7 +18,7 @@ from lakeproof.errors import InvariantError
 from lakeproof.lake.cycle.linked_entry import prepare_linked_entry
 from lakeproof.lake.cycle.linked_range import prepare_linked_range, refuse_unlinkable
 from lakeproof.lake.cycle.table_parts import commit_current, range_of, since_snapshot, table_at_end, table_result
-from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
+from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import Unsupported
 from lakeproof.lake.fold.table_range import TableRange
 from lakeproof.lake.records.held import TableHeldError
@@ -74,7 +74,7 @@ def no_spark(tables: Mapping[TableName, str], error: NoSparkError) -> NoSparkErr
 
 
 def _refuse_compared(task: TableTask) -> None:
-    if task.keyed is not None or (task.entry is not None and task.before is not None):
+    if isinstance(task.work, KeyedEntry) or (task.entry is not None and task.before is not None):
         raise Unsupported("a copy of it is compared with what the lake has")
 
 
@@ -120,4 +120,4 @@ def _write_first(context: CycleContext, task: TableTask, entry: SnapshotEntry) -
     linked = prepare_linked_entry(context, task, entry, changes.landed, changes.counts)
     history = linked.history.commit(context)
     written = table_result(context, task, history, commit_current(context, linked.current), changes.counts)
-    return replace(written, deleted=0, rows=written.inserted).by("arrow", "a first copy, whose files are linked")
+    return replace(written, deleted=0, rows=written.inserted).by("arrow", "a first copy")
