@@ -60,6 +60,13 @@ class CompactionConfig(Model):
         description="Who writes tables: `auto` is the compacting process for what it can, and Spark, which starts for the"
         " first table that needs it, for the rest; `spark` is Spark for every table, as on a cluster.",
     )
+    proof_changed_s: Seconds = Field(
+        120.0,
+        ge=0,
+        le=86_400,
+        description="A compaction that goes on proves what changed since each table's last proof so often, in seconds; 0:"
+        " never.",
+    )
     metrics: Address = Field(
         None,
         description="A compaction that goes on serves its metrics here, `host:port`, or a port of the loopback; none:"
