@@ -65,7 +65,7 @@ def written(
         _columns(Layer.CURRENT, state.version, description),
         {"inserted": done.inserted, "deleted": done.deleted, "delta_version": state.current_version},
         md.row_count(done.rows),
-        md.optional(not_linked=done.not_linked),
+        {"written_by": f"{state.written_by.engine}: {state.written_by.reason}"},
     )
     if done.cycles and held is None:
         words += f": {counted(done.inserted, 'row')} in, {counted(done.deleted, 'row')} out"

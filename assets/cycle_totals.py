@@ -6,7 +6,7 @@ Making an event of a sum does not belong here (`current.py`), nor running cycles
 from __future__ import annotations
 
 import threading
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,7 @@ class TableTotals:
     """The sum of a run's `cycles` that wrote a table.
 
     `rows` is the table's row count, if known; `schema_changes` describes each schema change, or why it was not applied;
-    `not_linked` is why Spark has read and written rows of landed files; `features` are those of Delta's that its
-    readers need since, each with its reason.
+    `features` are those of Delta's that its readers need since, each with its reason.
 
     The cycles are among the cuts from `first_cut` to `last_cut`, both 0 if no event is due to any. `others`: some were of
     processes that report nothing here. Of these `changes` alone is known, and it not always (`uncounted`).
@@ -39,7 +38,6 @@ class TableTotals:
     deleted: int = 0
     rows: int | None = None
     schema_changes: tuple[str, ...] = ()
-    not_linked: str | None = None
     features: Mapping[str, str] = field(default_factory=dict)
     first_cut: int = 0
     last_cut: int = 0
@@ -56,7 +54,6 @@ class TableTotals:
             deleted=self.deleted + later.deleted,
             rows=later.rows if later.cycles else self.rows,
             schema_changes=self.schema_changes + later.schema_changes,
-            not_linked=later.not_linked or self.not_linked,
             features={**self.features, **later.features},
             first_cut=min(self.first_cut, later.first_cut) or max(self.first_cut, later.first_cut),
             last_cut=max(self.last_cut, later.last_cut),
@@ -79,15 +76,10 @@ def totals(cuts: Sequence[CutReport], table: TableName) -> TableTotals | None:
         deleted=sum(part.deleted for part in parts),
         rows=parts[-1].rows if parts else None,
         schema_changes=schema_changes,
-        not_linked=_newest(part.not_linked for part in parts),
         features={name: reason for part in parts for name, reason in part.features.items()},
         first_cut=min(numbers),
         last_cut=max(numbers),
     )
-
-
-def _newest(reasons: Iterable[str | None]) -> str | None:
-    return next((reason for reason in reversed([*reasons]) if reason is not None), None)
 
 
 class CutThrottle:

@@ -34,8 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="also the tests marked full, as `make test-all` runs them")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what is marked full, unless `--full` or an `-m` that speaks of it asks for it."""
+    """Mark what asks for the session; deselect what is marked full, unless `--full` or an `-m` that names it asks for it."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
     if config.getoption("--full") or re.search(r"\bfull\b", config.getoption("-m")):
         return
     left_out = [item for item in items if item.get_closest_marker("full")]

@@ -23,6 +23,7 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.spark.s3_settings import s3_settings
 from lakeproof.lake.spark.session import build_session
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from tests.fix_object_store import S3Server, storage
 from tests.object_signing import ACCESS, SECRET
 
@@ -72,6 +73,16 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     session.stop()
 
 
+def _refuse() -> SparkSession:
+    raise AssertionError("Spark was asked for")
+
+
+@pytest.fixture
+def no_spark() -> SparkOnDemand:
+    """Spark that does not start: what the test does needs none."""
+    return SparkOnDemand(_refuse)
+
+
 @pytest.fixture
 def s3_lake(spark: SparkSession, s3_server: S3Server, bucket: str) -> LakeLocation:
     """The place of a new lake on S3, which the session reaches."""
@@ -110,7 +121,7 @@ def options_of(access: StorageConfig) -> dict[str, str] | None:
     return {"aws_endpoint_url": access.endpoint, "aws_region": region, "aws_allow_http": "true"}
 
 
-def into_the_lake(config: Config, spark: SparkSession, source: str = "shop") -> list[CutReport]:
+def into_the_lake(config: Config, spark: AnySpark, source: str = "shop") -> list[CutReport]:
     """Drain what is there now, and compact it."""
     drain(config, source, Until.caught_up())
     return compact(config, source, spark, silent, Stop())

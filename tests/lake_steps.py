@@ -17,7 +17,8 @@ from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.upkeep import CompactionConfig
 from lakeproof.events import Stop, silent
 from lakeproof.lake.cycle.runner import CutReport
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.spark_on_demand import AnySpark
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from tests.lake_workload import SEED
@@ -44,9 +45,9 @@ def make_config(
     return Config(path=folder / "lakeproof.yaml", lake=place.url, storage=place.storage, sources={SOURCE: source})
 
 
-def check(spark: SparkSession, config: Config, source: SimulatedSource, names: list[str]) -> None:
+def check(config: Config, source: SimulatedSource, names: list[str]) -> None:
     """Every table at the newest cut equals the source's state at the cut's position."""
-    lake = open_lake(spark, config)
+    lake = read_lake(config)
     cut = lake.cuts[SOURCE]
     state = source.state_at(cut.position)
     for name in names:
@@ -61,6 +62,6 @@ def jobs_run(spark: SparkSession) -> int:
     return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
 
-def run_compact(spark: SparkSession, config: Config, end: Lsn | None = None) -> list[CutReport]:
+def run_compact(spark: AnySpark, config: Config, end: Lsn | None = None) -> list[CutReport]:
     """Compact without progress reports."""
     return compact(config, SOURCE, spark, silent, Stop(), end)

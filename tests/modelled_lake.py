@@ -20,6 +20,7 @@ from lakeproof.lake.planning.schema_change import compare_schemas
 from lakeproof.lake.planning.schema_changes import defaults_for_old_rows
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.work import Created, SchemaChange
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import open_file, slices
 from lakeproof.lsn import Lsn
@@ -77,8 +78,8 @@ class ModelledLake:
         tables = {t: c if t in plan.held else replace(c, at_lsn=plan.end) for t, c in tables.items()}
         self.ever_held |= plan.held.keys()
         for table, intent in plan.tables.items():
-            change = intent.schema_change
-            if change is not None:
+            change = intent.work
+            if isinstance(change, SchemaChange):
                 before = tables[table]
                 self.rows[table] = self._converted(
                     self.rows[table], before.version, change.version, change.default_for_old_rows
@@ -87,12 +88,12 @@ class ModelledLake:
                 continue
             cut_table = tables.get(table)
             start = plan.start
-            if intent.created is not None:
+            if isinstance(change, Created):
                 start = intent.from_lsn
                 self.entered[table] += 1
                 self.rows[table] = []
                 events = 0 if cut_table is None else cut_table.history_sum.rows
-                cut_table = CutTable(plan.end, start, 0, 0, intent.created, chain.incarnation, chain.incarnation)
+                cut_table = CutTable(plan.end, start, 0, 0, change.version, chain.incarnation, chain.incarnation)
                 cut_table = replace(cut_table, history_sum=HistorySum(events))
             assert cut_table is not None
             events = self._apply(chain, cut_table, start, plan.end)

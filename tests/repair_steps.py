@@ -6,6 +6,7 @@ Repairing, and what is expected of it, belongs to the tests.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.prove import ProofRequest, prove
 from lakeproof.config.model import Config
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.read import read_lake
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from tests.damage import alter, data_files
@@ -189,14 +190,19 @@ def rows_under(database: Database, keyed: Keyed, numbers: Sequence[int]) -> int:
     return int(database.value(SQL(query)))
 
 
+def _md5(text: str | None) -> str | None:
+    return None if text is None else hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
 def check_rows(database: Database, config: Config, spark: SparkSession, tables: Sequence[Keyed]) -> None:
     """The lake has the source's rows now, by plain SQL on both sides; histories add up."""
     into_the_lake(config, spark)
-    lake = open_lake(spark, config)
+    lake = read_lake(config)
     for keyed in tables:
         query = f"SELECT v, md5(doc) FROM {keyed.name} WHERE {keyed.row_filter or 'true'}"
         expected = Counter(database.rows(SQL(query)))
-        actual = Counter((r[0], r[1]) for r in lake.table("shop", keyed.table).selectExpr("v", "md5(doc)").collect())
+        rows = lake.table("shop", keyed.table).select("v", "doc").arrow().to_pylist()
+        actual = Counter((row["v"], _md5(row["doc"])) for row in rows)
         assert actual == expected, keyed.name
     proof = prove(config, "shop", None, spark, request=ProofRequest(history=True))
     assert {str(t): (p.status, p.reason) for t, p in proof.tables.items() if p.status != "equal"} == {}

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from lakeproof.lake.read.frames import Rows
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.values.types import arrow_type
@@ -60,15 +61,21 @@ def canonical(row: Row) -> Row:
     return tuple(_canonical(c) for c in row)
 
 
-def rows_of(frame: DataFrame, version: SchemaVersion) -> Counter[Row]:
+def rows_of(rows: DataFrame | Rows, version: SchemaVersion) -> Counter[Row]:
     """The rows of a table of the lake, hidden columns included, in the same form."""
-    return Counter(row_of(r, version) for r in frame.toArrow().to_pylist())
+    return Counter(row_of(r, version) for r in _records(rows))
 
 
-def images_of(frame: DataFrame, version: SchemaVersion) -> Counter[tuple[str, Row]]:
+def images_of(history: DataFrame | Rows, version: SchemaVersion) -> Counter[tuple[str, Row]]:
     """History's after-images in the same form, with their op."""
-    actual = frame.where("_lp_op in ('insert', 'update')").toArrow().to_pylist()
-    return Counter((r["_lp_op"], row_of(r, version)) for r in actual)
+    images = (r for r in _records(history) if r["_lp_op"] in {"insert", "update"})
+    return Counter((r["_lp_op"], row_of(r, version)) for r in images)
+
+
+def _records(rows: DataFrame | Rows) -> list[dict[str, Any]]:
+    """Return rows that are read with Spark or without."""
+    records: list[dict[str, Any]] = (rows.arrow() if isinstance(rows, Rows) else rows.toArrow()).to_pylist()
+    return records
 
 
 def row_of(record: Mapping[str, Any], version: SchemaVersion) -> Row:

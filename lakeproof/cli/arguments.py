@@ -1,6 +1,7 @@
 """The command line: every command with its function, its arguments and its help text.
 
-The functions are in `source_commands`, `lake_commands` and `machine_commands`; what they do does not belong here.
+Functions are in `source_commands`, `lake_commands`, `view_commands` and `machine_commands`, each imported when it is called:
+help, and mistakes on the command line, load nothing else of lakeproof.
 """
 
 from __future__ import annotations
@@ -9,43 +10,46 @@ import argparse
 import math
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
-from importlib.metadata import PackageNotFoundError, version
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from lakeproof.cli import lake_commands, machine_commands, source_commands, view_commands
-from lakeproof.cli.context import Context
-from lakeproof.cli.results import Outcome
-from lakeproof.config.metrics import read_address
+from lakeproof import __version__
 from lakeproof.config.mistakes import nearest
 from lakeproof.config.table_names import parse_tables
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 
-_T = TypeVar("_T")
+if TYPE_CHECKING:
+    from lakeproof.cli.context import Context
+    from lakeproof.cli.results import Outcome
 
-COMMANDS: Mapping[str, Callable[[Context, argparse.Namespace], Outcome]] = {
-    "init": machine_commands.init,
-    "check": source_commands.check,
-    "plan": source_commands.plan,
-    "apply": source_commands.apply,
-    "pause": source_commands.pause,
-    "resume": source_commands.resume,
-    "bootstrap": source_commands.bootstrap,
-    "drain": source_commands.drain,
-    "recover": source_commands.recover,
-    "teardown": source_commands.teardown,
-    "compact": lake_commands.compact,
-    "maintain": lake_commands.maintain,
-    "refresh": lake_commands.refresh,
-    "replace": view_commands.replace,
-    "prove": lake_commands.prove,
-    "expect": lake_commands.expect,
-    "daily": lake_commands.daily,
-    "status": lake_commands.status,
-    "inspect": lake_commands.inspect,
-    "fetch-jars": machine_commands.fetch_jars,
-    "help": machine_commands.help_,
+_T = TypeVar("_T")
+CommandFunction: TypeAlias = "Callable[[Context, argparse.Namespace], Outcome]"
+
+# The function of each command, by the module of this room that has it.
+COMMANDS: Mapping[str, str] = {
+    "init": "machine_commands.init",
+    "check": "source_commands.check",
+    "plan": "source_commands.plan",
+    "apply": "source_commands.apply",
+    "pause": "source_commands.pause",
+    "resume": "source_commands.resume",
+    "bootstrap": "source_commands.bootstrap",
+    "drain": "source_commands.drain",
+    "recover": "source_commands.recover",
+    "teardown": "source_commands.teardown",
+    "compact": "lake_commands.compact",
+    "maintain": "lake_commands.maintain",
+    "refresh": "lake_commands.refresh",
+    "replace": "view_commands.replace",
+    "prove": "lake_commands.prove",
+    "expect": "lake_commands.expect",
+    "daily": "lake_commands.daily",
+    "status": "lake_commands.status",
+    "inspect": "lake_commands.inspect",
+    "fetch-jars": "machine_commands.fetch_jars",
+    "help": "machine_commands.help_",
 }
 
 _EPILOG = """\
@@ -95,6 +99,12 @@ class _Parser(argparse.ArgumentParser):
         super()._check_value(action, value)
 
 
+def function_of(command: str) -> CommandFunction:
+    """Return the function of a command, and import it."""
+    module, _, name = COMMANDS[command].partition(".")
+    return cast(CommandFunction, getattr(import_module(f"lakeproof.cli.{module}"), name))
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     top = _Parser(
@@ -107,7 +117,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    top.add_argument("--version", action="version", version=f"lakeproof {_version()}")
+    top.add_argument("--version", action="version", version=f"lakeproof {__version__}")
     _common(top, top_level=True)
     # Dagster Pipes: `resources.compute` adds them to a command that runs outside of Dagster.
     for option in ("--dagster-pipes-context", "--dagster-pipes-messages"):
@@ -339,7 +349,7 @@ def _tables(command: argparse._ActionsContainer, text: str) -> None:
 def _metrics(command: argparse._ActionsContainer, when: str) -> None:
     command.add_argument(
         "--metrics",
-        type=_typed(read_address, "an address"),
+        type=_typed(_address, "an address"),
         metavar="HOST:PORT",
         help=f"serve metrics and health here, {when}; a port alone is one of the loopback",
     )
@@ -360,6 +370,12 @@ def _table_list(text: str) -> tuple[TableName, ...]:
     return parse_tables(text)
 
 
+def _address(text: str) -> str | None:
+    from lakeproof.config.metrics import read_address
+
+    return read_address(text)
+
+
 def _view_list(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
@@ -377,10 +393,3 @@ def _duration(text: str) -> float:
     if not math.isfinite(value) or value <= 0:
         raise ValueError("must be more than 0")
     return value
-
-
-def _version() -> str:
-    try:
-        return version("lakeproof")
-    except PackageNotFoundError:
-        return "(not installed)"

@@ -14,16 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lakeproof.cli.arguments import COMMANDS, parser
-from lakeproof.cli.context import Context
+from lakeproof.cli.arguments import function_of, parser
 from lakeproof.cli.interruption import Interruption
 from lakeproof.cli.progress import progress
 from lakeproof.cli.results import DONE, REFUSED, TRY_AGAIN, Outcome, printable, to_json
-from lakeproof.config.load import load
 from lakeproof.config.mistakes import ConfigFileError
 from lakeproof.errors import ConfigError, InvariantError, LakeproofError
 from lakeproof.events import Report, Stop
-from lakeproof.storage.open import open_store
 
 
 class _Extra(NamedTuple):
@@ -95,6 +92,8 @@ def _outcome(args: argparse.Namespace, stop: Stop, interruption: Interruption) -
         finally:
             shown.close()
     from lakeproof.cli.pipes import run_report
+    from lakeproof.config.load import load
+    from lakeproof.storage.open import open_store
 
     # The run has the events, so stderr has errors alone.
     location = load(args.config).location
@@ -105,8 +104,10 @@ def _outcome(args: argparse.Namespace, stop: Stop, interruption: Interruption) -
 
 
 def _command(args: argparse.Namespace, report: Report, stop: Stop, interruption: Interruption) -> Outcome:
+    from lakeproof.cli.context import Context
+
     context = Context(args.command, args.config, args.json, report, stop, interruption)
-    return COMMANDS[args.command](context, args)
+    return function_of(args.command)(context, args)
 
 
 def _not_installed(args: argparse.Namespace, error: ModuleNotFoundError) -> Exception:

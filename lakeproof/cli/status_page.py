@@ -12,6 +12,7 @@ from lakeproof.cli.results import format_bytes, format_table, printable
 from lakeproof.commands.status import StatusReport
 from lakeproof.drain.slot_health import SlotHealth, lasting
 from lakeproof.events import counted
+from lakeproof.lake.records.documents import WrittenBy
 from lakeproof.lake.records.view_cuts import ViewCut
 from lakeproof.landing.retention import SpaceReclaimed
 from lakeproof.names import TableName
@@ -74,6 +75,7 @@ def _source(status: SourceStatus) -> Iterator[str]:
         yield printable(f"  snapshot   {_snapshot(status.source, status.snapshot)}")
     yield from _tables(status)
     yield from _readers(status.readers)
+    yield from _written_by(status.written_by)
     yield from _lacking(status)
     if status.proved:
         yield f"  proved     {_proved(status)}"
@@ -117,6 +119,16 @@ def _readers(readers: Mapping[TableName, TableReaders]) -> Iterator[str]:
             yield printable(
                 f"  readers    {table}: it has these since before it was configured as portable, and keeps them"
             )
+
+
+def _written_by(written_by: Mapping[TableName, WrittenBy]) -> Iterator[str]:
+    """Yield who wrote how many tables last, and each table that Spark wrote, with the reason."""
+    spark = [f"{table} ({by.reason})" for table, by in written_by.items() if by.engine == "spark"]
+    if spark:
+        more = f", and {len(spark) - _TABLES_SHOWN:,} more" if len(spark) > _TABLES_SHOWN else ""
+        yield printable(f"  written    by Spark: {', '.join(spark[:_TABLES_SHOWN])}{more}")
+    if here := len(written_by) - len(spark):
+        yield f"  written    by this process, in Arrow: {counted(here, 'table')}"
 
 
 def _not_equal(table: TableName, proved: Proved) -> Iterator[str]:

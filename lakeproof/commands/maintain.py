@@ -5,7 +5,7 @@ The cycles' work on rows does not belong here but in `lakeproof.lake.cycle.maint
 
     1 cycle     old changes leave history (archived first), if `history_s` says so
     2 cycle     small files are put together
-    3 cuts      followed by a newer cut for longer than `cuts_s`; with their intents, and past leases
+    3 cuts      followed by a newer cut for longer than `cuts_s`, or by `cuts_max` cuts; with their intents, and past leases
     4 tables    files and log that no kept cut needs
     5 landing   manifests that are in the lake for longer than `landing_s`, and that nothing reads again
     6 snapshots the chunks of snapshots that have entered
@@ -46,6 +46,7 @@ from lakeproof.lake.records.group_cuts import group_cuts_before, pinned_cut
 from lakeproof.lake.records.held import Held, describe_all
 from lakeproof.lake.records.lease import Lease, hold_lease, newest_epoch
 from lakeproof.lake.records.store import cut_numbers, newest_cut, read_cut
+from lakeproof.lake.records.work import Optimize, Rebuild, Restore, Trim, Work
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
@@ -134,13 +135,13 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
         mark_age(lake, run.newest())
         _check_request(lake, archive_of(lake, source.retention), request)
         refuse_damaged(Reader.of(lake, on_demand, source.compaction.engine), run.newest(), request.rebuild)
-        rebuilt = run.cycle(CycleKind.REPAIR, dict.fromkeys(request.rebuild))
-        run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(request.restore), restores=True)
+        rebuilt = run.cycle(CycleKind.REPAIR, dict.fromkeys(request.rebuild, Rebuild()))
+        run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(request.restore, Restore()))
         if request.nothing_else:
             name_cut(config, name, on_demand, report)
             return Maintained(tuple(cycles), rebuilt=rebuilt)
         trimmed = () if request.restore else run.trim()
-        small = run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(run.to_optimize()))
+        small = run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(run.to_optimize(), Optimize()))
         # Before the files of earlier versions go.
         name_cut(config, name, on_demand, report)
         removed = _remove(lake, _kept(config, lake), now, stop, damaged)
@@ -199,12 +200,10 @@ class _Run:
     def cycle(
         self,
         kind: CycleKind,
-        tables: Mapping[TableName, int | None],
+        tables: Mapping[TableName, Work],
         held: Mapping[TableName, Held] | None = None,
-        *,
-        restores: bool = False,
     ) -> tuple[TableName, ...]:
-        """Run one cycle over some tables, which holds `held`; the number is the ordinal up to which history is trimmed.
+        """Run one cycle over some tables, which holds `held`.
 
         Returns the tables in which it was done: a table that someone else has written is left as it is, and held.
         """
@@ -213,10 +212,7 @@ class _Run:
         cut, name = self.newest(), self.lease.lake.source
         stop_here(name, self.stop)
         intents = {
-            t: TableIntent(
-                cut.table(t, name).at_lsn, cut.table(t, name).version.id, history_from=ordinal, restores=restores
-            )
-            for t, ordinal in tables.items()
+            t: TableIntent(cut.table(t, name).at_lsn, cut.table(t, name).version.id, work) for t, work in tables.items()
         }
         cycle = begin_maintenance(self.lease, cut, kind, intents, held)
         number = cycle.intent.number
@@ -244,7 +240,7 @@ class _Run:
         lows = {t: cut.tables[t].history_low for t in firsts}
         fit = {t: bound for t, low in lows.items() if (low is None or low.ordinal < bound) and t not in cut.held}
         shrinking, lost_too = tables_with_changes_before(self.spark.get(), lake, cut, fit, self.damaged)
-        trimmed = {t: bound for t in fit if t in shrinking and not has_changed_schema(lake, t)}
+        trimmed = {t: Trim(bound) for t in fit if t in shrinking and not has_changed_schema(lake, t)}
         return self.cycle(CycleKind.MAINTENANCE, trimmed, {**lost, **lost_too})
 
     def to_optimize(self) -> tuple[TableName, ...]:
@@ -346,13 +342,15 @@ def old_documents(
     """Return the cuts that may go, oldest first, their intents before them, then bases that only they had, and old leases.
 
     Groups' cuts that name them go before them. Reads the cuts that go. A cut is kept for its time from when the next one
-    followed it: until then it was the newest. From `pinned` on all are kept.
+    followed it: until then it was the newest. Of more than `cuts_max` the oldest go before their time. From `pinned` on all
+    are kept.
     """
     numbers = cut_numbers(lake)
     limit = now - timedelta(seconds=retention.cuts_s)
     gone: list[str] = []
-    for number, following in pairwise(numbers):
-        if number == pinned or time_of(read_cut(lake, following).created_at) >= limit:
+    for place, (number, following) in enumerate(pairwise(numbers)):
+        is_one_too_many = len(numbers) - place > retention.cuts_max
+        if number == pinned or (not is_one_too_many and time_of(read_cut(lake, following).created_at) >= limit):
             break
         gone += [lake.paths.intent(number), lake.paths.cut(number)]
     of_groups: list[str] = []

@@ -1,4 +1,4 @@
-"""The configuration: `load` reads `lakeproof.yaml` and returns a `Config`.
+"""The configuration: `load.load` reads `lakeproof.yaml` and returns a `Config`.
 
 No server or lake is touched here, and no secret is read while loading.
 
@@ -14,9 +14,3 @@ No server or lake is touched here, and no secret is read while loading.
     external_table.py  tables outside of the lake
     compute.py   where the Spark work of Dagster is done
 """
-
-from lakeproof.config.load import load
-from lakeproof.config.mistakes import ConfigFileError, Mistake
-from lakeproof.config.model import Config, SourceConfig, TableConfig, ViewConfig
-
-__all__ = ["Config", "ConfigFileError", "Mistake", "SourceConfig", "TableConfig", "ViewConfig", "load"]

@@ -60,6 +60,12 @@ class CompactionConfig(Model):
         description="Who writes tables: `auto` is the compacting process for what it can, and Spark, which starts for the"
         " first table that needs it, for the rest; `spark` is Spark for every table, as on a cluster.",
     )
+    spark_rows: Whole = Field(
+        2_000_000,
+        ge=1,
+        description="In `auto` Spark writes a table with so many changed rows in a cycle, if it can be started; what is less"
+        " is quicker in this process. Inserts alone are linked, however many they are.",
+    )
     proof_changed_s: Seconds = Field(
         120.0,
         ge=0,
@@ -82,6 +88,12 @@ class RetentionConfig(Model):
         ge=0,
         le=_CENTURY_S,
         description="A cut, and every table in it, stays readable for this long after a newer cut, in seconds.",
+    )
+    cuts_max: Whole = Field(
+        10_000,
+        ge=1,
+        description="... and at most so many cuts are kept, the newest: a cycle a second makes 86,400 in a day, each with a"
+        " commit in the log of every table that it wrote.",
     )
     landing_s: Seconds = Field(
         86_400.0,

@@ -13,7 +13,7 @@ from lakeproof.config.model import Config
 from lakeproof.drain.slot_health import SlotHealth
 from lakeproof.lake.planning.forecast import will_be_held
 from lakeproof.lake.planning.set_aside import left_behind, paused_among
-from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.documents import Cut, WrittenBy
 from lakeproof.lake.records.held import HeldReport, describe_all
 from lakeproof.lake.records.lease import lease_holder
 from lakeproof.landing.chain import Chain
@@ -78,7 +78,7 @@ class SourceStatus:
     another run. Of `held` nobody waits for those in `left_behind` and `paused`; `pausing` are recorded as paused, not held
     (yet). `lease_held` is None if the system does not say. `proved` is the last proof's result for each configured table.
     `sizes` is None if nobody asked. `unpublished` are tables that a pattern of the configuration matches and nobody
-    follows. `readers` has each table that can be read.
+    follows. `readers` has each table that can be read, `written_by` who wrote each table last, and why.
 
     Nobody asks for these if no server is to be asked, and then they are None: `coming`, the tables that the next compaction
     will hold, as far as the landing says it already, and `shortfall`, what the lake lacks.
@@ -106,6 +106,7 @@ class SourceStatus:
     sizes: LakeSizes | None = None
     unpublished: tuple[TableName, ...] = ()
     readers: Mapping[TableName, TableReaders] = field(default_factory=dict)
+    written_by: Mapping[TableName, WrittenBy] = field(default_factory=dict)
     shortfall: Shortfall | None = None
 
     @property
@@ -172,6 +173,7 @@ def source_status(
         problems=tuple(problems.listed),
         unpublished=tuple(t for t in (() if seen is None else seen.unpublished) if t not in paused),
         readers={} if cut is None else table_readers(state.lake, cut, state.source.portable),
+        written_by={} if cut is None else {t: c.written_by for t, c in sorted(cut.tables.items())},
     )
 
 

@@ -9,6 +9,7 @@ belong to `forms_in_arrow.py`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -59,24 +60,47 @@ class HiddenTexts:
 
 def row_bits(version: SchemaVersion, columns: Mapping[str, pa.Array], hidden: HiddenTexts, rows: int) -> Bits:
     """Return the first 60 bits of each row's digest, as a proof has it: instants of a table with a key by their octets."""
+    return _bits(_row_parts(version, columns, hidden, by_octets=not version.is_bag), rows)
+
+
+def row_digests(version: SchemaVersion, columns: Mapping[str, pa.Array], hidden: HiddenTexts, rows: int) -> pa.Array:
+    """Return each row's digest, 32 hexadecimal digits: a bag's `_lp_key`."""
+    parts = _row_parts(version, columns, hidden, by_octets=False)
+    texts = joined(parts).cast(pa.binary()).to_pylist() if parts else [b""] * rows
+    return pa.array([hashlib.md5(text, usedforsecurity=False).hexdigest() for text in texts], pa.string())
+
+
+def key_texts(version: SchemaVersion, columns: Mapping[str, pa.Array], hidden: HiddenTexts) -> pa.Array:
+    """Return the framed exact text of each row's key: the `_lp_key` of a table with a key that has one."""
+    return joined(_key_parts(version, columns, hidden))
+
+
+def key_bits(version: SchemaVersion, columns: Mapping[str, pa.Array], hidden: HiddenTexts, rows: int) -> Bits:
+    """Return the first 60 bits of the digest of each row's key."""
+    return _bits(_key_parts(version, columns, hidden), rows)
+
+
+def _row_parts(
+    version: SchemaVersion, columns: Mapping[str, pa.Array], hidden: HiddenTexts, *, by_octets: bool
+) -> list[Part]:
+    """Return what the texts of rows are joined from; `by_octets`: instants are eight octets, which cost less than texts."""
     parts: list[Part] = []
     for column in version.columns:
         values, kind = columns[column.name], kind_of(column)
-        if kind.source_octets is not None and not version.is_bag:
+        if by_octets and kind.source_octets is not None:
             parts += _ended(octets_of(values), column, hidden)
         elif is_ended(column):
             parts += _ended(texts_of(values, kind), column, hidden)
         else:
             parts += _framed(exact_texts(column, values, hidden))
-    return _bits(parts, rows)
+    return parts
 
 
-def key_bits(version: SchemaVersion, columns: Mapping[str, pa.Array], hidden: HiddenTexts, rows: int) -> Bits:
-    """Return the first 60 bits of the digest of each row's key."""
+def _key_parts(version: SchemaVersion, columns: Mapping[str, pa.Array], hidden: HiddenTexts) -> list[Part]:
     parts: list[Part] = []
     for column in key_columns(version):
         parts += _framed(exact_texts(column, columns[column.name], hidden))
-    return _bits(parts, rows)
+    return parts
 
 
 def exact_texts(column: Column, values: pa.Array, hidden: HiddenTexts) -> pa.Array:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from lakeproof.cli.arguments import COMMANDS, parser
+from lakeproof.cli.arguments import function_of, parser
 from lakeproof.cli.context import Context
 from lakeproof.cli.interruption import Interruption
 from lakeproof.cli.results import to_json
@@ -51,4 +51,4 @@ class Compute(LakeSpark):
         here = _HereContext(
             args.command, args.config, True, control.report, control.stop, Interruption(control.stop), lake_spark=self
         )
-        return to_json(COMMANDS[args.command](here, args).document)
+        return to_json(function_of(args.command)(here, args).document)

@@ -18,6 +18,7 @@ from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.records.view_cuts import ExternalVersion, ViewCut, ViewVersion
 from lakeproof.lake.records.view_definitions import ReadExternal, ReadTable, ViewDefinition
 from lakeproof.lake.records.view_previews import ViewPreview
+from lakeproof.lake.records.work import Copy
 from lakeproof.landing.decoded import Decoded
 from lakeproof.landing.ownership import SourceDoc
 from lakeproof.lsn import Lsn
@@ -57,7 +58,7 @@ INTENT = Intent(
     segments=(SegmentOrdinal(7, 2 << 36),),
     own_ordinal=3 << 36,
     ordinals=CutOrdinals(2 << 36, 3 << 36),
-    tables={TABLE: TableIntent(Lsn(4096), VERSION.id, "shop/snapshots/000001/0000000000001000")},
+    tables={TABLE: TableIntent(Lsn(4096), VERSION.id, Copy("shop/snapshots/000001/0000000000001000"))},
     held=HELD,
     epoch=3,
     writer="0" * 32,

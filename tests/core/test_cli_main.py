@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.cli.arguments import COMMANDS
 from lakeproof.cli.context import Context
 from lakeproof.cli.main import main
 from lakeproof.cli.results import Outcome
@@ -34,7 +33,7 @@ def file(tmp_path: Path) -> Path:
 def run_as(monkeypatch: pytest.MonkeyPatch, command: Callable[[Context, argparse.Namespace], Outcome]) -> None:
     """Let `status` be `command`."""
     # inside: no command fails in each of these ways when asked to
-    monkeypatch.setattr("lakeproof.cli.main.COMMANDS", {**COMMANDS, "status": command})
+    monkeypatch.setattr("lakeproof.cli.main.function_of", lambda _name: command)
 
 
 def raising(error: BaseException) -> Callable[[Context, argparse.Namespace], Outcome]:

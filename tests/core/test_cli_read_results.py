@@ -15,6 +15,7 @@ from lakeproof.commands.maintain import Maintained
 from lakeproof.commands.refresh import ViewReport
 from lakeproof.lake.cycle.runner import CutReport, TableCut
 from lakeproof.lake.delta.files import Unread
+from lakeproof.lake.records.documents import NOBODY
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.landing.retention import SpaceReclaimed
 from lakeproof.lsn import Lsn
@@ -35,7 +36,10 @@ REPORTS: list[tuple[Any, Any]] = [
             CutReport(
                 CycleNumber(7),
                 LSN,
-                {TABLE: TableCut(3, 2, 1, 4, 5, features={"deletionVectors": "why"}), ODD: TableCut(0, 0, 0, 1, 1, 9)},
+                {
+                    TABLE: TableCut(3, 2, 1, 4, 5, NOBODY, features={"deletionVectors": "why"}),
+                    ODD: TableCut(0, 0, 0, 1, 1, NOBODY, 9),
+                },
                 {ODD: HELD},
                 Incarnation(2),
                 {ODD: "column a was added"},

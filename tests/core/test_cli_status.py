@@ -14,7 +14,7 @@ import pytest
 from lakeproof.catalog.differences import Difference
 from lakeproof.cli.main import main
 from lakeproof.commands.status import status
-from lakeproof.config import load
+from lakeproof.config.load import load
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.lease import hold_lease

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.config import ConfigFileError, load
+from lakeproof.config.load import load
+from lakeproof.config.mistakes import ConfigFileError
 from lakeproof.config.secret import EnvSecret
 from lakeproof.config.spark import SparkConfig, is_local
 from lakeproof.errors import ConfigError

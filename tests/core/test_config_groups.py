@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.config import ConfigFileError, load
+from lakeproof.config.load import load
+from lakeproof.config.mistakes import ConfigFileError
 from lakeproof.errors import ConfigError
 
 _YAML = """\

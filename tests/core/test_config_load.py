@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.config import Config, ConfigFileError, load
+from lakeproof.config.load import load
+from lakeproof.config.mistakes import ConfigFileError
 from lakeproof.errors import ConfigError
 from lakeproof.names import TableName
 
@@ -366,7 +367,7 @@ def test_a_file_without_a_source_is_refused(tmp_path: Path, text: str) -> None:
 def test_the_environment_is_not_read_while_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A code location loads with no secret present."""
     monkeypatch.delenv("SHOP_PASSWORD", raising=False)
-    assert isinstance(load(write(tmp_path, FULL)), Config)
+    assert load(write(tmp_path, FULL)).sources
 
 
 def test_the_file_is_found_by_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,6 +396,6 @@ def test_a_file_that_is_not_there_is_one_clear_line(
 
 
 def test_a_folder_is_no_configuration(tmp_path: Path) -> None:
-    """A folder or a special file is refused."""
+    """It is refused."""
     with pytest.raises(ConfigError, match="there is no such file"):
         load(tmp_path)

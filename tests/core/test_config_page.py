@@ -12,10 +12,10 @@ import pytest
 import yaml
 from pydantic.fields import FieldInfo
 
-from lakeproof.config import load
 from lakeproof.config.alerts import AlertsConfig
 from lakeproof.config.compute import ComputeConfig
 from lakeproof.config.dagster import DagsterConfig, FreshnessConfig
+from lakeproof.config.load import load
 from lakeproof.config.location import StorageConfig
 from lakeproof.config.metrics import MetricsConfig
 from lakeproof.config.model import (

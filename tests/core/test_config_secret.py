@@ -10,7 +10,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from pydantic import SecretStr
 
-from lakeproof.config import SourceConfig, load
+from lakeproof.config.load import load
+from lakeproof.config.model import SourceConfig
 from lakeproof.config.secret import Dsn, EnvSecret, FileSecret
 from lakeproof.errors import ConfigError
 

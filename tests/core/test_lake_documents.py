@@ -14,9 +14,10 @@ import pytest
 from lakeproof.catalog.differences import Difference
 from lakeproof.errors import LakeError
 from lakeproof.lake.records.cut_documents import CutDoc
-from lakeproof.lake.records.documents import CutEntry, HistoryLow, Intent, SchemaChange, TableIntent
+from lakeproof.lake.records.documents import CutEntry, HistoryLow, Intent, TableIntent
 from lakeproof.lake.records.group_cuts import GroupCut
 from lakeproof.lake.records.held import Held, HeldCause, WayOut, describe
+from lakeproof.lake.records.work import SchemaChange
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.landing.incarnation_record import IncarnationRecord
 from lakeproof.landing.manifest import Manifest, parse
@@ -82,7 +83,7 @@ LANDING: dict[str, Read] = {
 SCHEMA_CHANGE = replace(
     INTENT,
     tables={
-        TABLE: TableIntent(Lsn(1), VERSION.id, None, SchemaChange(VERSION, {2: "x"}, Lsn(3)), VERSION, -4),
+        TABLE: TableIntent(Lsn(1), VERSION.id, SchemaChange(VERSION, {2: "x"}, Lsn(3))),
     },
 )
 CUT_ENTRY = replace(CUT.tables[TABLE], history_low=HistoryLow(-1, Lsn(2), archived=True)).entry(Lsn(7), Incarnation(3))
@@ -121,6 +122,7 @@ def test_a_cut_has_the_fields_of_its_format() -> None:
         "row_bytes": 400,
         "history_sum": {"rows": 3, "total": "000000000000abc"},
         "exact_from": None,
+        "written_by": {"engine": "arrow", "reason": "no change came yet"},
     }
 
 

@@ -89,6 +89,7 @@ def test_rows_of_one_hash_have_one_exact_form(
     assert [(r["name"], r["forms"]) for r in forms.collect()] == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("schema", [_KEYED, _BAG], ids=["keyed", "bag"])
 def test_a_row_that_changed_is_left_to_compare(spark: SparkSession, schema: SchemaVersion) -> None:
     """Both sides keep the row's whole bucket, and drop most equal rows."""
@@ -128,6 +129,7 @@ def test_what_must_go_and_come_is_the_same_narrowed_or_not(
     assert all(result[0])
 
 
+@pytest.mark.full
 def test_equal_states_leave_nothing_and_others_everything(spark: SparkSession) -> None:
     """No row is read again if all are equal; if most differ the frames stay what they were."""
     rows = spark.range(200_000).selectExpr(

@@ -145,6 +145,7 @@ def _plain(kind: str, before: Any, after: Any) -> tuple[Any, ...]:
     return kind, None if before is None else tuple(before), None if after is None else tuple(after)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("steps", [2, pytest.param(len(STEPS), marks=pytest.mark.full)])
 def test_the_changes_lead_from_state_to_state(
     database: Database, spark: SparkSession, tmp_path: Path, steps: int

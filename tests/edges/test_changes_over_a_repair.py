@@ -35,6 +35,7 @@ def _doubled(rows: pa.Table, *, altered: bool) -> pa.Table:
     return pa.concat_tables([rows.filter(pc.field("n") != LOST), other])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("altered", [True, False], ids=["altered", "equal"])
 def test_a_key_that_was_there_twice_does_not_end_a_feed(
     database: Database, spark: SparkSession, tmp_path: Path, *, altered: bool

@@ -103,6 +103,7 @@ def test_landed_files_become_a_tables_files(spark: SparkSession, store: Store) -
         assert rows_of(spark, table) == as_numbers(pa.concat_tables([expected.slice(1)]))
 
 
+@pytest.mark.full
 def test_a_file_that_was_placed_before_is_taken_over(spark: SparkSession, store: Store) -> None:
     """An attempt that was killed after its copy; what has the name and is another file gives way."""
     file = land(store, "000001-ab.parquet", random_rows(random.Random(1), 20))
@@ -119,6 +120,7 @@ def test_a_file_that_was_placed_before_is_taken_over(spark: SparkSession, store:
     assert not store.exists(stray)
 
 
+@pytest.mark.full
 def test_commits_that_no_cut_names_are_taken_back(spark: SparkSession, store: Store) -> None:
     """No version is made twice: whoever made it may sleep, and write for it when it wakes."""
     table = store.url("shop/history/public/t")
@@ -150,6 +152,7 @@ def test_commits_that_no_cut_names_are_taken_back(spark: SparkSession, store: St
     assert [row["id"] for row in rows_of(spark, table)] == [*range(10), *range(20, 30), *range(100, 110)]
 
 
+@pytest.mark.full
 def test_a_log_begins_again(spark: SparkSession, store: Store) -> None:
     """A version without rows follows, and needs nothing below it; rows come on top."""
     table = store.url("shop/current/public/t")

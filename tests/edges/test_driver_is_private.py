@@ -32,6 +32,7 @@ def test_nobody_without_the_secret_talks_to_the_driver(spark: SparkSession) -> N
     assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
 
 
+@pytest.mark.full
 def test_its_scratch_files_are_in_a_folder_of_this_users(spark: SparkSession) -> None:
     """Kept rows and shuffles are files that everybody may read."""
     folder = Path(str(spark.conf.get("spark.local.dir")))

@@ -50,6 +50,7 @@ spark.stop()
 """
 
 
+@pytest.mark.full
 def test_the_log_has_no_line_of_what_is_in_order_or_is_raised_as_an_error(tmp_path: Path) -> None:
     """Reads of a table with dropped and renamed columns, and checks of ours that refuse rows in the middle of a job.
 

@@ -95,6 +95,7 @@ def test_what_the_server_converts_is_exact(
         assert {str(t): p.status for t, p in proof.tables.items()} == {"public.keyed": "equal", "public.bag": "equal"}
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_text_that_is_not_utf8_holds_its_table_alone(
     postgres: EmbeddedPostgres, spark: SparkSession, tmp_path: Path

@@ -8,6 +8,7 @@ from pathlib import Path
 from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.plan import CyclePlan
 from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.work import Copy
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import Identity
@@ -41,7 +42,7 @@ def cycles(source: SimulatedSource, entries: EntryLimit, cycle_rows: int = 1000)
 
 def entering(result: CyclePlan) -> list[str]:
     """The names of the tables that enter by a copy."""
-    return [t.name for t, intent in result.tables.items() if intent.snapshot is not None]
+    return [t.name for t, intent in result.tables.items() if isinstance(intent.work, Copy)]
 
 
 def test_a_first_compaction_takes_a_few_tables_in_each_cycle(tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_copies_of_several_points_enter_in_the_order_of_the_stream(tmp_path: Pat
         insert(source, *NAMES)
         source.flush()
         plans = cycles(source, EntryLimit(rng.randint(1, 3)), rng.choice([1, 5, 1000]))
-        places = [(t, p.end) for p in plans for t, intent in p.tables.items() if intent.snapshot is not None]
+        places = [(t, p.end) for p in plans for t, intent in p.tables.items() if isinstance(intent.work, Copy)]
         assert len(places) == len(NAMES), seed
         assert all(points[table] <= place for table, place in places), seed
         assert [p.start for p in plans[1:]] == [p.end for p in plans[:-1]], seed

@@ -20,6 +20,7 @@ from lakeproof.commands.publish import apply, plan
 from lakeproof.config.model import Config
 from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.records.store import newest_cut
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_published import read_tables
 from lakeproof.postgres.check_findings import Severity
@@ -141,15 +142,14 @@ def test_a_publication_without_them_is_named_and_gets_the_option_if_no_table_cha
     assert "public.more: not published, so not in the lake: twice (generated)" in planned.notes
 
 
-@pytest.mark.spark
 @pytest.mark.slow
-def test_the_proof_names_what_it_does_not_compare(database: Database, spark: SparkSession, tmp_path: Path) -> None:
+def test_the_proof_names_what_it_does_not_compare(database: Database, no_spark: SparkOnDemand, tmp_path: Path) -> None:
     """The page, the JSON and the record name the column; the table is equal as far as it is published."""
     database.execute(*_TABLES[:1], "CREATE PUBLICATION pub FOR TABLE line")
     database.execute("INSERT INTO line (id, qty, unit) SELECT i, i, 1.5 FROM generate_series(1, 9) i")
     config = _config(database, tmp_path, LINE)
     bootstrap(config, "shop")
-    proof = prove(config, "shop", None, spark)
+    proof = prove(config, "shop", None, no_spark)
     assert proof.tables[LINE].status == "equal"
     left_out = (
         "public.line: columns not published, so neither in the lake nor compared: amount (generated), Words (generated)"
@@ -164,7 +164,7 @@ def test_the_proof_names_what_it_does_not_compare(database: Database, spark: Spa
     assert recorded[LINE].left_out == ("amount", "Words")
 
 
-@pytest.mark.spark
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.since(18)
 def test_copy_and_stream_have_the_same_of_them(database: Database, spark: SparkSession, tmp_path: Path) -> None:
@@ -199,7 +199,6 @@ def test_copy_and_stream_have_the_same_of_them(database: Database, spark: SparkS
 
 
 @pytest.mark.full
-@pytest.mark.spark
 @pytest.mark.slow
 def test_a_column_that_is_generated_no_more_is_not_taken_for_a_new_one(
     database: Database, spark: SparkSession, tmp_path: Path

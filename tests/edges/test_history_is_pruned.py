@@ -61,6 +61,7 @@ def test_files_beyond_a_position_or_a_key_are_not_read(spark: SparkSession, tmp_
     assert files_read(history.where("id = 3")) == 1
 
 
+@pytest.mark.full
 def test_packed_files_of_history_are_read_by_pruning(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +104,7 @@ def test_packed_files_of_history_are_read_by_pruning(
     assert rows_of(actual, table.version) == source.state_at(position)[name]
 
 
+@pytest.mark.full
 def test_packed_files_of_current_are_read_by_their_keys(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,6 @@ from lakeproof.config.upkeep import CompactionConfig
 from lakeproof.events import Stop, silent
 from lakeproof.hidden_columns import FROM, ORD
 from lakeproof.lake.columns import in_lake
-from lakeproof.lake.fold import in_memory
 from lakeproof.lake.fold import unchanged_values as holders
 from lakeproof.lake.fold.unchanged_values import ranges_of, resolve_history
 from lakeproof.lake.read.open import open_lake
@@ -62,9 +61,9 @@ def as_rows(frame: DataFrame) -> Rows:
 
 @pytest.mark.full
 def test_a_counter_beside_a_large_value_costs_what_the_counter_does(
-    database: Database, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """By each road: this process, Spark with a fold in memory and without.
+    """By each road: this process, and Spark.
 
     Each position read back is what PostgreSQL was, and history has the value in every image.
     """
@@ -85,11 +84,10 @@ def test_a_counter_beside_a_large_value_costs_what_the_counter_does(
                 connection.execute("UPDATE docs SET n = n + 1 WHERE id IN (1, 2)")
         states[Lsn.parse(current_lsn(database.dsn))] = source_rows(database.dsn, (DOCS,))[DOCS]
 
-    roads: list[tuple[Literal["auto", "spark"], int]] = [("auto", 0), ("spark", in_memory.SMALL_ROWS_MAX), ("spark", 0)]
-    for engine, rows_max in roads:
+    engines: list[Literal["auto", "spark"]] = ["auto", "spark", "auto"]
+    for engine in engines:
         shop = database.source(buckets=16, compaction=CompactionConfig(engine=engine))
         config = config.model_copy(update={"sources": {"shop": shop}})
-        monkeypatch.setattr(in_memory, "SMALL_ROWS_MAX", rows_max)  # inside: the other road takes over at 20,000 rows
         before = files_of(config, "shop", DOCS)
         update(UPDATES // 2)
         # Its own value, a key move that leaves it alone, a row that is new.
@@ -103,7 +101,7 @@ def test_a_counter_beside_a_large_value_costs_what_the_counter_does(
         assert sum(added.values()) < 2 * LARGE + 100 * UPDATES, added
         assert as_rows(lakeproof.open(spark, config).table("shop", DOCS)) == source_rows(database.dsn, (DOCS,))[DOCS]
 
-    # By each road one, since each takes as long as a cycle.
+    # By each engine one, since each takes as long as a cycle.
     for position, expected in list(states.items())[1::2]:
         assert as_rows(lakeproof.as_of(spark, config, position).table(DOCS)) == expected, position
     history = lakeproof.open(spark, config).table("shop", DOCS, layer="history", hidden=True)
@@ -212,6 +210,7 @@ def test_only_rows_with_a_mark_are_looked_up_and_only_where_their_holders_are(
     assert (len(actual.inputFiles()), actual.select("id", "n", "a", "b").collect()) == (1, [(1, 3, "a1", "b3")])
 
 
+@pytest.mark.full
 def test_more_holders_than_the_driver_takes_are_joined(
     spark: SparkSession, simulated: SimulatedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +243,7 @@ def test_what_nobody_holds_is_refused(spark: SparkSession, simulated: SimulatedS
         resolve_history(in_lake(notes().version), lost, lost).collect()
 
 
+@pytest.mark.full
 def test_what_should_hold_a_value_and_is_null_holds_the_table(spark: SparkSession, simulated: SimulatedSource) -> None:
     """Current that went wrong: an unchanged value is never NULL, so nothing is guessed; the next snapshot heals it."""
     config = make_config(simulated.folder)

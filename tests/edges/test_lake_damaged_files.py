@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from psycopg.sql import SQL, Identifier
-from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
@@ -18,8 +17,9 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.read import read_lake
 from lakeproof.lake.records.held import WayOut
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import slices
 from lakeproof.lsn import Lsn
@@ -28,14 +28,14 @@ from lakeproof.storage.source_lake import SourceLake
 from tests.fix_lake import TABLES_ALONE
 from tests.fix_postgres import Database
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 
 @pytest.mark.parametrize(
     ("room", "message"), [("snapshots", "checksum is not the one"), ("landing", "its manifest says")]
 )
 def test_a_damaged_file_holds_its_table_and_another_copy_brings_it(
-    database: Database, spark: SparkSession, tmp_path: Path, room: str, message: str
+    database: Database, no_spark: SparkOnDemand, tmp_path: Path, room: str, message: str
 ) -> None:
     """A flipped bit, a file cut short: the reason names the file, and the source's other table goes on."""
     for name in ("items", "others"):
@@ -57,20 +57,21 @@ def test_a_damaged_file_holds_its_table_and_another_copy_brings_it(
     whole, position = path.read_bytes(), path.stat().st_size // 2
     flipped = whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :]
     path.write_bytes(flipped if room == "snapshots" else whole[:-1])
-    (done,) = compact(config, "shop", spark, silent, Stop())
+    (done,) = compact(config, "shop", no_spark, silent, Stop())
     (held,) = done.held.values()
     assert str(path) in held.reason
     assert message in held.reason
     assert held.way_out is WayOut.SNAPSHOT
-    assert _rows(spark, config, "others") == {(1, "copied"), (2, "streamed")}
+    assert _rows(config, "others") == {(1, "copied"), (2, "streamed")}
 
     bootstrap(config, "shop", [table])
     drain(config, "shop", Until.caught_up())
-    (*_, done) = compact(config, "shop", spark, silent, Stop())
+    (*_, done) = compact(config, "shop", no_spark, silent, Stop())
     assert not done.held
-    assert prove(config, "shop", None, spark, request=TABLES_ALONE).equal
-    assert _rows(spark, config, "items") == {(1, "copied"), (2, "streamed")}
+    assert prove(config, "shop", None, no_spark, request=TABLES_ALONE).equal
+    assert _rows(config, "items") == {(1, "copied"), (2, "streamed")}
 
 
-def _rows(spark: SparkSession, config: Config, table: str) -> set[tuple[int, str]]:
-    return {(row["id"], row["v"]) for row in open_lake(spark, config).table("shop", f"public.{table}").collect()}
+def _rows(config: Config, table: str) -> set[tuple[int, str]]:
+    rows = read_lake(config).table("shop", f"public.{table}").arrow().to_pylist()
+    return {(row["id"], row["v"]) for row in rows}

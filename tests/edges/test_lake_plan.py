@@ -20,6 +20,7 @@ from lakeproof.lake.records.documents import Cut, CycleKind
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.lease import hold_lease, newest_epoch
 from lakeproof.lake.records.store import cut_at, read_cut, write_cut
+from lakeproof.lake.records.work import Copy, SchemaChange
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import slices
 from lakeproof.landing.retention import put_chain_start, remove_below
@@ -59,7 +60,7 @@ def test_a_snapshot_at_the_head_enters_at_once(source: SimulatedSource) -> None:
     result = planned(source, None)
     assert (result.start, result.end) == (Lsn(START), Lsn(START))
     assert set(result.tables) == {A, B}
-    assert all(i.snapshot is not None for i in result.tables.values())
+    assert all(isinstance(i.work, Copy) for i in result.tables.values())
     assert plan(source, cut_of(source, result)) is None
 
 
@@ -79,7 +80,7 @@ def test_a_snapshot_waits_for_the_chain(source: SimulatedSource) -> None:
     source.snapshot(["a"])
     assert not planned(source, None).tables
     source.flush()
-    assert planned(source, None).tables[A].snapshot is not None
+    assert isinstance(planned(source, None).tables[A].work, Copy)
 
 
 def test_a_cycle_ends_with_a_segment_once_it_has_enough_rows(source: SimulatedSource) -> None:
@@ -136,7 +137,7 @@ def test_a_schema_that_can_be_given_in_place_is_a_cycle_of_its_own(source: Simul
     result = planned(source, cut)
     assert (result.kind, result.start, result.end) == (CycleKind.SCHEMA, cut.position, cut.position)
     assert (result.ordinals.segments, result.ordinals.cut) == ({}, cut.ordinals)
-    assert {t: i.schema_change and i.schema_change.version for t, i in result.tables.items()} == {A: new}
+    assert {t: isinstance(i.work, SchemaChange) and i.work.version for t, i in result.tables.items()} == {A: new}
     cut = replace(cut, tables={**cut.tables, A: replace(cut.tables[A], version=new)})
     after = planned(source, cut)
     assert (after.kind, after.end, set(after.tables), after.held) == (CycleKind.APPLY, source.chain.end, {A}, {})

@@ -13,7 +13,7 @@ from lakeproof.errors import InvariantError, LakeError
 from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, TableSpec
 from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.read import read_lake
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.schema import Identity
 from tests.lake_steps import check, make_config, run_compact
@@ -72,11 +72,11 @@ def test_refused_tables_are_held_and_a_new_snapshot_brings_them_back(
         "twice": "the configured key is not unique",
         **({"later": "the configured key is not unique"} if whole else {}),
     }
-    check(spark, config, source, ["good"])
-    lake = open_lake(spark, config)
+    check(config, source, ["good"])
+    lake = read_lake(config)
     for table in (bag, toast, twice):
-        assert lake.table(SOURCE, table.version.table).isEmpty()
-        assert lake.table(SOURCE, table.version.table, layer="history").isEmpty()
+        assert lake.table(SOURCE, table.version.table).arrow().num_rows == 0
+        assert lake.history(SOURCE, table.version.table).arrow().num_rows == 0
 
     source.delete(twice, (1, "other"))
     source.commit(rng)
@@ -94,13 +94,14 @@ def test_refused_tables_are_held_and_a_new_snapshot_brings_them_back(
     source.flush()
     (report,) = run_compact(spark, config)
     assert not report.held
-    check(spark, config, source, names)
+    check(config, source, names)
 
 
 def _insert(path: str, rows: DataFrame, info: CommitInfo, **options: Any) -> CommitRequest:
     return CommitRequest(path, NetChange(images=rows), info, **options)
 
 
+@pytest.mark.full
 def test_a_commit_is_made_once_and_a_foreign_one_is_noticed(spark: SparkSession, tmp_path: Path) -> None:
     """A repeat is an error, someone else's commit too."""
     session, path = spark.newSession(), str(tmp_path / "t")

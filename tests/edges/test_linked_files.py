@@ -119,6 +119,7 @@ CONDITIONS = (
 )  # fmt: skip
 
 
+@pytest.mark.full
 def test_skipping_files_loses_no_row(spark: SparkSession, tmp_path: Path, files: list[LandedFile]) -> None:
     """Each condition as a filter, which leaves out files and row groups, and as a count over all rows."""
     table = tmp_path / "t"
@@ -184,6 +185,7 @@ def test_deltas_commands_are_right_on_linked_files(
     assert [landed(Path(f.url)) for f in files] == files
 
 
+@pytest.mark.full
 def test_a_range_that_ends_inside_a_file_takes_it_in_two_parts(
     spark: SparkSession, tmp_path: Path, rows: list[pa.Table], files: list[LandedFile]
 ) -> None:
@@ -221,6 +223,7 @@ def test_killed_between_link_and_commit_it_is_run_again(
     assert as_numbers(read(spark, table).toArrow()) == expected(*rows)
 
 
+@pytest.mark.full
 def test_a_file_on_another_file_system_is_copied(
     spark: SparkSession, tmp_path: Path, rows: list[pa.Table], files: list[LandedFile], monkeypatch: pytest.MonkeyPatch
 ) -> None:

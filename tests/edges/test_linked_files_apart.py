@@ -81,6 +81,7 @@ def _given_up(spark: SparkSession, table: Path) -> None:
 ORDERS = list(itertools.permutations(["landing", "history", "current"]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("order", [ORDERS[SEED % 6], *(pytest.param(one, marks=pytest.mark.full) for one in ORDERS)])
 def test_the_landing_and_both_tables_give_a_file_up_in_any_order(
     spark: SparkSession, tmp_path: Path, rows: list[pa.Table], files: list[LandedFile], order: tuple[str, ...]

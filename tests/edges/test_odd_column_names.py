@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from psycopg.sql import SQL, Identifier
-from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.file_columns import file_names
 from lakeproof.landing.reader import file_url
@@ -20,7 +20,7 @@ from lakeproof.storage.source_lake import SourceLake
 from tests.fix_lake import TABLES_ALONE, into_the_lake
 from tests.fix_postgres import Database
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+pytestmark = [pytest.mark.postgres]
 _T = TableName("public", "t")
 # The key is a path to Arrow, a name has characters that Parquet refuses, is a list's path, differs by its case, is hidden.
 _KEY = ".k"
@@ -60,7 +60,7 @@ def _change(database: Database, number: int) -> None:
         conn.execute(SQL("DELETE FROM t WHERE {} = {}").format(Identifier(_KEY), number + 2))
 
 
-def test_columns_of_any_name_are_equal_at_the_end(database: Database, spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_of_any_name_are_equal_at_the_end(database: Database, no_spark: SparkOnDemand, tmp_path: Path) -> None:
     """Several versions of the table are in one segment; each file has the names of its own."""
     columns = SQL(", ").join(SQL("{} text").format(Identifier(name)) for name in _NAMES)
     with database.connect() as conn:
@@ -69,17 +69,17 @@ def test_columns_of_any_name_are_equal_at_the_end(database: Database, spark: Spa
     _change(database, 0)
     config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=4)})
     bootstrap(config, "shop")
-    into_the_lake(config, spark)
+    into_the_lake(config, no_spark)
     _change(database, 10)
-    into_the_lake(config, spark)
+    into_the_lake(config, no_spark)
     for number, change in enumerate(
         ('RENAME "a.b" TO "c d.e"', 'RENAME "A" TO "b"', 'DROP "_lp_op"', 'ADD "_LP_OP" text', 'RENAME a TO "A"')
     ):
         database.execute(f"ALTER TABLE t {change}")
         _change(database, 20 + 10 * number)
-    into_the_lake(config, spark)
+    into_the_lake(config, no_spark)
     _change(database, 90)
-    proof = prove(config, "shop", None, spark, request=TABLES_ALONE).tables[_T]
+    proof = prove(config, "shop", None, no_spark, request=TABLES_ALONE).tables[_T]
     assert (proof.status, proof.reason) == ("equal", None)
     chain = Chain.open(SourceLake.open(config.lake, "shop"), Incarnation(1))
     manifests = list(chain.manifests())

@@ -28,6 +28,7 @@ from lakeproof.errors import LakeError
 from lakeproof.events import Event, RunControl, Stop, silent
 from lakeproof.hidden_columns import HIDDEN_PREFIX
 from lakeproof.lake.read.past_transactions import past_changes
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
@@ -40,7 +41,7 @@ from tests.maintain_steps import MUCH_LATER
 from tests.properties.pipeline_steps import pipeline_config, publish
 from tests.repair_steps import REPAIR, Keyed, largest_file, make_config, run
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+pytestmark = [pytest.mark.postgres]
 SOURCE = "shop"
 LATER = MaintenanceRequest(now=MUCH_LATER)
 NUMBERED = Keyed("numbered", "id int", "id", "i")
@@ -143,6 +144,7 @@ def test_history_has_the_transactions_that_the_landing_had(
     assert _feed(shop, start, [TABLES[1]]) == alone
 
 
+@pytest.mark.full
 def test_a_history_that_begins_later_is_named(shop: Config, spark: SparkSession) -> None:
     """What maintenance has removed of history is in no feed, and nobody gets the rest as if it were all."""
     start = _landing_begins(shop)
@@ -173,7 +175,7 @@ def test_a_table_that_a_copy_put_right_is_named(shop: Config, database: Database
 
 @pytest.mark.parametrize("copied", [True, False], ids=["late", "never"])
 def test_a_table_without_a_copy_at_that_time_is_named(
-    database: Database, spark: SparkSession, tmp_path: Path, *, copied: bool
+    database: Database, no_spark: SparkOnDemand, tmp_path: Path, *, copied: bool
 ) -> None:
     """Its changes landed, no cycle took them, and the landing has gone; without it the transactions are no whole ones."""
     account, note = TABLES[0], TABLES[2]
@@ -191,10 +193,10 @@ def test_a_table_without_a_copy_at_that_time_is_named(
         drain(config, SOURCE, Until.caught_up(), silent, Stop())
         if copied and number == 4:
             bootstrap(config, SOURCE, [note], silent, Stop())
-    compact(config, SOURCE, spark, silent, Stop())
+    compact(config, SOURCE, no_spark, silent, Stop())
     expected = _feed(config, start)
     assert len(expected) == 10
-    maintain(_without_landing(config), SOURCE, spark, silent, LATER)
+    maintain(_without_landing(config), SOURCE, no_spark, silent, LATER)
     reason = r"public\.note: .*a copy came at" if copied else r"public\.note: .*no history has them"
     with pytest.raises(LakeError, match=reason):
         _feed(config, start)
@@ -204,14 +206,14 @@ def test_a_table_without_a_copy_at_that_time_is_named(
 
 
 def test_a_table_that_lived_only_in_the_landing_is_named(
-    database: Database, spark: SparkSession, tmp_path: Path
+    database: Database, no_spark: SparkOnDemand, tmp_path: Path
 ) -> None:
     """It was made, filled and dropped before any copy: where the landing goes, its changes do."""
     account, brief = TABLES[0], TableName("public", "brief")
     database.execute("CREATE TABLE account (id int PRIMARY KEY)", "CREATE PUBLICATION pub FOR ALL TABLES")
     config = pipeline_config(database, tmp_path / "lake")
     bootstrap(config, SOURCE, None, silent, Stop())
-    compact(config, SOURCE, spark, silent, Stop())
+    compact(config, SOURCE, no_spark, silent, Stop())
     start = _landing_begins(config)
     database.execute("CREATE TABLE brief (id int PRIMARY KEY)")
     for number in range(8):
@@ -225,10 +227,10 @@ def test_a_table_that_lived_only_in_the_landing_is_named(
             drain(config, SOURCE, Until.caught_up(), silent, Stop())
             database.execute("DROP TABLE brief")
         drain(config, SOURCE, Until.caught_up(), silent, Stop())
-    compact(config, SOURCE, spark, silent, Stop())
+    compact(config, SOURCE, no_spark, silent, Stop())
     expected = _feed(config, start)
     assert sum(brief in rows for *_, rows in expected) == 2
-    maintain(_without_landing(config), SOURCE, spark, silent, LATER)
+    maintain(_without_landing(config), SOURCE, no_spark, silent, LATER)
     with pytest.raises(LakeError, match=r"public\.brief: .*no history has them"):
         _feed(config, start)
     assert _feed(config, expected[2][0]) == expected[3:]
@@ -262,6 +264,7 @@ def test_a_held_table_is_named_where_its_changes_went(
         assert _feed(shop, start) == expected, f"LAKEPROOF_SEED={SEED}"
 
 
+@pytest.mark.full
 def test_a_repair_whose_changes_did_not_fit_is_named_while_the_landing_begins_among_them(
     database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -198,6 +198,7 @@ def test_a_table_keeps_its_features_until_it_begins_again(
     assert_equal(config, spark)
 
 
+@pytest.mark.full
 def test_names_that_need_mapping_hold_a_portable_table(database: Database, tmp_path: Path, spark: SparkSession) -> None:
     """One is refused before its first copy, one held when a column is renamed: the reason and the way out are named."""
     database.execute('CREATE TABLE odd ("a b" int PRIMARY KEY, v int)', *MAKE, "ALTER PUBLICATION pub ADD TABLE odd")

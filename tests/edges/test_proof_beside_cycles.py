@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.maintain import maintain
@@ -20,6 +19,7 @@ from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.errors import TransientError
 from lakeproof.events import Event, RunControl, silent
 from lakeproof.lake.records.store import newest_cut
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
@@ -27,7 +27,7 @@ from tests.damage import alter, data_files
 from tests.fix_lake import TABLES_ALONE, into_the_lake
 from tests.fix_postgres import Database
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS = TableName("public", "items")
 
 
@@ -38,7 +38,7 @@ def _one_wrong(rows: pa.Table) -> pa.Table:
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_cycles_go_on_while_a_proof_compares(
-    database: Database, tmp_path: Path, spark: SparkSession, *, damaged: bool
+    database: Database, tmp_path: Path, no_spark: SparkOnDemand, *, damaged: bool
 ) -> None:
     """A later cut changes every row, and maintenance is refused; equal is equal, and a wrong row is named by its key."""
     database.execute(
@@ -49,7 +49,7 @@ def test_cycles_go_on_while_a_proof_compares(
     source = database.source(buckets=16, retention=RetentionConfig(cuts_s=0))
     config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
     bootstrap(config, "shop")
-    into_the_lake(config, spark)
+    into_the_lake(config, no_spark)
     if damaged:
         current = Path(config.lake) / LakePaths("shop").current(ITEMS)
         alter(data_files(current)[0], _one_wrong)
@@ -60,19 +60,19 @@ def test_cycles_go_on_while_a_proof_compares(
             return
         seen.append(0)
         database.execute("UPDATE items SET v = v || 'b'", "DELETE FROM items WHERE id = 3")
-        into_the_lake(config, spark)
+        into_the_lake(config, no_spark)
         cut = newest_cut(SourceLake.open(config.lake, "shop"))
         assert cut is not None
         seen.append(int(cut.position))
         with pytest.raises(TransientError, match="another process proves or maintains it"):
-            maintain(config, "shop", spark, silent)
+            maintain(config, "shop", no_spark, silent)
 
-    proof = prove(config, "shop", None, spark, RunControl(beside), TABLES_ALONE)
+    proof = prove(config, "shop", None, no_spark, RunControl(beside), TABLES_ALONE)
     table = proof.tables[ITEMS]
     assert proof.position is not None
     assert seen[1] > int(proof.position)
     assert (table.status, table.source_rows) == ("differs" if damaged else "equal", 50), table.reason
     assert len(table.differing_keys) == (1 if damaged else 0)
-    maintain(config, "shop", spark, silent)
+    maintain(config, "shop", no_spark, silent)
     if not damaged:
-        assert prove(config, "shop", None, spark, request=TABLES_ALONE).equal
+        assert prove(config, "shop", None, no_spark, request=TABLES_ALONE).equal

@@ -170,6 +170,7 @@ def arrow_sides(frames: dict[str, DataFrame], version: SchemaVersion) -> dict[st
     return sides
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("key", [("k",), pytest.param((), marks=pytest.mark.full)], ids=["keyed", "bag"])
 def test_every_corruption_is_found_and_its_key_named(
     conn: Connection, spark: SparkSession, tmp_path: Path, key: tuple[str, ...]
@@ -202,6 +203,7 @@ def test_a_bag_is_named_by_digests_and_never_by_values() -> None:
     assert (actual.source_rows, actual.lake_rows) == (2, 1)
 
 
+@pytest.mark.full
 def test_what_is_named_is_limited() -> None:
     """Keys, characters and rows read have limits; at least one bucket is always read."""
     many = [ProofRow(i, (f"{i:06d}",)) for i in range(KEYS_MAX + 5)]

@@ -44,6 +44,7 @@ class Proofs:
         return proofs, jobs_run(self.spark) - before
 
 
+@pytest.mark.full
 def test_a_small_history_is_read_once(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The result is the same, for two fifths of the jobs less at least; nothing stays in memory."""
     rng, source = begun(tmp_path)

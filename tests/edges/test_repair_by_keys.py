@@ -59,6 +59,7 @@ def repaired(
     return dict(prove(config, "shop", None, spark, RunControl(on_event), REPAIR).tables)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("chosen", [SOME, pytest.param(OTHERS, marks=pytest.mark.full)], ids=["some", "others"])
 def test_the_differing_keys_alone_are_read_again(
     database: Database, tmp_path: Path, spark: SparkSession, chosen: Sequence[Keyed]

@@ -58,6 +58,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
+@pytest.mark.full
 def test_the_changes_are_the_difference_of_the_versions(spark: SparkSession, tmp_path: Path, way: str) -> None:
     """Vectors, files that come and go, files put together, a widened and a renamed column, odd names, nested values."""
     path = str(tmp_path / "a table, 50%")

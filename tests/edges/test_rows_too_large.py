@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.read import read_lake
 from lakeproof.lake.records.held import describe
 from lakeproof.lake.rows import memory
 from lakeproof.names import TableName
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.spark
 ITEM = {"id": "int4", "doc": "text"}
 
 
+@pytest.mark.full
 def test_a_row_too_large_holds_its_table_alone(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,14 +47,14 @@ def test_a_row_too_large_holds_its_table_alone(
             remedy = describe(held, SOURCE, TableName("app", "large")).remedy
             assert "set spark.driver_memory, and on a cluster spark.executor.memory, to " in remedy
             assert f"bootstrap {SOURCE} --tables app.large" in remedy
-            check(spark, config, source, ["good"])
+            check(config, source, ["good"])
             source.snapshot(["large"])
             source.insert(good, (number, "y"))
             source.commit(rng)
             source.flush()
 
     assert run_compact(spark, config)[-1].held == {}
-    check(spark, config, source, ["large", "good"])
-    rows = {t.name: position.row_bytes for t, position in open_lake(spark, config).cuts[SOURCE].tables.items()}
+    check(config, source, ["large", "good"])
+    rows = {t.name: position.row_bytes for t, position in read_lake(config).cuts[SOURCE].tables.items()}
     assert rows["good"] < 1_000
     assert 100_000 <= rows["large"] < 101_000

@@ -229,6 +229,7 @@ IDLE = ("added", "added_with_a_constant", "renamed", "dropped", "widened", "bag_
 SOME_IDLE = ("added_with_a_constant", "renamed", "retyped")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("names", [SOME_IDLE, pytest.param(IDLE, marks=pytest.mark.full)], ids=["some", "all"])
 def test_a_table_without_changes_follows_its_catalog(
     database: Database, tmp_path: Path, spark: SparkSession, names: tuple[str, ...]

@@ -70,6 +70,7 @@ def test_rows_that_are_too_large_hold_the_table_before_its_schema_changes(
     assert _schema(source) == old
 
 
+@pytest.mark.full
 def test_a_race_lost_by_a_change_of_columns_is_reported_as_one(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

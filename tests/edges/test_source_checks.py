@@ -17,7 +17,7 @@ from typing_extensions import LiteralString
 from demo.server import free_port
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.check import CheckReport, check_source
-from lakeproof.config import load
+from lakeproof.config.load import load
 from lakeproof.config.model import Config, DrainConfig, TableConfig
 from lakeproof.errors import ConfigError, SourceError
 from lakeproof.landing.ownership import SourceDoc

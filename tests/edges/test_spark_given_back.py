@@ -38,6 +38,7 @@ assert len(set(heard)) == 2
 """
 
 
+@pytest.mark.full
 def test_a_session_starts_again_after_it_was_given_back(tmp_path: object) -> None:
     """Two JVMs, one after the other; each is gone once it was given back, and each reads and writes tables."""
     done = subprocess.run([sys.executable, "-c", _PROGRAM, str(tmp_path)], capture_output=True, text=True, check=False)

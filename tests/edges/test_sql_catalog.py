@@ -114,6 +114,7 @@ def test_a_registration_that_was_cut_off_is_made_up_for(
     assert {row.viewName for row in spark.sql("SHOW VIEWS IN shop_now").collect()} == {"t", "sales_t"}
 
 
+@pytest.mark.full
 def test_a_schema_of_somebody_else_is_left_alone(config: Config, spark: SparkSession) -> None:
     """A schema with views of its own, and one of another lake: the cut is made all the same."""
     spark.sql("CREATE SCHEMA shop_now")

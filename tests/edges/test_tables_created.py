@@ -17,6 +17,7 @@ from lakeproof.lake.planning.created_tables import CreatedTable, created_tables
 from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.plan import RangeLimit, plan_cycle
 from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.work import Created, SchemaChange
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from tests.edges.created_table_cases import CASES, FILLED, LATER, do
@@ -74,10 +75,10 @@ def entered(drained: Drained, cut: Cut | None = None, at_once: int = 1000) -> tu
     while plan := plan_cycle(chain, cut, {}, RangeLimit(chain.end, 40, EntryLimit(at_once))):
         tables = {} if cut is None else dict(cut.tables)
         for table, intent in plan.tables.items():
-            since = intent.from_lsn if intent.created is not None else tables[table].snapshot_lsn
-            version = tables[table].version if intent.created is None else intent.created
-            version = version if intent.schema_change is None else intent.schema_change.version
-            if intent.created is not None:
+            work = intent.work
+            since = intent.from_lsn if isinstance(work, Created) else tables[table].snapshot_lsn
+            version = work.version if isinstance(work, Created | SchemaChange) else tables[table].version
+            if isinstance(work, Created):
                 actual.setdefault(table, []).append(plan.end)
             tables[table] = CutTable(plan.end, since, 0, 0, version, chain.incarnation, chain.incarnation)
         held, ordinals = dict(plan.held), plan.ordinals.cut

@@ -86,6 +86,7 @@ def test_each_cut_s_rows_come_and_go(shop: Shop, spark: SparkSession) -> None:
         lakeproof.view_changes(spark, shop.lake, "other", 0)
 
 
+@pytest.mark.full
 def test_other_columns_are_another_part(shop: Shop, spark: SparkSession) -> None:
     """Both shapes are named: all rows of the old one go, all of the new one come."""
     shop.refresh(("a", 1.0))

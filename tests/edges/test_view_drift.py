@@ -96,6 +96,7 @@ def test_each_kind_of_drift_is_due_and_healed_without_a_cut(drifting: _Drifting)
     healed(lambda: None, "computed as a whole", drifting.with_audit(0))
 
 
+@pytest.mark.full
 def test_a_follower_finds_drift_by_itself(drifting: _Drifting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asks it, and no cut comes."""
     # inside: nobody waits a minute
@@ -115,6 +116,7 @@ def test_a_follower_finds_drift_by_itself(drifting: _Drifting, monkeypatch: pyte
     assert done[0].inserted == 1
 
 
+@pytest.mark.full
 def test_where_refreshes_run_elsewhere_versions_here_say_nothing(drifting: _Drifting) -> None:
     """Each tick would find another version, and no refresh would change that."""
     drifting.computed_by("spark", "0.0.1")

@@ -43,6 +43,7 @@ def _damage(lake: ShapeLake, view: str, statement: str) -> None:
     put_cut(store, replace(cut, number=number, delta_version=newest_version(place)))
 
 
+@pytest.mark.full
 def test_rows_read_are_those_of_the_change(database: Database, tmp_path: Path, spark: SparkSession) -> None:
     """Linear and added: the files with rows that changed, and of the view. By keys: a scan of the table for them too.
 

@@ -251,6 +251,7 @@ def test_a_query_with_other_columns_than_its_table_is_refused(shop: Shop) -> Non
     assert newest_version(shop.path) == 0
 
 
+@pytest.mark.full
 def test_another_query_with_the_same_columns_is_corrected(shop: Shop) -> None:
     """The new cut has another hash."""
     first = shop.refresh(sales(("a", 1.0), ("b", 2.0)))
@@ -275,6 +276,7 @@ def test_nested_and_odd_columns_are_kept(spark: SparkSession, tmp_path: Path) ->
     assert shop.refresh(sales(("a", -0.0), ("b", 1.5))).inserted == 0
 
 
+@pytest.mark.full
 def test_views_share_one_sequence_of_numbers(shop: Shop, spark: SparkSession, tmp_path: Path) -> None:
     """A number can't be taken twice."""
     shop.refresh(sales(("a", 1.0)))
@@ -318,6 +320,7 @@ def _fragments(shop: Shop) -> ViewCut:
     return result[-1]
 
 
+@pytest.mark.full
 def test_a_view_whose_files_were_put_together_is_the_same_answer(shop: Shop) -> None:
     """The cuts that are kept stay readable, what only older ones needed goes, and the next refresh goes on from there."""
     last, before = _fragments(shop), shop.rows()
@@ -345,6 +348,7 @@ def test_a_view_whose_files_were_put_together_is_the_same_answer(shop: Shop) -> 
     assert shop.rows() == Counter({("a", "1.0"): 1, ("z", "2.0"): 1})
 
 
+@pytest.mark.full
 def test_putting_together_that_was_killed_is_made_good(shop: Shop) -> None:
     """The kill comes after the commit: the next run commits again; the refresh deals with foreign commits."""
     last = _fragments(shop)

@@ -181,6 +181,7 @@ def test_the_same_columns_in_another_order_are_no_change(place: Edited) -> None:
     check("full", 4)
 
 
+@pytest.mark.full
 def test_a_view_that_has_moved_on_is_computed_again(place: Edited) -> None:
     """Newer cuts, a refresh, a table that somebody else wrote: each is named, and the answer is that of the newest cuts."""
     config, spark = place.config, place.spark
@@ -274,6 +275,7 @@ def test_a_killed_step_leaves_the_view_old_or_new(place: Edited, *, new_columns:
     assert place.rows() == place.answer(FIRST)
 
 
+@pytest.mark.full
 def test_status_and_the_command_say_how_to_go_on(
     place: Edited, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

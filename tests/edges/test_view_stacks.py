@@ -229,6 +229,7 @@ def _check_top(shop: Shop, place: str, number: int) -> None:
     assert shop.answer("top") == sorted(map(str, expected))
 
 
+@pytest.mark.full
 def test_a_slow_view_keeps_back_only_what_needs_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +272,7 @@ def test_a_slow_view_keeps_back_only_what_needs_it(
     assert together[0] <= 2 * max(1, alone[0])
 
 
+@pytest.mark.full
 def test_a_slow_view_of_a_follower_lets_the_others_go_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

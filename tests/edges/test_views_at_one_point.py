@@ -111,6 +111,7 @@ def test_a_damaged_view_is_found_by_its_audit(shop: Shop) -> None:
     assert audited() == (status, reason), "it is held to the definition that is applied"
 
 
+@pytest.mark.full
 def test_a_view_whose_log_is_damaged_is_not_compared(shop: Shop) -> None:
     """The reason and the remedy are reported, and the other view is audited."""
     shop.refresh()

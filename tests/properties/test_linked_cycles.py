@@ -19,10 +19,11 @@ from lakeproof.events import silent
 from lakeproof.failpoints import watched
 from lakeproof.lake.cycle import linked_range
 from lakeproof.lake.delta import local_rows
-from lakeproof.lake.read.open import open_lake
-from lakeproof.lake.rows.history_sum import sum_of
+from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.proof.history_in_arrow import ArrowHistory
 from lakeproof.schema import Identity
 from lakeproof.storage.source_lake import SourceLake
 from tests.crashing_delta import Crash
@@ -33,7 +34,6 @@ from tests.maintain_steps import MUCH_LATER, policy
 from tests.simulated_rows import Cell, Row, images_of, schema
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
-pytestmark = pytest.mark.spark
 KEYS = 40
 
 
@@ -108,15 +108,15 @@ def _no_room(*_: object) -> None:
     raise NoRoomError("history", "writing a file of it failed", "make room")
 
 
-def _check_all(spark: SparkSession, config: Config, source: SimulatedSource) -> None:
+def _check_all(config: Config, source: SimulatedSource) -> None:
     names = [table.name for table in source.tables]
-    check(spark, config, source, names)
-    lake = open_lake(spark, config)
+    check(config, source, names)
+    lake = read_lake(config)
     for name, table in source.tables.items():
-        history = lake.table(SOURCE, name, layer="history", hidden=True)
-        assert images_of(history, table.version) == table.images, f"history of {name}, seed {SEED}"
-        expected = lake.cuts[SOURCE].tables[name].history_sum
-        assert sum_of(table.version, history) == expected, f"sum of {name}, seed {SEED}"
+        assert images_of(lake.history(SOURCE, name), table.version) == table.images, f"history of {name}, seed {SEED}"
+        cut_table = lake.cuts[SOURCE].tables[name]
+        read = ArrowHistory(SourceLake.open(config.lake, SOURCE), name, cut_table)
+        assert read.sum() == cut_table.history_sum, f"sum of {name}, seed {SEED}"
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def small_files_linked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_files_linked")
-def test_tables_enter_and_go_on_by_links(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_enter_and_go_on_by_links(no_spark: SparkOnDemand, tmp_path: Path) -> None:
     """A snapshot with changes after it, ranges of every kind, ends inside segments: rows, history and its sum are right."""
     rng = random.Random(SEED)
     source, config = SimulatedSource(tmp_path, _tables()), make_config(tmp_path)
@@ -139,8 +139,8 @@ def test_tables_enter_and_go_on_by_links(spark: SparkSession, tmp_path: Path) ->
     source._remember()
     source.snapshot(names)
     _run(rng, source, 12)
-    run_compact(spark, config)
-    _check_all(spark, config, source)
+    run_compact(no_spark, config)
+    _check_all(config, source)
     lake = SourceLake.open(config.lake, SOURCE)
     entered = {
         (table, layer): _linked(lake, table, layer) for table in source.tables for layer in ("history", "current")
@@ -148,13 +148,13 @@ def test_tables_enter_and_go_on_by_links(spark: SparkSession, tmp_path: Path) ->
     assert min(entered.values()) >= 1, f"seed {SEED}"
     _run(rng, source, 12)
     inside = sorted(source.states)[-6]
-    run_compact(spark, config, Lsn(inside + 3))
-    check(spark, config, source, names)
-    run_compact(spark, config)
-    _check_all(spark, config, source)
+    run_compact(no_spark, config, Lsn(inside + 3))
+    check(config, source, names)
+    run_compact(no_spark, config)
+    _check_all(config, source)
     _run(rng, source, 6, inserts_only=True)
-    run_compact(spark, config)
-    _check_all(spark, config, source)
+    run_compact(no_spark, config)
+    _check_all(config, source)
     for (table, layer), before in entered.items():
         assert _linked(lake, table, layer) > before, f"{table}, {layer}, seed {SEED}"
 
@@ -183,7 +183,7 @@ def test_ranges_of_small_files_are_written_without_spark(
         spent = jobs_run(spark) - before
         assert spent == 0, f"round {number}, seed {SEED}"
         if number != 1:
-            _check_all(spark, config, source)
+            _check_all(config, source)
     assert [_named(lake, *layer, "part") for layer in layers] == parts, f"seed {SEED}"
     assert min(_named(lake, *layer, "rows") for layer in layers) > 4, f"seed {SEED}"
 
@@ -200,7 +200,7 @@ PLACES = (
 )
 
 
-def _compact_with_a_crash(rng: random.Random, spark: SparkSession, config: Config) -> str | None:
+def _compact_with_a_crash(rng: random.Random, spark: SparkOnDemand, config: Config) -> str | None:
     """Crash at a random passing of a random place, if there are as many, then compact; return the place of the crash."""
     place, nth, passed = rng.choice(PLACES), rng.randrange(1, 4), 0
 
@@ -223,7 +223,7 @@ def _compact_with_a_crash(rng: random.Random, spark: SparkSession, config: Confi
 @pytest.mark.usefixtures("small_files_linked")
 @pytest.mark.full
 @pytest.mark.parametrize("rounds", [3, 30])
-def test_a_crash_between_link_and_cut_changes_nothing(spark: SparkSession, tmp_path: Path, rounds: int) -> None:
+def test_a_crash_between_link_and_cut_changes_nothing(no_spark: SparkOnDemand, tmp_path: Path, rounds: int) -> None:
     """After each crash the next compaction finishes the cycle: rows, history, and its sum are those of the source."""
     rng = random.Random(SEED)
     source, config = SimulatedSource(tmp_path, _tables()), make_config(tmp_path)
@@ -231,14 +231,14 @@ def test_a_crash_between_link_and_cut_changes_nothing(spark: SparkSession, tmp_p
     crashes = []
     for number in range(rounds):
         _run(rng, source, 6, inserts_only=number % 3 == 0)
-        crashes.append(_compact_with_a_crash(rng, spark, config))
-        _check_all(spark, config, source)
+        crashes.append(_compact_with_a_crash(rng, no_spark, config))
+        _check_all(config, source)
     if rounds > len(PLACES):
         assert len({place for place in crashes if place is not None}) > len(PLACES) // 2, f"{crashes}, seed {SEED}"
 
 
 @pytest.mark.usefixtures("small_files_linked")
-def test_current_on_another_file_system_gets_copies(spark: SparkSession, tmp_path: Path) -> None:
+def test_current_on_another_file_system_gets_copies(no_spark: SparkOnDemand, tmp_path: Path) -> None:
     """History has a link to each landed file and current a copy; crashes and retention do no more than elsewhere."""
     rng = random.Random(SEED)
     source = SimulatedSource(tmp_path, _tables())
@@ -249,18 +249,18 @@ def test_current_on_another_file_system_gets_copies(spark: SparkSession, tmp_pat
         (tmp_path / SOURCE / "current").symlink_to(other)
         for number in range(4):
             _run(rng, source, 6, inserts_only=number == 1)
-            _compact_with_a_crash(rng, spark, config)
-            _check_all(spark, config, source)
+            _compact_with_a_crash(rng, no_spark, config)
+            _check_all(config, source)
         linked = [_linked(lake, table, layer) for table in source.tables for layer in ("history", "current")]
         assert min(linked) > 1, f"{linked}, seed {SEED}"
         assert {place.stat().st_nlink for place in other.rglob("cycle-*.parquet")} == {1}
-        maintain(config, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER))
+        maintain(config, SOURCE, no_spark, silent, MaintenanceRequest(now=MUCH_LATER))
         assert not list(other.rglob(".lp-*"))
-        _check_all(spark, config, source)
+        _check_all(config, source)
 
 
 @pytest.mark.usefixtures("small_files_linked")
-def test_each_name_of_a_file_goes_on_its_own(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_name_of_a_file_goes_on_its_own(no_spark: SparkOnDemand, tmp_path: Path) -> None:
     """The landing, history and current give linked files up in any order, and put small ones together: no row is lost."""
     rng = random.Random(SEED)
     source = SimulatedSource(tmp_path, _tables())
@@ -274,22 +274,22 @@ def test_each_name_of_a_file_goes_on_its_own(spark: SparkSession, tmp_path: Path
     rng.shuffle(orders)
     for config in orders:
         _run(rng, source, 6)
-        run_compact(spark, config)
+        run_compact(no_spark, config)
         _run(rng, source, 6)
-        run_compact(spark, config)
-        maintain(config, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER))
-        _check_all(spark, config, source)
+        run_compact(no_spark, config)
+        maintain(config, SOURCE, no_spark, silent, MaintenanceRequest(now=MUCH_LATER))
+        _check_all(config, source)
 
 
 def test_a_range_whose_history_finds_no_room_leaves_no_file(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    no_spark: SparkOnDemand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Current's files are ready when history's are refused: however often it is tried, both folders are as before."""
     rng = random.Random(SEED)
     source, config = SimulatedSource(tmp_path, _tables()), make_config(tmp_path)
     source.snapshot([table.name for table in source.tables])
     _run(rng, source, 6)
-    run_compact(spark, config)
+    run_compact(no_spark, config)
     _run(rng, source, 6, inserts_only=True)
     lake = SourceLake.open(config.lake, SOURCE)
     before = _data_files(lake)
@@ -298,7 +298,7 @@ def test_a_range_whose_history_finds_no_room_leaves_no_file(
         patched.setattr(linked_range, "_prepare_history", _no_room)
         for _ in range(3):
             with pytest.raises(NoRoomError):
-                run_compact(spark, config)
+                run_compact(no_spark, config)
             assert _data_files(lake) == before
-    run_compact(spark, config)
-    _check_all(spark, config, source)
+    run_compact(no_spark, config)
+    _check_all(config, source)

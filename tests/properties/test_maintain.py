@@ -25,6 +25,7 @@ from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Stop, silent
 from lakeproof.lake.delta.files import remove_file, table_files, unneeded
 from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.read import read_lake
 from lakeproof.lake.records.store import cut_numbers, write_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain, verify_chain
@@ -68,7 +69,7 @@ def test_what_no_kept_cut_needs_goes_and_the_rest_is_whole(spark: SparkSession, 
             run_compact(spark, nothing_kept)
         # The default policy keeps what is younger than its days.
         assert maintenance_plan(policy(tmp_path), SOURCE).freed["landing"].files == 0
-        pinned = open_lake(spark, nothing_kept)
+        pinned = read_lake(nothing_kept)
         before = {t: rows_of(pinned.table(SOURCE, t, hidden=True), source.tables[t].version) for t in (LINES, BAG)}
         planned = maintenance_plan(nothing_kept, SOURCE, MUCH_LATER)
         assert set(planned.optimized) == {LINES, BAG}
@@ -85,9 +86,9 @@ def test_what_no_kept_cut_needs_goes_and_the_rest_is_whole(spark: SparkSession, 
         assert done.freed["tables"].files > 0
         assert len(cut_numbers(source.lake)) == 1
         assert verify_chain(Chain.open(source.lake, source.chain.incarnation)) < source.chain.next_number
-        check(spark, nothing_kept, source, list(TABLES))
+        check(nothing_kept, source, list(TABLES))
         assert {
-            t: rows_of(open_lake(spark, nothing_kept).table(SOURCE, t, hidden=True), source.tables[t].version)
+            t: rows_of(read_lake(nothing_kept).table(SOURCE, t, hidden=True), source.tables[t].version)
             for t in (LINES, BAG)
         } == before
         with pytest.raises(LakeError, match="it is not kept any more"):
@@ -97,13 +98,14 @@ def test_what_no_kept_cut_needs_goes_and_the_rest_is_whole(spark: SparkSession, 
         assert again.freed["snapshots"].files == again.freed["cuts"].files == 0
 
 
+@pytest.mark.full
 def test_a_pinned_cut_within_the_policy_is_readable_of_an_idle_table_too(spark: SparkSession, tmp_path: Path) -> None:
     """A table that did not change for a year: its version is old, and one more commit makes it no longer the newest."""
     rng, source = begun(tmp_path)
     config = policy(tmp_path, landing_s=0)
     run_transactions(rng, source, 4)
     run_compact(spark, config)
-    pinned = open_lake(spark, config)
+    pinned = read_lake(config)
     state = source.state_at(pinned.position(SOURCE))
     # What can't be done is refused before an intent stands for it, and the next cycle is not in its way.
     with pytest.raises(LakeError, match="the archive has nothing of it"):
@@ -140,8 +142,8 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
         run_transactions(rng, source, 10)
         run_compact(spark, make_config(tmp_path))
     cut = newest_cut_of(make_config(tmp_path))
-    first_cut = open_lake(spark, tmp_path, 1).cut(SOURCE)
-    rows = {t: open_lake(spark, tmp_path).table(SOURCE, t, layer="history").count() for t in (LINES, BAG)}
+    first_cut = read_lake(tmp_path, 1).cut(SOURCE)
+    rows = {t: read_lake(tmp_path).history(SOURCE, t).arrow().num_rows for t in (LINES, BAG)}
     # The simulated source's clock stands in 2023, and is not asked: the first cut is older than a millisecond after it.
     now = datetime.now(timezone.utc)
     config = policy(
@@ -156,10 +158,10 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
     low = newest_cut_of(config).tables[LINES].history_low
     assert low is not None
     assert low.ordinal >= first_cut.ordinals.end
-    lake = open_lake(spark, config)
-    kept = {t: lake.table(SOURCE, t, layer="history").count() for t in (LINES, BAG)}
+    lake = read_lake(config)
+    kept = {t: lake.history(SOURCE, t).arrow().num_rows for t in (LINES, BAG)}
     assert all(kept[t] < rows[t] for t in kept)
-    check(spark, config, source, list(TABLES))
+    check(config, source, list(TABLES))
     histories_are_whole(spark, config)
     for place in [p for p in sorted(source.states) if low.at_lsn <= Lsn(p) <= cut.position][::4]:
         actual = lakeproof.as_of(spark, config, Lsn(place))
@@ -174,10 +176,10 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
     if damaged:
         _damage(spark, config, source)
         maintain(config, SOURCE, spark, silent, MaintenanceRequest(rebuild=[LINES, BAG], now=now))
-        check(spark, config, source, list(TABLES))
+        check(config, source, list(TABLES))
     maintain(config, SOURCE, spark, silent, MaintenanceRequest(restore=[LINES, BAG], now=now))
-    lake = open_lake(spark, config)
-    assert {t: lake.table(SOURCE, t, layer="history").count() for t in (LINES, BAG)} == rows
+    lake = read_lake(config)
+    assert {t: lake.history(SOURCE, t).arrow().num_rows for t in (LINES, BAG)} == rows
     histories_are_whole(spark, config)
 
 

@@ -67,7 +67,7 @@ def test_a_cut_has_the_rows_that_its_ordinals_say(spark: SparkSession, tmp_path:
         for end in sorted(rng.sample(inside[:-1], 2 if turn == 1 else 1)):
             run_compact(spark, config, end)
     run_compact(spark, config)
-    check(spark, config, source, [*EARLY, LATE])
+    check(config, source, [*EARLY, LATE])
     cuts = [read_cut(source.lake, n) for n in cut_numbers(source.lake)]
     assert any(cut.ordinals.whole < cut.ordinals.end for cut in cuts), f"seed {SEED}: no cut ended inside a segment"
     _check_cuts(spark, source.lake, cuts)

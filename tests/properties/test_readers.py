@@ -260,6 +260,7 @@ def test_without_spark_the_changes_are_the_same(
         list(lakeproof.read_changes(past.lake, 5))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("cuts", [2, pytest.param(1, marks=pytest.mark.full)])
 def test_a_stream_goes_on_from_its_checkpoint(
     spark: SparkSession,
@@ -304,6 +305,7 @@ def _rows_at(actual: LakeAsOf, database: Database, table: TableName, place: Path
     return lake_rows(place, 0, *table_columns(database.dsn, table))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("count", "looks"), [(2, 2), pytest.param(5, 6, marks=pytest.mark.full)])
 def test_as_of_is_what_postgresql_was(
     database: Database, spark: SparkSession, tmp_path: Path, count: int, looks: int

@@ -61,6 +61,7 @@ def test_some_shapes_are_what_their_query_gives(spark: SparkSession, database: D
     _run(spark, database, tmp_path, sorted(chosen), [_PAIR])
 
 
+@pytest.mark.full
 def test_what_a_part_of_the_query_reads_counts(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     """A table of which no column is used, or that only a subquery reads, and that alone has changed; half of them."""
     _run(spark, database, tmp_path, random.Random(SEED).sample(_HIDDEN, len(_HIDDEN) // 2), ["kinds"])

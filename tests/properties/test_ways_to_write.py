@@ -165,6 +165,7 @@ def test_drifted_rows_are_reported_at_the_next_touch(spark: SparkSession, tmp_pa
     assert met.deleted == 0, "a view does not know what it meets"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", [FEW, *(pytest.param(way, marks=pytest.mark.full) for way in (MANY, LINK))])
 def test_more_files_than_the_checksum_lists(spark: SparkSession, tmp_path: Path, way: Way) -> None:
     """Files are found by the table's state then; of 60 one goes whole, one gets a vector."""
@@ -297,6 +298,7 @@ def test_rows_of_a_stranger_end_the_work(spark: SparkSession, tmp_path: Path, wa
         table.send(batch)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("way", "portable"), WAYS)
 def test_a_key_that_is_null_in_all_columns_and_meets_no_row(
     spark: SparkSession, tmp_path: Path, way: Way, portable: bool

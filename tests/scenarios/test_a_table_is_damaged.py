@@ -20,7 +20,7 @@ from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
 from lakeproof.events import silent
 from lakeproof.failpoints import watched
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.read import read_lake
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from tests.fix_lake import TABLES_ALONE, into_the_lake
@@ -74,6 +74,7 @@ def _changed(database: Database, tables: Iterable[TableName], value: str, row: i
         database.execute(statement.format(Identifier(table.name), Literal(value), Literal(row)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("names", [SOME, pytest.param(list(DAMAGED), marks=pytest.mark.full)], ids=["some", "all"])
 def test_the_others_are_kept_up_and_copies_bring_all_back(
     database: Database, tmp_path: Path, spark: SparkSession, names: list[TableName]
@@ -97,9 +98,9 @@ def test_the_others_are_kept_up_and_copies_bring_all_back(
     for table, (how, layer) in damages.items():
         _DAMAGES[how](Path(lake.url(lake.paths.current(table) if layer == "current" else lake.paths.history(table))))
     spark.catalog.clearCache()
-    emptied, existing = TableName("public", "log_emptied_current"), open_lake(spark, config).cut("shop").number
+    emptied, existing = TableName("public", "log_emptied_current"), read_lake(config).cut("shop").number
     with pytest.raises(LakeError, match="is empty, and a cut names it"):
-        open_lake(spark, config, existing).table("shop", emptied)
+        read_lake(config, existing).table("shop", emptied)
 
     _changed(database, [GOOD], "x", 5)
     # Whether a log ends where it should is looked at in each cycle, without reading it.
@@ -129,7 +130,7 @@ def test_the_others_are_kept_up_and_copies_bring_all_back(
     assert {table for table, proof in actual.lake.histories.items() if proof.status != "equal"} == kept
     # What the older cut names is no other table's rows.
     with pytest.raises(Exception, match=r"DELTA_|delta file version"):
-        open_lake(spark, config, existing).table("shop", emptied).collect()
+        read_lake(config, existing).table("shop", emptied).arrow()
     assert not maintain(config, "shop", spark, silent).damaged
 
 

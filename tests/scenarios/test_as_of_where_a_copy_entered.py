@@ -83,6 +83,7 @@ def test_what_history_was_not_given_is_refused(database: Database, tmp_path: Pat
         assert at(position) == rows
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("cuts_kept", "changed"), [(True, False), (False, True)])
 def test_what_was_not_published_is_refused(
     database: Database, tmp_path: Path, spark: SparkSession, *, cuts_kept: bool, changed: bool
@@ -118,6 +119,7 @@ def test_what_was_not_published_is_refused(
     assert sorted(tuple(row) for row in as_of(spark, config, end).table(T).collect()) == expected
 
 
+@pytest.mark.full
 def test_a_table_that_the_oldest_cut_holds_is_read_up_to_there(
     database: Database, tmp_path: Path, spark: SparkSession
 ) -> None:

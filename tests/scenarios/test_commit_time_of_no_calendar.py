@@ -91,6 +91,7 @@ def test_the_history_of_a_slot_that_is_behind_is_compared(drained: Drained) -> N
     assert drained.folded()[ITEMS] == drained.source_rows(ITEMS)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_the_lake_equals_the_source_and_times_have_their_rule(
     spark: SparkSession, database: Database, tmp_path: Path

@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.failpoints import VARIABLE
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.read import read_lake
 from lakeproof.lake.records.documents import CycleKind
 from lakeproof.lake.records.store import newest_number, read_cut
 from lakeproof.names import CycleNumber, Oid
@@ -58,6 +58,7 @@ def killed_at(step: str, lake: Path) -> int:
     return done.returncode
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("steps", [SOME_STEPS, pytest.param(STEPS, marks=pytest.mark.full)], ids=["some", "all"])
 def test_a_cycle_killed_at_every_step_ends_equal(spark: SparkSession, tmp_path: Path, steps: tuple[str, ...]) -> None:
     """Changes to tables that are there, and a table that enters: no row is missing and none is there twice."""
@@ -86,12 +87,12 @@ def test_a_cycle_killed_at_every_step_ends_equal(spark: SparkSession, tmp_path: 
         == newest_number(source.lake.store, source.lake.paths.cuts)
         == 2
     )
-    check(spark, config, source, list(TABLES))
-    lake = open_lake(spark, config)
+    check(config, source, list(TABLES))
+    lake = read_lake(config)
     assert lake.position(SOURCE) == source.chain.end
     for name in TABLES[:2]:
         version = source.table(name).version
-        history = lake.table(SOURCE, version.table, layer="history", hidden=True)
+        history = lake.history(SOURCE, version.table)
         assert images_of(history, version) == source.table(name).images, f"{name}, seed {SEED}"
 
 
@@ -104,7 +105,7 @@ def test_a_change_of_schema_that_is_killed_is_made_once(spark: SparkSession, tmp
     source.snapshot(TABLES[:2])
     run_transactions(rng, source, 12)
     run_compact(spark, config)
-    before = open_lake(spark, config).cuts[SOURCE]
+    before = read_lake(config).cuts[SOURCE]
     for name, column in (("order lines", "note"), ("bag", "a")):
         table = source.table(name)
         columns = [replace(c, name="re named") if c.name == column else c for c in table.version.columns]
@@ -116,8 +117,8 @@ def test_a_change_of_schema_that_is_killed_is_made_once(spark: SparkSession, tmp
     for step in ("cycle.after_history", "cycle.after_current:2", "cycle.after_tables"):
         assert killed_at(step, tmp_path) == -signal.SIGKILL, f"{step} was not passed, seed {SEED}"
     run_compact(spark, config)
-    check(spark, config, source, list(TABLES[:2]))
-    cut = open_lake(spark, config).cuts[SOURCE]
+    check(config, source, list(TABLES[:2]))
+    cut = read_lake(config).cuts[SOURCE]
     kinds = [read_cut(source.lake, CycleNumber(n)).kind for n in range(before.number, cut.number + 1)]
     assert kinds.count(CycleKind.SCHEMA) == 1
     altered = read_cut(source.lake, CycleNumber(before.number + kinds.index(CycleKind.SCHEMA)))
@@ -158,6 +159,6 @@ def test_a_compaction_whose_jvm_is_killed_says_so_and_the_next_one_ends_its_cycl
     assert "spark.driver_memory" in message
     assert source.lake.store.list(source.lake.paths.attempts)
     run_compact(spark, config)
-    assert open_lake(spark, config).cuts[SOURCE].held == {}
+    assert read_lake(config).cuts[SOURCE].held == {}
     assert source.lake.store.list(source.lake.paths.attempts) == []
-    check(spark, config, source, list(TABLES))
+    check(config, source, list(TABLES))

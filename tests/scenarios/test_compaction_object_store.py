@@ -107,11 +107,11 @@ def test_cycles_on_an_unreliable_store_are_the_sources(
                 continue
         # The comparison reads with Spark, too, and does not try again.
         proxied.faults.clear()
-        check(spark, config, source, list(TABLES))
+        check(config, source, list(TABLES))
         run_transactions(chance, source, 6)
     assert suffered[True] >= 2, f"of Spark's own requests {suffered[True]} suffered it, of ours {suffered[False]}"
     run_compact(spark, config)
-    check(spark, config, source, list(TABLES))
+    check(config, source, list(TABLES))
     cut = newest_cut(source.lake)
     assert cut is not None
     assert cut.held == {}
@@ -138,7 +138,7 @@ def test_a_refusal_amid_a_cycle_is_one_clear_error_and_holds_no_table(
         assert (isinstance(error, kind) and text in str(error)) or (ending == ".crc" and error is None), error
         proxied.faults.clear()
         run_compact(spark, config)
-        check(spark, config, source, list(TABLES))
+        check(config, source, list(TABLES))
         cut = newest_cut(source.lake)
         assert cut is not None
         assert cut.held == {}

@@ -97,7 +97,7 @@ def follow(lake: Lake, spark: SparkSession, process: subprocess.Popen[str]) -> d
     # As if half a minute had passed.
     lake.source.lake.store.delete(lake.source.lake.paths.lease_lock)
     run_compact(spark, lake.config)
-    check(spark, lake.config, lake.source, list(TABLES))
+    check(lake.config, lake.source, list(TABLES))
     lake.change()
     run_compact(spark, lake.config)
     lake.change()
@@ -119,7 +119,7 @@ def woken(
             commit = Folder(lake.source.lake.store, folder).get(commit_name(int(file[:20])))
             assert json.loads(data)["txnId"].encode() in commit, name
     run_compact(spark, lake.config)
-    check(spark, lake.config, lake.source, list(TABLES))
+    check(lake.config, lake.source, list(TABLES))
     cut = newest_cut(lake.source.lake)
     assert cut is not None
     assert (cut.position, cut.held) == (lake.source.chain.end, {})

@@ -25,7 +25,7 @@ from lakeproof.errors import TransientError
 from lakeproof.failpoints import watched
 from lakeproof.lake.cycle import apply_cycle
 from lakeproof.lake.cycle import steps as cycle
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.read import read_lake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_number, read_cut
 from lakeproof.names import CycleNumber
@@ -176,11 +176,9 @@ def test_the_same_holds_of_real_commits(lake_place: LakeLocation, spark: SparkSe
             with suppress(Crash), watched(_at(steps, places)):
                 run_compact(spark, config)
                 done = True
-        check(spark, config, source, list(TABLES if rounds else TABLES[:2]))
+        check(config, source, list(TABLES if rounds else TABLES[:2]))
         rounds += 1
     for table in source.tables.values():
-        history = open_lake(spark, config).table(SOURCE, table.version.table, layer="history", hidden=True)
-        changes = [
-            tuple(r) for r in history.where("_lp_seq IS NOT NULL").select("_lp_lsn", "_lp_seq", "_lp_op").collect()
-        ]
+        history = read_lake(config).history(SOURCE, table.version.table).select("_lp_lsn", "_lp_seq", "_lp_op")
+        changes = [tuple(r.values()) for r in history.arrow().to_pylist() if r["_lp_seq"] is not None]
         assert len(changes) == len(set(changes)), f"{table.version.table} has a change twice, seed {SEED}"

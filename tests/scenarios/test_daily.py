@@ -99,7 +99,7 @@ def test_days_are_what_the_source_had_and_are_made_again_without_a_trace(
 ) -> None:
     """From cuts, or from history alone; the days of a run in any order, one again, all add up."""
     config, source, ends = _filled(tmp_path, spark, cuts=cuts)
-    check(spark, config, source, ["items", "bag"])
+    check(config, source, ["items", "bag"])
     days = sorted(ends)
     report = daily(config, SOURCE, days, spark, silent, Stop())
     _check_days(spark, config, source, ends)

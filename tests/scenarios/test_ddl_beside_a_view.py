@@ -40,6 +40,7 @@ _CHANGES: tuple[tuple[LiteralString, tuple[str, ...]], ...] = (
 )
 
 
+@pytest.mark.full
 def test_a_view_is_its_query_after_each_change_of_columns(
     database: Database, tmp_path: Path, spark: SparkSession
 ) -> None:

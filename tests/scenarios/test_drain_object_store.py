@@ -123,6 +123,7 @@ def test_bootstrap_and_drain_killed_and_resumed(shop: Drained, monkeypatch: pyte
     _all_is_equal(shop)
 
 
+@pytest.mark.full
 def test_a_drain_waits_out_a_store_that_is_away(shop: Drained, proxied: Proxied) -> None:
     """Answers lost, refusals for longer than a request is repeated, expired credentials: it goes on by itself."""
     bootstrap(_config(shop), SOURCE)

@@ -76,6 +76,7 @@ def shop(
         yield shop
 
 
+@pytest.mark.full
 def test_each_held_table_comes_back_by_the_way_that_it_names(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """All are held at once; what each names is done as it stands there, and at the end each equals its source."""
     held = _hold(shop, monkeypatch)

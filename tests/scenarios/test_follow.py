@@ -104,7 +104,7 @@ def test_what_lands_is_in_a_cut_soon_and_others_get_their_turn(
     assert state.report.reason_for_end == "asked"
     assert state.report.cycles[SOURCE] == newest_number(source.lake.store, source.lake.paths.cuts) >= 4
     assert run_compact(spark, config) == []
-    check(spark, config, source, list(TABLES))
+    check(config, source, list(TABLES))
 
 
 def test_a_second_writer_is_still_refused_if_nobody_follows(tmp_path: Path, source: SimulatedSource) -> None:
@@ -118,6 +118,7 @@ def test_a_second_writer_is_still_refused_if_nobody_follows(tmp_path: Path, sour
         pass
 
 
+@pytest.mark.full
 def test_a_follower_near_its_end_leaves_the_rest_to_whoever_takes_the_lease(
     spark: SparkSession, tmp_path: Path, source: SimulatedSource
 ) -> None:
@@ -133,7 +134,7 @@ def test_a_follower_near_its_end_leaves_the_rest_to_whoever_takes_the_lease(
         assert second.report is not None
     assert first.report is not None
     assert first.report.reason_for_end == "followed by another process"
-    check(spark, config, source, list(TABLES))
+    check(config, source, list(TABLES))
 
 
 @pytest.mark.full
@@ -161,4 +162,4 @@ def test_a_follower_that_is_killed_is_followed_by_the_next_one(
         wait_until(_is_in(source))
     assert state.report is not None
     assert json.loads(source.lake.store.get(source.lake.paths.lease(newest_epoch(source.lake))))["writer"]
-    check(spark, config, source, list(TABLES))
+    check(config, source, list(TABLES))

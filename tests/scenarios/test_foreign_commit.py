@@ -20,6 +20,7 @@ from lakeproof.events import Stop, silent
 from lakeproof.failpoints import watched
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.read import read_lake
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
@@ -66,7 +67,7 @@ def test_foreign_commits_hold_their_tables_and_a_snapshot_repairs_them(spark: Sp
     """Foreign commits to current, history or both, or with other columns; the tables stay as before, at and between cuts."""
     source, config = begun(tmp_path)
     run_compact(spark, config)
-    first = open_lake(spark, config).cuts[SOURCE]
+    first = read_lake(config).cuts[SOURCE]
     commit_foreign(spark, source)
     write(source, range(10, 20))
     (report,) = run_compact(spark, config)
@@ -78,29 +79,27 @@ def test_foreign_commits_hold_their_tables_and_a_snapshot_repairs_them(spark: Sp
         "bag": "its history table: version 1 was committed by someone else",
     }
     assert {h.way_out for h in held.values()} == {WayOut.SNAPSHOT}
-    check(spark, config, source, ["good"])
+    check(config, source, ["good"])
     for name in held:
-        assert (
-            open_lake(spark, config).cuts[SOURCE].tables[TableName("app", name)] == first.tables[TableName("app", name)]
-        )
+        assert read_lake(config).cuts[SOURCE].tables[TableName("app", name)] == first.tables[TableName("app", name)]
 
     source.snapshot(list(held))
     write(source, range(20, 30))
     (report,) = run_compact(spark, config)
     assert not report.held
-    check(spark, config, source, list(NAMES))
+    check(config, source, list(NAMES))
     middle = write(source, range(30, 40))
     write(source, range(40, 50))
     run_compact(spark, config)
     states_equal(spark, source, config, NAMES, middle)
     _history_adds_up(spark, source, config, ("history_only",))
-    check(spark, config, source, list(NAMES))
+    check(config, source, list(NAMES))
 
 
 def _history_adds_up(spark: SparkSession, source: SimulatedSource, config: Config, names: tuple[str, ...]) -> None:
     """Current made from history alone is current: no foreign row is left in either."""
     maintain(config, SOURCE, spark, silent, MaintenanceRequest(rebuild=[TableName("app", name) for name in names]))
-    check(spark, config, source, list(names))
+    check(config, source, list(names))
 
 
 @pytest.mark.parametrize("layer", [pytest.param("history", marks=pytest.mark.full), "current"])
@@ -131,7 +130,7 @@ def test_a_foreign_commit_amid_a_cycle_is_noticed_at_once(spark: SparkSession, t
     write(source, range(20, 30))
     (report,) = run_compact(spark, config)
     assert {t.name for t in report.held} == {"deleted"}
-    check(spark, config, source, ["good"])
+    check(config, source, ["good"])
     source.snapshot(["deleted"])
     write(source, range(30, 40))
     (report,) = run_compact(spark, config)
@@ -162,7 +161,7 @@ def test_a_repair_that_is_killed_is_finished(spark: SparkSession, tmp_path: Path
         if again:
             foreign_commit(spark, "DELETE FROM THE_TABLE WHERE id > 5", place(source, "current", "bag"))
     run_compact(spark, config)
-    assert not open_lake(spark, config).cuts[SOURCE].held
+    assert not read_lake(config).cuts[SOURCE].held
     _history_adds_up(spark, source, config, ("bag", "good"))
 
 
@@ -178,14 +177,14 @@ def test_maintenance_holds_such_a_table_and_goes_on(spark: SparkSession, tmp_pat
     done = maintain(config, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER))
     assert done.cycles
     assert "deleted" not in {t.name for t in (*done.trimmed, *done.optimized)}
-    cut = open_lake(spark, config).cuts[SOURCE]
+    cut = read_lake(config).cuts[SOURCE]
     assert {t.name for t in cut.held} == {"deleted"}
     source.snapshot(["deleted"])
     write(source, range(20, 30))
     run_compact(spark, config)
     maintain(config, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER))
-    assert not open_lake(spark, config).cuts[SOURCE].held
-    check(spark, config, source, list(TWO))
+    assert not read_lake(config).cuts[SOURCE].held
+    check(config, source, list(TWO))
     states_equal(spark, source, config, TWO, Lsn(source.lsn))
 
 
@@ -210,7 +209,7 @@ def test_a_zombies_commit_is_no_strangers(spark: SparkSession, tmp_path: Path) -
         write(source, range(10 * cycle, 10 * cycle + 10))
         (report,) = run_compact(spark, config)
         assert not report.held
-        check(spark, config, source, list(TWO))
+        check(config, source, list(TWO))
 
     commit_as_ours(spark, source, config, 78)
     foreign_commit(spark, "OPTIMIZE THE_TABLE", place(source, "current", "deleted"))
@@ -220,7 +219,7 @@ def test_a_zombies_commit_is_no_strangers(spark: SparkSession, tmp_path: Path) -
     (held,) = run_compact(spark, config)[-1].held.values()
     assert "is a commit of cycle 78 that no cut names" in held.reason
     assert held.way_out is WayOut.BY_HAND
-    check(spark, config, source, ["good"])
+    check(config, source, ["good"])
 
 
 @pytest.mark.full
@@ -267,5 +266,7 @@ def test_foreign_rows_under_a_real_server(database: Database, tmp_path: Path, sp
     compact(config, "shop", spark, silent, Stop())
     assert prove(config, "shop", None, spark).equal
     for name in names:
-        rows = lakeproof.open(spark, config).table("shop", f"public.{name}").collect()
-        assert sorted(map(tuple, rows)) == sorted(database.rows(SQL("SELECT id, v FROM {}").format(Identifier(name))))
+        rows = read_lake(config).table("shop", f"public.{name}").arrow().to_pylist()
+        assert sorted(tuple(row.values()) for row in rows) == sorted(
+            database.rows(SQL("SELECT id, v FROM {}").format(Identifier(name)))
+        )

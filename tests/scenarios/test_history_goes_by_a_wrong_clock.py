@@ -47,4 +47,4 @@ def test_history_is_kept_for_its_time_from_when_it_came(spark: SparkSession, tmp
     low = newest_cut_of(config).tables[LINES].history_low
     assert low is not None
     assert low.ordinal < end, "what the second cut brought is a day old a moment later"
-    check(spark, config, source, list(TABLES))
+    check(config, source, list(TABLES))

@@ -40,6 +40,7 @@ def _cut(source: SimulatedSource) -> Cut:
     return cut
 
 
+@pytest.mark.full
 def test_a_history_that_can_not_be_read_is_held_and_begun_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +91,7 @@ def test_a_history_that_can_not_be_read_is_held_and_begun_again(
     assert run_compact(spark, config)[-1].held == {}
     changed("e")
     run_compact(spark, config)
-    check(spark, config, source, names)
+    check(config, source, names)
     cut = _cut(source)
     assert {t for t, position in cut.tables.items() if position.history_low is not None} == {GONE}
     reader = Reader.of(source.lake, SparkOnDemand.of(spark), "auto")

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.commands.prove import prove
 from lakeproof.commands.refresh import refresh
-from lakeproof.config import load
+from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.events import silent
 from lakeproof.lake.records.view_cuts import view_path
@@ -47,6 +47,7 @@ def _equal(config: Config, spark: SparkSession) -> None:
     assert {table.status for table in proof.tables.values()} == {"equal"}
 
 
+@pytest.mark.full
 def test_what_is_not_proved_and_what_somebody_else_wrote_is_lacking(place: Place, spark: SparkSession) -> None:
     """A proof ends the one and a refresh the other; a table that was made in the stream is as new as a copied one."""
     config = _config(place)

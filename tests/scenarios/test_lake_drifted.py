@@ -17,16 +17,15 @@ from pyspark.sql import SparkSession
 from lakeproof.catalog.differences import Difference
 from lakeproof.catalog.fingerprint import Fingerprint, PublicationFacts, TableFacts
 from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.fold import in_memory
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.read import read_lake
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.rows.preconditions import NULL_KEY
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.schema import Identity
 from tests.lake_steps import check, make_config, run_compact
 from tests.simulated_rows import schema
 from tests.simulated_source import SOURCE, Event, SimulatedSource, SimulatedTable
 
-pytestmark = pytest.mark.spark
 RNG = random.Random(1)
 COLUMNS = {"id": "int4", "v": "text"}
 Act = Callable[[SimulatedSource, SimulatedTable], None]
@@ -160,18 +159,15 @@ def _changed(source: SimulatedSource) -> None:
     source.flush()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("names", [SOME, pytest.param(tuple(CASES), marks=pytest.mark.full)], ids=["some", "all"])
-@pytest.mark.parametrize(
-    "road", ["memory", "by spark", *(pytest.param(r, marks=pytest.mark.full) for r in ("spark", "entering"))]
-)
+@pytest.mark.parametrize("road", ["memory", "by spark", pytest.param("entering", marks=pytest.mark.full)])
 def test_a_drift_is_reported_before_any_commit_and_a_snapshot_heals_it(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, road: str, names: tuple[str, ...]
+    spark: SparkSession, tmp_path: Path, road: str, names: tuple[str, ...]
 ) -> None:
-    """All roads (this process, Spark with a fold in memory and without, since a first snapshot) hold the same tables."""
+    """All roads (this process, Spark, since a first snapshot) hold the same tables."""
     engine: Literal["auto", "spark"] = "auto" if road in {"memory", "entering"} else "spark"
     source, config = _begun(tmp_path, names), make_config(tmp_path, engine=engine)
-    if road == "spark":
-        monkeypatch.setattr(in_memory, "SMALL_ROWS_MAX", 0)  # inside: the other road takes over at 20,000 rows
     if road != "entering":
         run_compact(spark, config)
     _changed(source)
@@ -185,15 +181,15 @@ def test_a_drift_is_reported_before_any_commit_and_a_snapshot_heals_it(
         places = (source.lake.paths.history(table), source.lake.paths.current(table))
         actual = tuple(newest_version(source.lake.url(place)) for place in places)
         assert actual == (position.history_version, position.current_version), table
-    check(spark, config, source, sorted(GOOD & set(names)))
+    check(config, source, sorted(GOOD & set(names)))
     if road == "memory":
         source.snapshot(sorted(held))
         run_compact(spark, config)
-        assert not open_lake(spark, config).cuts[SOURCE].held
-        check(spark, config, source, list(names))
+        assert not read_lake(config).cuts[SOURCE].held
+        check(config, source, list(names))
 
 
-def test_where_an_operation_is_not_published_the_source_changes_unseen(spark: SparkSession, tmp_path: Path) -> None:
+def test_where_an_operation_is_not_published_the_source_changes_unseen(no_spark: SparkOnDemand, tmp_path: Path) -> None:
     """A row that was deleted without a word and comes again is no drift: that is what the publication asks for."""
     names = ("inserted", "updated")
     tables = [t for t in _tables() if t.version.table.name in names]
@@ -213,12 +209,12 @@ def test_where_an_operation_is_not_published_the_source_changes_unseen(spark: Sp
     )
     source.flush()
     source.notice("inserted", Difference.FILE, source.chain.end, source.chain.end, fingerprint=existing)
-    run_compact(spark, config)
+    run_compact(no_spark, config)
     for which in (0, 1):
         for table in tables:
             CASES[table.version.table.name][which](source, table)
         source.commit(RNG)
     source.flush()
-    run_compact(spark, config)
-    assert not open_lake(spark, config).cuts[SOURCE].held
-    check(spark, config, source, list(names))
+    run_compact(no_spark, config)
+    assert not read_lake(config).cuts[SOURCE].held
+    check(config, source, list(names))

@@ -78,7 +78,7 @@ def test_an_interrupted_maintenance_is_made_good(tmp_path: Path, spark: SparkSes
             source.lake.store, source.lake.paths.cuts
         ), place
         verify_chain(Chain.open(source.lake, source.chain.incarnation))
-        check(spark, config, source, list(TABLES))
+        check(config, source, list(TABLES))
         position = Lsn(source.lsn)
         actual = lakeproof.as_of(spark, config, position)
         for table in (LINES, BAG):

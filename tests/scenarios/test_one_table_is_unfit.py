@@ -13,20 +13,20 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
-from pyspark.sql import SparkSession
 
-import lakeproof
 from lakeproof.cli.main import main
 from lakeproof.commands.prove import prove
-from lakeproof.config import load
+from lakeproof.config.load import load
 from lakeproof.config.model import Config
+from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.state.absent import absence
 from lakeproof.state.source_state import SourceState
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+pytestmark = [pytest.mark.postgres]
 
 SECRET = "LP_TEST_UNFIT_PASSWORD"  # the variable's name
 # Updates without identity, no column, a key that is generated and so not sent, columns listed differently, a wrong pin.
@@ -94,7 +94,7 @@ def _names(tables: set[str]) -> set[str]:
 
 
 def test_the_others_go_on_and_are_equal_with_names_that_differ_in_case_only(
-    database: Database, commands: Commands, spark: SparkSession
+    database: Database, commands: Commands, no_spark: SparkOnDemand
 ) -> None:
     """check, plan, apply and bootstrap, of all and of some: status 1 and the reason of each; drain, compact, proof."""
     status, actual = commands.run("check")
@@ -119,12 +119,12 @@ def test_the_others_go_on_and_are_equal_with_names_that_differ_in_case_only(
     # Two publications that list different columns are an error of the server's, for the whole stream.
     database.execute("ALTER PUBLICATION pub_inserts DROP TABLE listed")
     assert commands.run("drain", "--once")[0] == 0
-    assert not into_the_lake(commands.config, spark)[-1].held
+    assert not into_the_lake(commands.config, no_spark)[-1].held
     assert {str(table) for table in absence(SourceState.of(commands.config, "shop")).never_copied} == _names(UNFIT)
     tables = [TableName("public", name) for name in sorted(FIT)]
-    proof = prove(commands.config, "shop", tables, spark)
+    proof = prove(commands.config, "shop", tables, no_spark)
     assert {str(t): p.status for t, p in proof.tables.items()} == dict.fromkeys(_names(FIT), "equal")
-    lake = lakeproof.open(spark, commands.config)
+    lake = read_lake(commands.config)
     shown = [c for c in lake.table("shop", tables[0]).columns if not c.startswith("_lp_")]
     assert shown == ["id", "Name", "#3#name", "#4#NAME", "#5#_lp_op"]
 

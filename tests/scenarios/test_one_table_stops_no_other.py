@@ -23,7 +23,7 @@ from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.replay import replayed
 from lakeproof.lake.fold.unchanged_values import completing
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.read import read_lake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
@@ -38,20 +38,19 @@ from tests.maintain_steps import MUCH_LATER, policy
 from tests.simulated_rows import rows_of, schema
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
-pytestmark = pytest.mark.spark
 BAD, GOOD = "bag", "good"
 NAMES = (BAD, GOOD)
 BAD_TABLE = TableName("app", BAD)
 
 
-def newest(spark: SparkSession, config: Config) -> Cut:
+def newest(config: Config) -> Cut:
     """The newest cut."""
-    return open_lake(spark, config).cuts[SOURCE]
+    return read_lake(config).cuts[SOURCE]
 
 
-def held(spark: SparkSession, config: Config) -> dict[str, str]:
+def held(config: Config) -> dict[str, str]:
     """The reason of each held table."""
-    return {table.name: why.reason for table, why in newest(spark, config).held.items()}
+    return {table.name: why.reason for table, why in newest(config).held.items()}
 
 
 def damage(folder: str) -> None:
@@ -64,7 +63,7 @@ def damage(folder: str) -> None:
 
 def replays(spark: SparkSession, config: Config, source: SimulatedSource) -> None:
     """History alone makes each table."""
-    cut, lake = newest(spark, config), SourceLake.open(config.lake, SOURCE)
+    cut, lake = newest(config), SourceLake.open(config.lake, SOURCE)
     for table, position in cut.tables.items():
         history = read_layer(spark, lake, table, position, "history")
         rows = replayed(spark, in_lake(position.version), history, completing(position, history))
@@ -79,20 +78,20 @@ def test_a_damaged_file_of_current_holds_its_table_and_a_copy_rewrites_it(spark:
     damage(source.lake.url(source.lake.paths.current(BAD_TABLE)))
     write(source, range(10, 20))
     run_compact(spark, config)
-    assert set(held(spark, config)) == {BAD}
+    assert set(held(config)) == {BAD}
     message = r"it could not be written, 2 times: Spark fails with [A-Z_.]+ reading /\S+/current/\S+\.parquet"
-    assert re.fullmatch(message, held(spark, config)[BAD]), held(spark, config)
-    assert newest(spark, config).held[BAD_TABLE].way_out is WayOut.SNAPSHOT
-    check(spark, config, source, [GOOD])
+    assert re.fullmatch(message, held(config)[BAD]), held(config)
+    assert newest(config).held[BAD_TABLE].way_out is WayOut.SNAPSHOT
+    check(config, source, [GOOD])
     maintain(config, SOURCE, spark, silent, MaintenanceRequest(rebuild=[BAD_TABLE]))
     source.snapshot([BAD])
     write(source, range(20, 30))
     run_compact(spark, config)
-    assert held(spark, config) == {}
-    check(spark, config, source, list(NAMES))
+    assert held(config) == {}
+    check(config, source, list(NAMES))
     write(source, range(30, 40))
     run_compact(spark, config)
-    check(spark, config, source, list(NAMES))
+    check(config, source, list(NAMES))
     replays(spark, config, source)
     assert list(Path(source.lake.url(source.lake.paths.attempts)).iterdir()) == []
 
@@ -100,11 +99,10 @@ def test_a_damaged_file_of_current_holds_its_table_and_a_copy_rewrites_it(spark:
     source.snapshot([BAD])
     write(source, range(40, 50))
     run_compact(spark, config)
-    assert held(spark, config) == {}
-    ops = open_lake(spark, config).table(SOURCE, BAD_TABLE, layer="history", hidden=True).where("_lp_op = 'reset'")
-    assert ops.count() == 1
+    assert held(config) == {}
+    assert read_lake(config).history(SOURCE, BAD_TABLE).arrow()["_lp_op"].to_pylist().count("reset") == 1
     replays(spark, config, source)
-    check(spark, config, source, list(NAMES))
+    check(config, source, list(NAMES))
 
 
 @pytest.mark.full
@@ -120,16 +118,16 @@ def test_a_damaged_file_of_history_holds_its_table_and_a_copy_begins_it_again(
     damage(source.lake.url(source.lake.paths.history(BAD_TABLE)))
     done = maintain(config, SOURCE, spark, silent)
     assert [table.name for table in done.optimized] == [GOOD]
-    assert set(held(spark, config)) == {BAD}
+    assert set(held(config)) == {BAD}
     message = r"its history can't be read: /\S+/history/\S+\.parquet"
-    assert re.fullmatch(message, held(spark, config)[BAD]), held(spark, config)
+    assert re.fullmatch(message, held(config)[BAD]), held(config)
     source.snapshot([BAD])
     write(source, range(20, 30))
     run_compact(spark, config)
-    assert held(spark, config) == {}
-    check(spark, config, source, list(NAMES))
+    assert held(config) == {}
+    check(config, source, list(NAMES))
     replays(spark, config, source)
-    position = newest(spark, config).tables[BAD_TABLE]
+    position = newest(config).tables[BAD_TABLE]
     assert position.history_low is not None
     write(source, range(30, 40))
     run_compact(spark, config)
@@ -137,6 +135,7 @@ def test_a_damaged_file_of_history_holds_its_table_and_a_copy_begins_it_again(
     replays(spark, config, source)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("left", [pytest.param(0, marks=pytest.mark.full), 100])
 def test_a_damaged_file_of_the_landing_holds_its_table(spark: SparkSession, tmp_path: Path, left: int) -> None:
     """Empty or cut short: a copy at a later place does not need it; the range may end inside its segment."""
@@ -147,16 +146,16 @@ def test_a_damaged_file_of_the_landing_holds_its_table(spark: SparkSession, tmp_
     file.write_bytes(file.read_bytes()[:left])
     write(source, range(20, 30))
     run_compact(spark, config, Lsn(int(first) - 1))
-    reason = held(spark, config)[BAD]
+    reason = held(config)[BAD]
     assert str(file) in reason
     assert "its manifest says" in reason
     run_compact(spark, config)
-    check(spark, config, source, [GOOD])
+    check(config, source, [GOOD])
     source.snapshot([BAD])
     write(source, range(30, 40))
     run_compact(spark, config)
-    assert held(spark, config) == {}
-    check(spark, config, source, list(NAMES))
+    assert held(config) == {}
+    check(config, source, list(NAMES))
 
 
 def test_what_no_table_is_to_blame_for_holds_none(
@@ -187,11 +186,12 @@ def test_what_no_table_is_to_blame_for_holds_none(
     failures.append(RuntimeError("passing"))
     run_compact(spark, config)
     assert failures == []
-    assert held(spark, config) == {}
-    check(spark, config, source, list(NAMES))
+    assert held(config) == {}
+    check(config, source, list(NAMES))
     replays(spark, config, source)
 
 
+@pytest.mark.full
 def test_a_table_in_which_the_jvm_ends_is_distinguished_from_its_neighbours(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,12 +224,12 @@ def test_a_table_in_which_the_jvm_ends_is_distinguished_from_its_neighbours(
         run_compact(spark, config)
     assert order == ["deleted", "bag"], "the one that was not being written, then one at a time"
     run_compact(spark, config)
-    assert set(held(spark, config)) == {BAD}
-    assert "the JVM ended while it was written" in held(spark, config)[BAD]
-    check(spark, config, source, ["deleted", GOOD])
+    assert set(held(config)) == {BAD}
+    assert "the JVM ended while it was written" in held(config)[BAD]
+    check(config, source, ["deleted", GOOD])
 
 
-def test_columns_by_names_that_spark_and_delta_have_for_themselves(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_by_names_that_spark_and_delta_have_for_themselves(no_spark: SparkOnDemand, tmp_path: Path) -> None:
     """Columns named like our scratch columns are kept under another name, and their tables take changes."""
     columns = {
         "id": "int4",
@@ -247,21 +247,21 @@ def test_columns_by_names_that_spark_and_delta_have_for_themselves(spark: SparkS
         source.update(table, (number, "a", "b", "c", "d"), (number, "a2", "b2", "c2", "d2"))
         source.commit(rng)
         source.flush()
-        run_compact(spark, config)
+        run_compact(no_spark, config)
         source.update(table, (number, "a2", "b2", "c2", "d2"), (number, "a3", "b3", None, "d3"))
         source.commit(rng)
         source.flush()
-        run_compact(spark, config)
-    assert held(spark, config) == {}
-    names = open_lake(spark, config).table(SOURCE, TableName("app", "t")).columns
-    assert names == [
+        run_compact(no_spark, config)
+    assert held(config) == {}
+    rows = read_lake(config).table(SOURCE, TableName("app", "t"))
+    assert rows.columns == (
         "id",
         "#2#_metadata",
         "#3#__delta_internal_is_row_deleted",
         "#4#_Target_Row_Present_",
         "#5#__lp_first",
-    ]
-    actual = sorted(map(tuple, open_lake(spark, config).table(SOURCE, TableName("app", "t")).collect()))
+    )
+    actual = sorted(tuple(row.values()) for row in rows.arrow().to_pylist())
     assert actual == [(number, "a3", "b3", None, "d3") for number in range(2)]
 
 
@@ -275,7 +275,7 @@ def test_a_damaged_log_holds_its_table(spark: SparkSession, tmp_path: Path) -> N
     (log / f"{0:020d}.json").write_bytes(b"")
     write(source, range(10, 20))
     run_compact(spark, config)
-    assert set(held(spark, config)) == {BAD}
-    assert "\n" not in held(spark, config)[BAD]
-    check(spark, config, source, [GOOD])
+    assert set(held(config)) == {BAD}
+    assert "\n" not in held(config)[BAD]
+    check(config, source, [GOOD])
     maintain(config, SOURCE, spark, silent)

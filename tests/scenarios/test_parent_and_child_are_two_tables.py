@@ -118,6 +118,7 @@ def test_a_child_without_a_key_goes_on_changing_and_both_are_equal(
     assert _proven(config, spark)["parent"] == "equal"
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_an_excluded_child_is_neither_published_nor_copied(
     family: Database, tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
@@ -135,6 +136,7 @@ def test_an_excluded_child_is_neither_published_nor_copied(
     assert main(["-c", str(config.path), "bootstrap", "shop", "--held"]) == 0, capsys.readouterr().err
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_pause_of_a_parent_leaves_its_children_where_they_are(
     family: Database, tmp_path: Path, spark: SparkSession

@@ -25,7 +25,7 @@ from lakeproof.lake.columns import in_lake
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.replay import replayed
 from lakeproof.lake.fold.unchanged_values import completing
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.read import read_lake
 from lakeproof.lake.records.view_cuts import newest_view_cut, view_path
 from lakeproof.names import TableName
 from lakeproof.storage.open import open_store
@@ -90,10 +90,10 @@ def recovered(spark: SparkSession, lake: Path, source: SimulatedSource, sql: Pat
     shutil.copytree(source.folder / SOURCE / "landing", lake / SOURCE / "landing", dirs_exist_ok=True)
     config = configured(lake, sql)
     run_compact(spark, config)
-    held = open_lake(spark, config).cuts[SOURCE].held
+    held = read_lake(config).cuts[SOURCE].held
     assert not held, dict(held)
     maintain(config, SOURCE, spark, silent)
-    check(spark, config, source, [ALTERED, OTHER])
+    check(config, source, [ALTERED, OTHER])
     replays(spark, config, source)
     refresh(config, None, spark)
     _check_view(spark, config)
@@ -101,7 +101,7 @@ def recovered(spark: SparkSession, lake: Path, source: SimulatedSource, sql: Pat
 
 def replays(spark: SparkSession, config: Config, source: SimulatedSource) -> None:
     """History alone makes the table that did not change its schema; the other one has each change once."""
-    lake, cut = SourceLake.open(config.lake, SOURCE), open_lake(spark, config).cuts[SOURCE]
+    lake, cut = SourceLake.open(config.lake, SOURCE), read_lake(config).cuts[SOURCE]
     position = cut.tables[TableName("app", OTHER)]
     history = read_layer(spark, lake, TableName("app", OTHER), position, "history")
     rows = replayed(spark, in_lake(position.version), history, completing(position, history))
@@ -114,7 +114,7 @@ def replays(spark: SparkSession, config: Config, source: SimulatedSource) -> Non
 
 
 def _check_view(spark: SparkSession, config: Config) -> None:
-    rows = open_lake(spark, config).table(SOURCE, TableName("app", OTHER)).select("a").collect()
+    rows = read_lake(config).table(SOURCE, TableName("app", OTHER)).select("a").arrow().to_pylist()
     newest = newest_view_cut(open_store(config.lake), "counted")
     assert newest is not None
     view = spark.read.format("delta").option("versionAsOf", newest.delta_version)
@@ -152,11 +152,11 @@ def test_a_checksum_without_its_commit_and_a_commit_without_its_data(
             if lost == "commits" and file.suffix == ".json":
                 file.write_bytes(b"")
     run_compact(spark, config)
-    check(spark, config, source, [ALTERED, OTHER])
+    check(config, source, [ALTERED, OTHER])
     run_transactions(rng, source, 6)
     run_compact(spark, config)
-    check(spark, config, source, [ALTERED, OTHER])
-    cut = open_lake(spark, config).cuts[SOURCE]
+    check(config, source, [ALTERED, OTHER])
+    cut = read_lake(config).cuts[SOURCE]
     for table, position in cut.tables.items():
         history = read_layer(spark, source.lake, table, position, "history")
         rows = replayed(spark, in_lake(position.version), history, completing(position, history))

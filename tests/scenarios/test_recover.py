@@ -16,7 +16,7 @@ from lakeproof.commands.recover import plan_recover, recover
 from lakeproof.commands.refresh import refresh
 from lakeproof.errors import GapError, SourceError
 from lakeproof.events import silent
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.read import read_lake
 from lakeproof.postgres.check_findings import Severity
 from tests.fix_lake import TABLES_ALONE
 from tests.fix_postgres import Database, MakeServer
@@ -72,11 +72,8 @@ def test_a_lost_slot_with_changes_in_the_gap(spark: SparkSession, database: Data
     assert {200, 201, 202, 203, 204} <= set(gone)
 
     refresh(shop.config, None, spark, silent)
-    lake = open_lake(spark, shop.config)
-    notes = {
-        r["note"]: r["n"]
-        for r in lake.table("shop", ITEMS).groupBy("note").count().withColumnRenamed("count", "n").collect()
-    }
+    lake = read_lake(shop.config)
+    notes = Counter(lake.table("shop", ITEMS).arrow()["note"].to_pylist())
     viewed = spark.read.format("delta").load(str(shop.lake / "views" / "notes")).collect()
     assert {r["note"]: r["n"] for r in viewed} == notes
     actual = prove(shop.config, "shop", None, spark, request=TABLES_ALONE)

@@ -47,6 +47,7 @@ def _damage(config: Config, number: int) -> None:
     alter(largest_file(config, INTS), change)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "steps", [SOME, pytest.param((*BEFORE, *INSIDE, "cycle.after_cut"), marks=pytest.mark.full)], ids=["some", "all"]
 )

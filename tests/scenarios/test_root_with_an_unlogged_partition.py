@@ -72,6 +72,7 @@ def test_the_source_s_side_reads_the_partitions_that_are_sent(database: Database
         assert source_buckets(conn, [(table, 16)]) == [{}]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.slow
 def test_each_proof_is_equal_and_a_repair_leaves_those_rows_out(

@@ -140,6 +140,7 @@ def _is_gone(process: int) -> bool:
         return True
 
 
+@pytest.mark.full
 def test_a_drain_that_is_stopped_for_50_seconds_goes_on_as_the_only_one(running: Running) -> None:
     """Stopped right after its run has begun, under the sensors as the daemon evaluates them; then it can be terminated."""
     instance = running.dagster.instance
@@ -246,6 +247,7 @@ _WORDS: tuple[tuple[str, Callable[[Running, str], None], bool, dg.DagsterRunStat
 )
 
 
+@pytest.mark.full
 def test_a_drain_whose_run_is_over_by_whatever_word_ends_itself(running: Running) -> None:
     """Stopped while the word is spoken, and at work: its process ends, and what it has read is durable and confirmed."""
     for name, end, is_stopped, word in _WORDS:
@@ -262,6 +264,7 @@ def test_a_drain_whose_run_is_over_by_whatever_word_ends_itself(running: Running
     running.assert_same()
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_compaction_that_is_stopped_is_not_called_dead_and_one_that_is_over_ends_itself(running: Running) -> None:
     """By the same rules; the lease is free afterwards, and what had landed is compacted by the next one."""

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.model import TableConfig
 from lakeproof.failpoints import watched
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.read import read_lake
 from lakeproof.names import TableName
 from lakeproof.schema import Identity
 from tests.crashing_delta import Crash
@@ -38,6 +38,7 @@ def write(source: SimulatedSource, number: int) -> None:
     source.flush()
 
 
+@pytest.mark.full
 def test_what_was_taken_back_is_written_again(spark: SparkSession, tmp_path: Path) -> None:
     """Bags, which Spark writes: with vectors, with MERGE and by overwriting; and a table that this process writes.
 
@@ -68,8 +69,8 @@ def test_what_was_taken_back_is_written_again(spark: SparkSession, tmp_path: Pat
         crash_at(place)
         crash_at("cycle.after_tables" if place != "cycle.after_tables" else "cycle.after_taken_back")
         run_compact(spark, config)
-        check(spark, config, source, names)
+        check(config, source, names)
     for name in names:
-        history = open_lake(spark, config).table(SOURCE, TableName("app", name), layer="history", hidden=True)
-        inserted = [row.id for row in history.where("_lp_op = 'insert'").select("id").collect()]
+        history = read_lake(config).history(SOURCE, TableName("app", name))
+        inserted = [row["id"] for row in history.arrow().to_pylist() if row["_lp_op"] == "insert"]
         assert sorted(inserted) == list(range(4)), f"each change of {name} once"

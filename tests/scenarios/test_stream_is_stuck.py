@@ -19,7 +19,7 @@ from lakeproof.commands.recover import plan_recover, recover
 from lakeproof.commands.status import status
 from lakeproof.drain.slot_health import HealthCause
 from lakeproof.errors import SourceError, StuckError
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.read import read_lake
 from lakeproof.landing.stuck import note_stuck
 from lakeproof.postgres.check_findings import Severity
 from tests.fix_postgres import Database
@@ -107,6 +107,7 @@ def test_its_way_out_is_walked_to_the_end(stuck: Shop) -> None:
         recover(stuck.config, "shop", abandon_slot=True)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_the_lake_equals_the_source_in_the_end(spark: SparkSession, stuck: Shop) -> None:
     """What had landed is applied, history has a gap, and corrections bring each table to the copy."""
@@ -120,8 +121,8 @@ def test_the_lake_equals_the_source_in_the_end(spark: SparkSession, stuck: Shop)
     stuck.compact(spark)
     assert stuck.lake_rows() == stuck.source_rows()
     for table in TABLES:
-        rows = open_lake(spark, stuck.config).table("shop", table, layer="history", hidden=True)
-        (gap,) = rows.where("_lp_op = 'gap'").collect()
+        rows = read_lake(stuck.config).history("shop", table).arrow().to_pylist()
+        (gap,) = (row for row in rows if row["_lp_op"] == "gap")
         assert json.loads(gap["_lp_text"])["from"] == f"1:{end}"
 
 

@@ -22,6 +22,7 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
 from lakeproof.failpoints import watched
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import snapshot_folders
 from lakeproof.storage.source_lake import SourceLake
@@ -29,7 +30,7 @@ from tests.edges.created_table_cases import CASES, do
 from tests.fix_lake import TABLES_ALONE, into_the_lake
 from tests.fix_postgres import Database
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 SEED = random.SystemRandom().randrange(1 << 32)
 CREATED = (
     "filled", "idle", "as_select", "with_defaults", "partition", "made_again", "of_enum", "named_before_rows",
@@ -60,14 +61,14 @@ def config(database: Database, tmp_path: Path) -> Config:
     return result
 
 
-def settled(config: Config, database: Database, spark: SparkSession) -> None:
+def settled(config: Config, database: Database, spark: AnySpark) -> None:
     """All that was done is in the lake, and the lake is past what was noticed in the catalog."""
     for _ in range(2):
         database.execute("INSERT INTO first DEFAULT VALUES")
         into_the_lake(config, spark)
 
 
-def proven(config: Config, spark: SparkSession) -> dict[str, str]:
+def proven(config: Config, spark: AnySpark) -> dict[str, str]:
     """Return each table's status."""
     return {
         str(table): proof.status
@@ -123,15 +124,15 @@ def test_tables_created_in_the_stream_are_equal_without_a_copy(
 
 
 def test_a_table_that_is_dropped_before_it_has_entered_never_does(
-    database: Database, config: Config, spark: SparkSession
+    database: Database, config: Config, no_spark: SparkOnDemand
 ) -> None:
     """A dropped table does not hold up the others."""
-    into_the_lake(config, spark)
+    into_the_lake(config, no_spark)
     do(database, "brief", ("CREATE TABLE {t} (id int PRIMARY KEY)", "INSERT INTO {t} VALUES (1)"))
     drain(config, "shop", Until.caught_up())
     do(database, "brief", ("DROP TABLE {t}",))
-    settled(config, database, spark)
-    assert proven(config, spark) == {"public.first": "equal"}
+    settled(config, database, no_spark)
+    assert proven(config, no_spark) == {"public.first": "equal"}
 
 
 class Killed(BaseException):

@@ -138,6 +138,7 @@ def test_a_paused_table_stands_still_and_comes_back_equal(
         resume(config, "shop", None, silent)
 
 
+@pytest.mark.full
 def test_a_table_taken_out_is_left_as_it_is(
     database: Database, config: Config, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ from lakeproof.commands.recover import recover
 from lakeproof.commands.teardown import teardown
 from lakeproof.config.model import Config
 from lakeproof.config.table_names import parse_selected
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.postgres.check_findings import Finding, Severity
 from lakeproof.storage.source_lake import SourceLake
@@ -104,7 +105,7 @@ def _everything(database: Database, kind: str, major: int) -> None:
     database.execute(SQL("CREATE PUBLICATION pub {}").format(SQL(EVERYTHING[kind])))
 
 
-@pytest.mark.spark
+@pytest.mark.full
 @pytest.mark.parametrize("kind", EVERYTHING)
 def test_each_is_a_bag_of_what_was_inserted_and_equal(
     database: Database, tmp_path: Path, spark: SparkSession, kind: str, server_version: int
@@ -199,10 +200,9 @@ def test_publishing_the_generated_columns_lets_the_application_change_its_rows(
     assert (kept["made"], kept["bare"]) == ("keyed", "bag")
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("own", ["key", "names"])
 def test_partitions_with_keys_below_a_root_without_are_followed_after_the_remedy(
-    database: Database, tmp_path: Path, spark: SparkSession, own: str
+    database: Database, tmp_path: Path, no_spark: SparkOnDemand, own: str
 ) -> None:
     """The application's changes do not fail; they come without their row's key until one of the two remedies is taken."""
     database.execute(*ROOT, "CREATE TABLE good (id int PRIMARY KEY)")
@@ -213,7 +213,7 @@ def test_partitions_with_keys_below_a_root_without_are_followed_after_the_remedy
     assert "fail" not in error.reason
     assert "its partitions have (public.root_1, public.root_2)" in error.reason
     bootstrap(config, "shop", _names("good"))
-    into_the_lake(config, spark)
+    into_the_lake(config, no_spark)
     database.execute("UPDATE root SET v = 'changed' WHERE id = 1")
     statement = "ALTER PUBLICATION pub SET (publish_via_partition_root = false)"
     assert f"publish its partitions under their own names: {statement}, then copy them" in error.remedy
@@ -228,14 +228,14 @@ def test_partitions_with_keys_below_a_root_without_are_followed_after_the_remedy
         "it is published and not in the lake" in e.reason for e in _of(check_source(config, "shop"), Severity.ERROR)
     )
     # The drain sees the publication's other form first.
-    into_the_lake(config, spark)
+    into_the_lake(config, no_spark)
     bootstrap(config, "shop")
     database.execute(
         "UPDATE root SET v = v || '!'", "DELETE FROM root WHERE id = 2", "INSERT INTO root VALUES (2, 'c')"
     )
-    into_the_lake(config, spark)
+    into_the_lake(config, no_spark)
     _assert_equal(config, database, [*tables, *_names("good")])
-    proof = prove(config, "shop", [*tables, *_names("good")], spark, request=TABLES_ALONE)
+    proof = prove(config, "shop", [*tables, *_names("good")], no_spark, request=TABLES_ALONE)
     assert {p.status for p in proof.tables.values()} == {"equal"}
     assert not _of(check_source(config, "shop"), Severity.ERROR)
 

@@ -88,6 +88,7 @@ def alerts(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         yield Alerts(path, posts, time.time())
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_held_table_is_reported_with_reason_and_remedy_until_it_goes_on(
     database: Database, alerts: Alerts, spark: SparkSession

@@ -5,12 +5,13 @@ from __future__ import annotations
 from assets.cycle_totals import EVENTS, CutThrottle, TableTotals
 from assets.support.event_budget import EVENTS_PER_S, EventBudget
 from lakeproof.lake.cycle.runner import CutReport, TableCut
+from lakeproof.lake.records.documents import NOBODY
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 
 MANY = [TableName("s", f"t{n:03}") for n in range(200)]
 A, B = MANY[:2]
-_WRITTEN = TableCut(changes=1, inserted=1, deleted=0, history_version=1, current_version=1)
+_WRITTEN = TableCut(changes=1, inserted=1, deleted=0, history_version=1, current_version=1, written_by=NOBODY)
 
 
 def _cut(number: int, tables: list[TableName], altered: tuple[TableName, ...] = ()) -> CutReport:

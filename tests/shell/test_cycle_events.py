@@ -193,6 +193,7 @@ def test_a_sum_that_another_run_has_reported_in_part_is_counted_again(shop: Shop
     assert events.between(99, CycleNumber(100)) == {}
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_run_that_goes_on_and_one_by_hand_report_each_cut_once(
     database: Database, config: Config, spark: SparkSession, tmp_path: Path

@@ -61,6 +61,7 @@ def _run(
     return definition.execute_in_process(instance=instance, resources=resources, raise_on_error=False, **more)
 
 
+@pytest.mark.full
 def test_today_is_filled_and_a_day_before_the_first_copy_is_refused(
     config: Path, database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_today_is_filled_and_a_day_before_the_first_copy_is_refused(
             daily(load(config), "shop", [early, today], spark, silent, Stop())
 
 
+@pytest.mark.full
 def test_the_schedule_makes_the_days_that_have_ended_and_rests_until_the_next(config: Path, tmp_path: Path) -> None:
     """All in one run; a run that failed is not tried again at once, since a day that can't be made fails each."""
     today = datetime.now(timezone.utc).date()

@@ -75,6 +75,7 @@ def _run(config: Config, instance: dg.DagsterInstance, request: dg.RunRequest) -
     return {each.asset_key.path[-1]: str(each.metadata["reason"].value) for each in created}
 
 
+@pytest.mark.full
 def test_held_and_new_tables_are_copied_and_equal_again(
     database: Database, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

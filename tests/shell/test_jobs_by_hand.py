@@ -216,6 +216,7 @@ def test_an_edited_view_is_shown_then_applied_by_its_id_then_taken_back(place: _
     assert rows() == place.database.rows("SELECT id, note FROM shop.orders WHERE id < 4 ORDER BY id")
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_what_a_proof_found_is_repaired_and_a_table_rebuilt(place: _Place, spark: SparkSession) -> None:
     """Two kinds of damage: a row of current is another one, and so it differs from PostgreSQL until the repair."""

@@ -87,6 +87,7 @@ def orders(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     return database
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ended", ["make", "script"])
 def test_all_processes_end_with_the_first_that_is_killed(orders: Database, tmp_path: Path, ended: str) -> None:
     """No drain works on where no UI shows it, and the next one has its port."""

@@ -172,6 +172,7 @@ def test_neither_a_location_nor_a_tick_loads_spark_arrow_or_compiled_loops(
     assert _NOT_LOADED.isdisjoint(loaded["modules"]), _NOT_LOADED & {*loaded["modules"]}
 
 
+@pytest.mark.full
 def test_a_drain_of_many_tables_writes_a_bounded_number_of_events(
     sources: dict[int, tuple[Path, Database]], tmp_path: Path
 ) -> None:

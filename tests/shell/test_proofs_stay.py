@@ -91,6 +91,7 @@ def _other_amounts(rows: pa.Table) -> pa.Table:
     return rows.set_column(rows.column_names.index("amount"), "amount", amounts.cast(rows["amount"].type))
 
 
+@pytest.mark.full
 def test_a_red_proof_stays_red_until_a_proof_is_green(
     database: Database, config: Config, spark: SparkSession, tmp_path: Path
 ) -> None:

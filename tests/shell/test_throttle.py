@@ -121,6 +121,7 @@ def test_the_lag_is_measured_when_a_flush_is_durable_and_not_when_it_is_reported
     assert (summary.lag_s, summary.lag_s_max) == pytest.approx((0.0095, 0.9995))
 
 
+@pytest.mark.full
 def test_a_run_has_each_of_many_tables_once_then_one_event_a_second() -> None:
     """200 tables that change all the time cost no more events than four; none is forgotten, and no change is lost."""
     tables = [TableName("s", f"t{n:03}") for n in range(200)]

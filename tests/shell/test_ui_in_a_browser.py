@@ -79,6 +79,7 @@ def test_the_lineage_goes_from_postgres_to_the_proof(tab: Browser) -> None:
     tab.picture("ui-lineage")
 
 
+@pytest.mark.full
 def test_a_source_table_shows_types_and_comments(tab: Browser) -> None:
     """PostgreSQL's whole types, and what a DBA wrote about a column and a table."""
     tab.open_asset("postgres/shop/shop/orders")

@@ -12,7 +12,6 @@ Deciding what a cycle does does not belong here but in `lakeproof.lake.planning`
     table_parts.py            what every way of writing a table takes
     linked_entry.py           a table's first rows: the snapshot's files linked into both tables
     linked_range.py           a range, by this process: files linked into both tables, other rows in new files
-    lake_base.py              rows before a range, found by their keys
     snapshot_entry.py         the correction that a snapshot's entry needs
     keyed_entry.py            the rows of single keys, which a repair has read
     correction_commits.py     the two commits of a correction

@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
 from lakeproof.commit_times import EARLIEST_US
-from lakeproof.errors import LakeError
+from lakeproof.errors import InvariantError, LakeError
 from lakeproof.lake.cycle.attempts import Attempt, earlier_attempts, tried
 from lakeproof.lake.cycle.broken_log import on_sound_logs
 from lakeproof.lake.cycle.foreign_commits import hold_for_foreign_commits, without_foreign_commits
@@ -30,7 +30,7 @@ from lakeproof.lake.cycle.schema_history import (
     recorded_changes,
 )
 from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, run_cycle, versions_before
-from lakeproof.lake.cycle.table import write_table
+from lakeproof.lake.cycle.table import no_spark, why_spark, write_table
 from lakeproof.lake.cycle.table_parts import files_since
 from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import Engine
@@ -38,9 +38,10 @@ from lakeproof.lake.planning.range_counts import last_commit
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError
 from lakeproof.lake.records.lease import Lease
+from lakeproof.lake.records.work import Changes, Copy, Created, Keys, SchemaChange
 from lakeproof.lake.rows.memory import fit_table, largest_row, refuse_too_large
 from lakeproof.lake.spark.failures import concerns_all
-from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import Slice, slices, verify, verify_file
 from lakeproof.lsn import Lsn
@@ -48,6 +49,7 @@ from lakeproof.names import TableName
 from lakeproof.snapshot.folder import read_snapshot
 from lakeproof.snapshot.keyed_copy import read_copy
 from lakeproof.snapshot.state import SnapshotTable
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_text, time_us
 
 if TYPE_CHECKING:
@@ -72,13 +74,14 @@ class CycleSettings:
     """The settings of a cycle with changes: tables at a time, who writes them, and who hears of each table.
 
     `on_table` is called for each table of the intent that is over, with its changes, from any thread. `portable` are the
-    tables whose readers have to know no feature.
+    tables whose readers have to know no feature; from `spark_rows` changes of a table on Spark is the quicker one.
     """
 
     threads: int
     engine: Engine = Engine.AUTO
     on_table: Callable[[TableName, int], None] = lambda _table, _changes: None
     portable: frozenset[TableName] = frozenset()
+    spark_rows: int = 1 << 62
 
 
 _Written: TypeAlias = "tuple[Mapping[TableName, TableResult], tuple[RecordedChange, ...], str | None]"
@@ -92,7 +95,7 @@ def apply_cycle(
     A table whose data are refused, or which could not be written in several attempts, is held, and the others go on; an
     error that concerns all tables ends the cycle without a cut.
     """
-    context = CycleContext(chain, cycle.intent, lease, settings.engine, settings.portable)
+    context = _context(chain, lease, cycle.intent, settings)
 
     def write_tables() -> tuple[WrittenTables, _Written]:
         intent, previous = cycle.intent, cycle.previous
@@ -114,8 +117,25 @@ def apply_cycle(
     return CycleResult(cut, written, changes, not_recorded)
 
 
+def tables_for_spark(
+    chain: Chain, lease: Lease, intent: Intent, previous: Cut | None, settings: CycleSettings
+) -> dict[TableName, str]:
+    """Return the tables that Spark has to write in a cycle, each with the reason, as far as manifests say it.
+
+    Nothing is written for that, nor has the intent to be.
+    """
+    context = _context(chain, lease, intent, settings)
+    tasks = [t for t in _tasks(context, previous) if t.table in intent.tables and not isinstance(t.work, SchemaChange)]
+    reasons = {task.table: why_spark(context, task) for task in tasks}
+    return {table: reason for table, reason in reasons.items() if reason is not None}
+
+
+def _context(chain: Chain, lease: Lease, intent: Intent, settings: CycleSettings) -> CycleContext:
+    return CycleContext(chain, intent, lease, settings.engine, settings.portable, settings.spark_rows)
+
+
 def _tasks(context: CycleContext, previous: Cut | None) -> list[TableTask]:
-    intent, lease = context.intent, context.lease
+    intent = context.intent
     tables = {} if previous is None else previous.tables
     files: dict[TableName, list[Slice]] = {t: [] for t in intent.tables}
     idle = (
@@ -124,28 +144,41 @@ def _tasks(context: CycleContext, previous: Cut | None) -> list[TableTask]:
     for piece in slices(context.chain, intent.start_lsn, intent.end_lsn):
         if piece.file.table in files:
             files[piece.file.table].append(piece)
-    keys = {i.snapshot for i in intent.tables.values() if i.snapshot is not None}
-    snapshots = {key: read_snapshot(lease.lake, key) for key in keys}
-    copies = {i.keyed: read_copy(lease.lake, i.keyed) for i in intent.tables.values() if i.keyed is not None}
+    held = {} if previous is None else previous.held
+    read = _Copies(context.lease.lake)
     tasks = []
     for table, table_intent in intent.tables.items():
-        entry = None
-        if table_intent.snapshot is not None:
-            snapshot = snapshots[table_intent.snapshot]
-            copied, was_held = snapshot.tables[table], table_intent.was_held
-            entry = SnapshotEntry(table_intent.snapshot, snapshot.consistent_point, copied, was_held)
-        elif table_intent.created is not None:
-            empty = SnapshotTable(table_intent.created, 0, ())
-            entry = SnapshotEntry(None, table_intent.from_lsn, empty, table_intent.was_held)
-        before = None if previous is None else previous.held.get(table)
-        lost = before is not None and before.history_lost
-        task = TableTask(table, tables.get(table), entry, files[table], table_intent.schema_change, history_lost=lost)
-        if table_intent.keyed is not None:
-            copy = copies[table_intent.keyed]
-            task = replace(task, keyed=KeyedEntry(table_intent.keyed, copy.consistent_point, copy.tables[table]))
-        tasks.append(task)
+        work = read.entering(table, table_intent, lost=table in held and held[table].history_lost)
+        tasks.append(TableTask(table, tables.get(table), work, files[table]))
     # The intent does not name the tables without changes; foreign commits to them are looked for all the same.
-    return [*tasks, *(TableTask(table, tables[table], None, []) for table in idle)]
+    return [*tasks, *(TableTask(table, tables[table], Changes(), []) for table in idle)]
+
+
+class _Copies:
+    """The copies that an intent names, each document read once."""
+
+    def __init__(self, lake: SourceLake) -> None:
+        self._snapshot = cache(partial(read_snapshot, lake))
+        self._keyed = cache(partial(read_copy, lake))
+
+    def entering(
+        self, table: TableName, intent: TableIntent, *, lost: bool
+    ) -> Changes | SnapshotEntry | KeyedEntry | SchemaChange:
+        """Return a table's work with its rows; `lost`: its history can't be read."""
+        match intent.work:
+            case Copy(folder, was_held):
+                part = self._snapshot(folder)
+                entering = part.tables[table]
+                return SnapshotEntry(folder, part.consistent_point, entering, was_held, history_lost=lost)
+            case Created(version, was_held):
+                empty = SnapshotTable(version, 0, ())
+                return SnapshotEntry(None, intent.from_lsn, empty, was_held, history_lost=lost)
+            case Keys(folder):
+                copy = self._keyed(folder)
+                return KeyedEntry(folder, copy.consistent_point, copy.tables[table])
+            case Changes() | SchemaChange() as work:
+                return work
+        raise InvariantError(str(table), "maintenance is no work of this cycle", "report this")
 
 
 def _write_tables(
@@ -216,7 +249,8 @@ def _write_table(
                 raise
 
     def once(*, from_scratch: bool) -> TableResult:
-        return _write_table_once(spark, context, replace(task, from_scratch=from_scratch))
+        entry = None if task.entry is None else replace(task.entry, from_scratch=from_scratch)
+        return _write_table_once(spark, context, task if entry is None else replace(task, work=entry))
 
     return tried(spark, context.lease, context.intent, task.table, earlier, once)
 
@@ -243,24 +277,32 @@ def _write_table_once(spark: SparkOnDemand, context: CycleContext, task: TableTa
 
 def _is_carried(context: CycleContext, task: TableTask) -> bool:
     """True if there is nothing to do but to look for foreign commits."""
-    return not (task.files or task.entry or task.keyed or task.schema_change or task.table in context.intent.held)
+    return isinstance(task.work, Changes) and not task.files and task.table not in context.intent.held
 
 
 def _write_verified(session: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
     """Write one table from files that are verified first: a flipped bit may well be a readable, other value."""
-    change = task.schema_change
-    if change is not None:
-        task = replace(task, row_bytes=largest_row(task.before, None, ()))
-        return commit_schema_change(_with_room(session, task), context, task, change)
-    pieces, entry, keyed = task.files, task.entry, task.keyed
-    entering = None if entry is None else entry.table
-    if entry is not None:
-        _verify_chunks(context, entry.key, entry.table)
-        pieces = files_since(context.chain, task.table, entry, context.intent.end_lsn)
-    if keyed is not None:
-        _verify_chunks(context, keyed.key, keyed.table.rows)
-        _verify_chunks(context, keyed.key, keyed.table.keys)
-        entering = keyed.table.rows
+    pieces, work = task.files, task.work
+    entering: SnapshotTable | None = None
+    match work:
+        case SchemaChange():
+            task = replace(task, row_bytes=largest_row(task.before, None, ()))
+            own = _with_room(session, task)
+            try:
+                changed = commit_schema_change(own, context, task, work)
+            except NoSparkError as error:
+                raise no_spark({task.table: "its rows go under new columns"}, error) from None
+            if own.started is None:
+                return changed.by("arrow", "another schema, by metadata alone")
+            return changed.by("spark", "another schema, for which its rows are read")
+        case SnapshotEntry():
+            entering = work.table
+            _verify_chunks(context, work.key, entering)
+            pieces = files_since(context.chain, task.table, work, context.intent.end_lsn)
+        case KeyedEntry():
+            entering = work.table.rows
+            _verify_chunks(context, work.key, entering)
+            _verify_chunks(context, work.key, work.table.keys)
     for piece in pieces:
         verify_file(context.chain, piece.file)
     task = replace(task, row_bytes=largest_row(task.before, entering, pieces))
@@ -309,11 +351,12 @@ def _tables_at_end(
 
 def _snapshot_point(table: TableIntent | None) -> Lsn | None:
     """Return the consistent point of the snapshot that the cycle applies, or changes a schema for; None without one."""
-    if table is None:
-        return None
-    if table.snapshot is not None or table.created is not None:
-        return table.from_lsn
-    return None if table.schema_change is None else table.schema_change.called_for
+    match None if table is None else table.work:
+        case Copy() | Created():
+            return None if table is None else table.from_lsn
+        case SchemaChange(called_for=point):
+            return point
+    return None
 
 
 def _carried(previous: Cut, intent: Intent, refused: Collection[TableName]) -> dict[TableName, CutTable]:

@@ -22,13 +22,13 @@ from lakeproof.lake.columns import (
     in_lake,
     lake_types,
 )
-from lakeproof.lake.cycle.linked_range import in_files
 from lakeproof.lake.cycle.lost_history import can_be_read
 from lakeproof.lake.cycle.task import CycleContext, TableTask
 from lakeproof.lake.delta.column_types import new_fields
 from lakeproof.lake.delta.files import table_files
 from lakeproof.lake.delta.log_restart import begin_at, remove_unreadable
 from lakeproof.lake.delta.protocol import metadata_of
+from lakeproof.lake.rows.file_rows import in_files
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 
 
@@ -52,24 +52,25 @@ def on_sound_logs(spark: SparkOnDemand, context: CycleContext, task: TableTask) 
     Nothing is synced here: the cycle syncs what is above the cut's versions before the next cut names it.
     """
     cut_table, lake = task.before, context.lease.lake
-    if task.entry is None or cut_table is None:
+    entry = task.entry
+    if entry is None or cut_table is None:
         return task
     current, history = lake.url(lake.paths.current(task.table)), lake.url(lake.paths.history(task.table))
-    if task.history_lost and not is_broken(history, cut_table.history_version):
-        task = replace(task, history_lost=not can_be_read(spark.get(), lake, task.table, cut_table))
+    if entry.history_lost and not is_broken(history, cut_table.history_version):
+        entry = replace(entry, history_lost=not can_be_read(spark.get(), lake, task.table, cut_table))
     if is_broken(current, cut_table.current_version):
         cut_table = replace(
             cut_table,
             current_version=_begin_again(context, task, "current", current, cut_table.current_version),
         )
-        task = replace(task, before=cut_table, from_scratch=True)
+        entry = replace(entry, from_scratch=True)
     if is_broken(history, cut_table.history_version):
         cut_table = replace(
             cut_table,
             history_version=_begin_again(context, task, "history", history, cut_table.history_version),
         )
-        task = replace(task, before=cut_table, history_lost=True)
-    return task
+        entry = replace(entry, history_lost=True)
+    return replace(task, before=cut_table, work=entry)
 
 
 def _begin_again(context: CycleContext, task: TableTask, layer: str, path: str, version: int) -> int:

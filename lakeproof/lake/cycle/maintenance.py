@@ -2,7 +2,8 @@
 
 Which table needs what does not belong here but in `lakeproof.commands.maintain`; the steps are those of any cycle (`steps`).
 
-    maintenance  small files put together (`optimize`); or history's rows up to a place become the rows as they were there
+    packing      the smallest files put together, between two cycles of a table that gets many (`optimize`)
+    maintenance  small files put together; or history's rows up to a place become the rows as they were there
     repair       current becomes what history adds up to, by correction
 
 What an earlier attempt has left is taken out of the logs first (`lakeproof.lake.delta.cleaned_log`). OPTIMIZE carries
@@ -29,6 +30,7 @@ from lakeproof.lake.planning.plan import CyclePlan, without_range
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
+from lakeproof.lake.records.work import Optimize
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
@@ -134,11 +136,11 @@ class TableMaintenance:
 
     def run(self, table_intent: TableIntent) -> CutTable:
         """Do what the intent says, and return the table's entry in the cut."""
-        if self.intent.kind is CycleKind.REPAIR or table_intent.history_from is not None or table_intent.restores:
+        if not isinstance(table_intent.work, Optimize):
             # Imported here because it imports Spark.
             from lakeproof.lake.cycle.maintenance_by_spark import maintained_by_spark
 
-            return maintained_by_spark(self, table_intent)
+            return maintained_by_spark(self, table_intent.work)
         lake = self.lease.lake
         history = self._optimized(lake.paths.history(self.name), self.cut_table.history_version, order=ORD)
         failpoint("maintenance.after_history")
@@ -155,7 +157,8 @@ class TableMaintenance:
         path, commit = self.lease.lake.url(key), self.commit_info("")
         self.lease.check()
         version_to_follow(path, expected, commit)
-        return optimize(self.spark, path, int(self.intent.number), commit.user_metadata, order)
+        packing = self.intent.kind is CycleKind.PACKING
+        return optimize(self.spark, path, int(self.intent.number), commit.user_metadata, order, packing=packing)
 
 
 def archived(archive: Store | None, paths: LakePaths, table: TableName) -> list[str]:

@@ -24,14 +24,15 @@ from lakeproof.lake.delta.protocol import check_writable
 from lakeproof.lake.delta.search import places_below
 from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.fold.bags import DIGEST
 from lakeproof.lake.fold.net_change import IMAGE
 from lakeproof.lake.fold.replay import Complete, added_up, after_truncates, replayed
 from lakeproof.lake.fold.unchanged_values import completing, has_value, holder
-from lakeproof.lake.records.documents import CutTable, CycleKind, HistoryLow, TableIntent
+from lakeproof.lake.records.documents import CutTable, HistoryLow
 from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.work import Rebuild, Trim, Work
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col, pick, row_key
+from lakeproof.lake.rows.file_rows import DIGEST
 from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.lake.rows.matching import join_on_key, multiset_difference
 from lakeproof.lake.rows.memory import fit_table
@@ -43,20 +44,21 @@ from lakeproof.storage.store import Store
 _RANK = scratch("rank")
 
 
-def maintained_by_spark(task: TableMaintenance, table_intent: TableIntent) -> CutTable:
+def maintained_by_spark(task: TableMaintenance, work: Work) -> CutTable:
     """Do what the intent says with rows, and return the table's entry in the cut."""
     session = task.spark.get()
     fit_table(session, task.cut_table.row_bytes, task.cut_table.version)
-    work = _Work(session, task)
-    if task.intent.kind is CycleKind.REPAIR:
-        return replace(task.cut_table, current_version=work.rebuilt().version)
-    if table_intent.history_from is not None:
-        return work.trimmed(table_intent.history_from)
-    return work.restored()
+    rows = _Rows(session, task)
+    match work:
+        case Rebuild():
+            return replace(task.cut_table, current_version=rows.rebuilt().version)
+        case Trim(below):
+            return rows.trimmed(below)
+    return rows.restored()
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _Rows:
     """One table in the session that has room for its rows."""
 
     session: SparkSession

@@ -8,13 +8,14 @@ from __future__ import annotations
 from lakeproof.lake.columns import column_names, in_lake, needs_mapping
 from lakeproof.lake.cycle.task import CycleContext, TableTask
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
+from lakeproof.lake.records.work import SchemaChange
 
 
 def check_names(context: CycleContext, task: TableTask) -> None:
     """Raise TableHeldError if a portable table is to have names that need column mapping."""
     if task.table not in context.portable:
         return
-    version = task.version if task.schema_change is None else task.schema_change.version
+    version = task.work.version if isinstance(task.work, SchemaChange) else task.version
     refused = [name for name in column_names(in_lake(version)) if needs_mapping([name])]
     if refused:
         names = {"names": ", ".join(f"`{name}`" for name in refused)}

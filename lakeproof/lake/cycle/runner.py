@@ -6,28 +6,31 @@ One cycle does not belong here: `lakeproof.lake.planning` decides what it does, 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping
+from dataclasses import asdict, dataclass, field, replace
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import SourceConfig
 from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.events import Event, Report, Stop, counted
-from lakeproof.lake.cycle.apply_cycle import CycleResult, CycleSettings, apply_cycle
-from lakeproof.lake.cycle.maintenance import Maintenance, finish_maintenance
+from lakeproof.lake.cycle.apply_cycle import CycleResult, CycleSettings, apply_cycle, tables_for_spark
+from lakeproof.lake.cycle.maintenance import Maintenance, begin_maintenance, finish_maintenance
 from lakeproof.lake.cycle.schema_history import RecordedChange
-from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle
+from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle, intent_of
+from lakeproof.lake.cycle.table import no_spark
 from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
 from lakeproof.lake.delta.commit import Engine
+from lakeproof.lake.delta.optimize import is_crowded
 from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.next_incarnation import plan_switch
 from lakeproof.lake.planning.pending import mark_consumed, pending_snapshots
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
-from lakeproof.lake.records.documents import Cut, Intent
+from lakeproof.lake.records.documents import Cut, CycleKind, Intent, TableIntent, WrittenBy
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import newest_cut, newest_number, read_intent
-from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.lake.records.work import Copy, Created, Keys
+from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
@@ -44,8 +47,7 @@ class TableCut:
     """The result of a cycle for one table.
 
     `changes` came from the stream, `copied` rows from a copy that entered; `inserted` and `deleted` are rows of current (an
-    update is one of each); `rows` is how many rows the table has, None if that is not known; `not_linked` says why landed
-    files of it were read and written again by Spark.
+    update is one of each); `rows` is how many rows the table has, None if that is not known.
     `features` are those that readers need from this cut on, each with its reason.
     """
 
@@ -54,8 +56,8 @@ class TableCut:
     deleted: int
     history_version: int
     current_version: int
+    written_by: WrittenBy
     rows: int | None = None
-    not_linked: str | None = None
     features: Mapping[str, str] = field(default_factory=dict)
     copied: int = 0
 
@@ -73,6 +75,22 @@ class CutReport:
     held: Mapping[TableName, Held]
     incarnation: Incarnation
     schema_changes: Mapping[TableName, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _ForSpark:
+    """Tables that Spark has to write, each with the reason, and why it can't be started."""
+
+    tables: Mapping[TableName, str]
+    error: NoSparkError
+
+
+def _before_changes(chain: Chain, plan: CyclePlan, tables: Mapping[TableName, str]) -> Lsn:
+    """Return the last position of a plan's range before a change of one of `tables`, of those that have no copy to enter."""
+    following = {table for table in tables if not isinstance(plan.tables[table].work, Copy | Keys)}
+    created = [Lsn(int(i.from_lsn) - 1) for t in following if isinstance((i := plan.tables[t]).work, Created)]
+    ends = [m.start_lsn for m in chain.between(plan.start, plan.end) if any(f.table in following for f in m.files)]
+    return max(plan.start, min([plan.end, *created, *ends]))
 
 
 def finish_interrupted(spark: SparkOnDemand, lease: Lease, source: SourceConfig, report: Report) -> list[CutReport]:
@@ -122,6 +140,8 @@ class Runner:
             if ended is None:
                 break
             done.append(ended)
+            packed = self._pack(ended)
+            done += [] if packed is None else [packed]
         return done
 
     def finish_interrupted(self) -> list[CutReport]:
@@ -147,19 +167,89 @@ class Runner:
     def next_cycle(self, chain: Chain, end: Lsn) -> CutReport | None:
         """Run one more cycle, up to `end` at most; None if there is nothing to do."""
         previous = newest_cut(self.lease.lake)
+        plan = self._plan(chain, previous, end, {})
+        if plan is None:
+            return None
+        left = self._for_spark(chain, previous, plan)
+        if left:
+            plan = self._without(chain, previous, plan, left)
+        if any(isinstance(table.work, Keys) for table in plan.tables.values()):
+            self.keyed = None
+        return self._run(plan, chain, previous)
+
+    def _plan(self, chain: Chain, previous: Cut | None, end: Lsn, left: Container[TableName]) -> CyclePlan | None:
+        """Return the next cycle up to `end`; copies of tables that are `left` wait."""
         pending = pending_snapshots(self.lease.lake, chain.incarnation, previous)
+        pending = {table: copy for table, copy in pending.items() if table not in left}
         fingerprints = snapshot_fingerprints(self.lease.lake, chain.incarnation)
         limits = self.source.compaction
         limit = RangeLimit(end, limits.cycle_rows, EntryLimit(limits.cycle_copies, limits.cycle_copies_bytes))
-        plan = plan_cycle(chain, previous, pending, limit, fingerprints=fingerprints, keyed=self.keyed)
-        if plan is not None and any(table.keyed is not None for table in plan.tables.values()):
-            self.keyed = None
-        return None if plan is None else self._run(plan, chain, previous)
+        keyed = None if self.keyed is None or any(t in left for t in self.keyed.copy.tables) else self.keyed
+        return plan_cycle(chain, previous, pending, limit, fingerprints=fingerprints, keyed=keyed)
+
+    def _for_spark(self, chain: Chain, previous: Cut | None, plan: CyclePlan) -> _ForSpark | None:
+        """Return the tables of a plan that Spark has to write, if it can't be started; it starts if there are any."""
+        if self.spark.started is not None:
+            return None
+        intent = intent_of(self.lease, plan, chain.incarnation, previous)
+        tables = tables_for_spark(chain, self.lease, intent, previous, self._settings())
+        try:
+            if tables:
+                self.spark.get()
+        except NoSparkError as error:
+            return _ForSpark(tables, error)
+        return None
+
+    def _without(self, chain: Chain, previous: Cut | None, plan: CyclePlan, left: _ForSpark) -> CyclePlan:
+        """Return a cycle that needs no Spark: up to the first change of a table that does, without copies of such tables.
+
+        All tables of a cut stand at one position, so none may pass another one's change. Raises NoSparkError if there is
+        nothing to do without Spark.
+        """
+        tables, end = dict[TableName, str](), plan.end
+        while True:
+            before, shorter = tables, _before_changes(chain, plan, left.tables)
+            tables = {**tables, **left.tables}
+            other = self._plan(chain, previous, shorter, tables)
+            if other is None or (shorter == end and tables == before):
+                raise no_spark(tables, left.error)
+            plan, end, again = other, shorter, self._for_spark(chain, previous, other)
+            if again is None:
+                break
+            left = again
+        message = f"{counted(len(tables), 'table')} for Spark, which can't be started; the others go on to {plan.end}"
+        reasons = {str(table): reason for table, reason in tables.items()}
+        self.report(Event("compact.without_spark", message, {"tables": reasons}))
+        return plan
+
+    def _pack(self, ended: CutReport) -> CutReport | None:
+        """Put the smallest files of the tables together that a cycle has left with too many; None if there is none."""
+        lake, small_files = self.lease.lake, self.source.retention.small_files
+        crowded = [
+            table
+            for table, cut in ended.tables.items()
+            if is_crowded(lake.url(lake.paths.history(table)), cut.history_version, small_files)
+            or is_crowded(lake.url(lake.paths.current(table)), cut.current_version, small_files)
+        ]
+        previous = newest_cut(lake) if crowded else None
+        if previous is None or self.stop.requested:
+            return None
+        tables = {t: previous.tables[t] for t in crowded if t not in previous.held}
+        intents = {table: TableIntent(cut_table.at_lsn, cut_table.version.id) for table, cut_table in tables.items()}
+        cycle = begin_maintenance(self.lease, previous, CycleKind.PACKING, intents)
+        cut, _ = finish_maintenance(Maintenance(self.spark, self.lease, None), cycle, previous)
+        fields = {"cycle": int(cut.number), "tables": list(map(str, tables))}
+        self.report(
+            Event("compact.packed", f"cut {cut.number}: files put together in {counted(len(tables), 'table')}", fields)
+        )
+        return CutReport(cut.number, cut.position, {}, cut.held, cut.incarnation)
 
     def _switch(self, chain: Chain, previous: Cut) -> CutReport | None:
         """Run the cycle that takes the lake into `chain`'s incarnation; None as long as no snapshot of it can enter."""
         pending = pending_snapshots(self.lease.lake, chain.incarnation, previous)
         plan = plan_switch(chain, previous, pending)
+        if plan is not None and (left := self._for_spark(chain, previous, plan)):
+            raise no_spark(left.tables, left.error)
         if plan is None:
             message = f"incarnation {chain.incarnation} has begun, and its snapshot has not finished yet"
             self.report(Event("compact.waits", message, {"incarnation": int(chain.incarnation)}))
@@ -168,6 +258,11 @@ class Runner:
 
     def _run(self, plan: CyclePlan, chain: Chain, previous: Cut | None) -> CutReport:
         return self._finish(chain, begin_cycle(self.lease, plan, chain.incarnation, previous))
+
+    def _settings(self) -> CycleSettings:
+        limits = self.source.compaction
+        engine = Engine.SPARK if self.spark.everywhere else Engine(limits.engine)
+        return CycleSettings(limits.threads, engine, portable=self.source.portable, spark_rows=limits.spark_rows)
 
     def _progress(self, chain: Chain, intent: Intent, copied: Mapping[TableName, int]) -> Progress:
         """Return the progress of one cycle, as a part of the whole run."""
@@ -182,18 +277,16 @@ class Runner:
         began_s, copied = time.monotonic(), copied_rows(chain, cycle.intent)
         progress = self._progress(chain, cycle.intent, copied)
         progress.begin()
-        limits = self.source.compaction
 
         def on_table(table: TableName, changes: int) -> None:
             rows = changes + copied.get(table, 0)
             progress.done(rows, units_of(rows))
 
-        engine = Engine.SPARK if self.spark.everywhere else Engine(limits.engine)
-        settings = CycleSettings(limits.threads, engine, on_table, self.source.portable)
-        result = apply_cycle(self.spark, chain, self.lease, cycle, settings)
-        if any(table.snapshot is not None for table in cycle.intent.tables.values()):
+        result = apply_cycle(self.spark, chain, self.lease, cycle, replace(self._settings(), on_table=on_table))
+        works = [table.work for table in cycle.intent.tables.values()]
+        if any(isinstance(work, Copy) for work in works):
             mark_consumed(self.lease.lake, result.cut)
-        entered = {table.keyed for table in cycle.intent.tables.values() if table.keyed is not None}
+        entered = {work.folder for work in works if isinstance(work, Keys)}
         if entered:
             remove_copies(self.lease.lake, entered)
         cut_report = _cut_report(result, copied)
@@ -217,8 +310,8 @@ def _cut_report(result: CycleResult, copied: Mapping[TableName, int]) -> CutRepo
             deleted=written.deleted,
             history_version=written.cut_table.history_version,
             current_version=written.cut_table.current_version,
+            written_by=written.cut_table.written_by,
             rows=written.rows,
-            not_linked=written.not_linked,
             features=written.features,
             copied=copied.get(table, 0),
         )
@@ -262,8 +355,6 @@ def _event(report: CutReport, source: str, commit_time: str | None, seconds: flo
             "copied": copied,
             "tables": len(report.tables),
             "held": {str(table): held.reason for table, held in report.held.items()},
-            "not_linked": {
-                str(table): cut.not_linked for table, cut in report.tables.items() if cut.not_linked is not None
-            },
+            "written_by": {str(table): asdict(cut.written_by) for table, cut in report.tables.items()},
         },
     )

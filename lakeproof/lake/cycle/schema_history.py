@@ -24,6 +24,7 @@ from lakeproof.lake.records.described import described
 from lakeproof.lake.records.documents import Cut, CutTable, Intent
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
+from lakeproof.lake.records.work import SchemaChange
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_descriptions import ColumnDescription, TableDescription
 from lakeproof.schema import SchemaVersion
@@ -90,12 +91,12 @@ def recorded_changes(intent: Intent, previous: Cut | None) -> list[RecordedChang
     done = [
         RecordedChange(
             table,
-            describe_change(before[table].version, intended.schema_change.version),
+            describe_change(before[table].version, intended.work.version),
             "for a snapshot" if table in intent.held else "in place",
             intended.schema_id,
         )
         for table, intended in sorted(intent.tables.items())
-        if intended.schema_change is not None
+        if isinstance(intended.work, SchemaChange)
     ]
     return sorted([*done, *_not_applied(intent, previous, {c.table for c in done})], key=lambda c: c.table)
 

@@ -66,7 +66,16 @@ class WrittenTables:
 
 def begin_cycle(lease: Lease, plan: CyclePlan, incarnation: Incarnation, previous: Cut | None) -> OpenCycle:
     """Put the intent of a plan in an incarnation, durably: step 1."""
-    intent = Intent(
+    intent = intent_of(lease, plan, incarnation, previous)
+    lease.check()
+    sha256 = write_intent(lease.lake, intent)
+    failpoint("cycle.after_intent")
+    return OpenCycle(intent, sha256, previous)
+
+
+def intent_of(lease: Lease, plan: CyclePlan, incarnation: Incarnation, previous: Cut | None) -> Intent:
+    """Return the intent of a plan in an incarnation."""
+    return Intent(
         number=next_number(previous),
         kind=plan.kind,
         incarnation=incarnation,
@@ -81,10 +90,6 @@ def begin_cycle(lease: Lease, plan: CyclePlan, incarnation: Incarnation, previou
         writer=lease.writer,
         created_at=now_text(),
     )
-    lease.check()
-    sha256 = write_intent(lease.lake, intent)
-    failpoint("cycle.after_intent")
-    return OpenCycle(intent, sha256, previous)
 
 
 def versions_before(lake: SourceLake, previous: Cut | None, tables: Iterable[TableName]) -> dict[str, int]:

@@ -10,15 +10,20 @@ current keeps its version while history gets its commit: the cut names both.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.lake.cycle.linked_entry import prepare_linked_entry
-from lakeproof.lake.cycle.linked_range import prepare_linked_range
+from lakeproof.lake.cycle.linked_range import prepare_linked_range, refuse_unlinkable
 from lakeproof.lake.cycle.table_parts import commit_current, range_of, since_snapshot, table_at_end, table_result
-from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
+from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import Unsupported
+from lakeproof.lake.fold.table_range import TableRange
+from lakeproof.lake.records.held import TableHeldError
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
+from lakeproof.names import TableName
 
 
 def write_table(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
@@ -26,25 +31,60 @@ def write_table(spark: SparkOnDemand, context: CycleContext, task: TableTask) ->
 
     `spark` is a session of the table's own, which starts if Spark has to write it.
     """
-    if task.keyed is None and (task.entry is None or task.before is None):
-        try:
-            return _write_changes(context, task) if task.entry is None else _write_first(context, task, task.entry)
-        except Unsupported as error:
-            not_linked = str(error)
-    else:
-        not_linked = "a copy of it is compared with what the lake has"
+    try:
+        _refuse_compared(task)
+        return _write_changes(spark, context, task) if task.entry is None else _write_first(context, task, task.entry)
+    except Unsupported as error:
+        reason = str(error)
     try:
         session = spark.get()
     except NoSparkError as error:
-        reason = f"Spark has to write it ({not_linked}), and {error.thing}: {error.reason}"
-        raise NoSparkError(f"table {task.table}", reason, error.remedy) from None
+        raise no_spark({task.table: reason}, error) from None
     # Imported here because it imports Spark.
     from lakeproof.lake.cycle.table_by_spark import written_by_spark
 
-    return replace(written_by_spark(session, context, task), not_linked=not_linked)
+    return written_by_spark(session, context, task).by("spark", reason)
 
 
-def _write_changes(context: CycleContext, task: TableTask) -> TableResult:
+def why_spark(context: CycleContext, task: TableTask) -> str | None:
+    """Return why Spark has to write a table, as far as manifests say it; rows may call for it all the same."""
+    try:
+        _refuse_compared(task)
+        if task.entry is not None:
+            changes = _of_one_schema(since_snapshot(context, task, task.entry))
+        else:
+            changes = _of_one_schema(range_of(context, task, task.files, context.intent.start_lsn))
+        if task.entry is not None or changes.counts.rows:
+            refuse_unlinkable(context, changes.landed, task.entry)
+    except Unsupported as error:
+        return str(error)
+    return None
+
+
+def no_spark(tables: Mapping[TableName, str], error: NoSparkError) -> NoSparkError:
+    """Return the error about tables that Spark has to write, each with the reason, if it can't be started."""
+    if len(tables) == 1:
+        ((table, why),) = tables.items()
+        return NoSparkError(
+            f"table {table}", f"Spark has to write it ({why}), and {error.thing}: {error.reason}", error.remedy
+        )
+    listed = "; ".join(f"{table}: {why}" for table, why in tables.items())
+    reason = f"Spark has to write them ({listed}), and {error.thing}: {error.reason}"
+    return NoSparkError(f"{len(tables):,} tables", reason, error.remedy)
+
+
+def _refuse_compared(task: TableTask) -> None:
+    if isinstance(task.work, KeyedEntry) or (task.entry is not None and task.before is not None):
+        raise Unsupported("a copy of it is compared with what the lake has")
+
+
+def _of_one_schema(changes: TableRange) -> TableRange:
+    if changes.older:
+        raise Unsupported("its changes have several schema versions")
+    return changes
+
+
+def _write_changes(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
     """Write a range in this process; raises `Unsupported`, before any commit, if Spark is to write it."""
     before = task.before
     if before is None:
@@ -53,19 +93,31 @@ def _write_changes(context: CycleContext, task: TableTask) -> TableResult:
     if changes.counts.rows == 0:
         history = before.history_version, before.history_sum
         return TableResult(table_at_end(context, task, history, before.current_version), changes.counts, touched=False)
-    if changes.older:
-        raise Unsupported("the range has rows of several schema versions")
-    linked = prepare_linked_range(context, task, changes.landed, changes.counts)
+    reason = _why_here(spark, context, changes.counts)
+    linked = prepare_linked_range(context, task, _of_one_schema(changes).landed, changes.counts)
     history = linked.history.commit(context)
-    return table_result(context, task, history, commit_current(context, linked.current), changes.counts)
+    written = table_result(context, task, history, commit_current(context, linked.current), changes.counts)
+    return written.by("arrow", reason)
+
+
+def _why_here(spark: SparkOnDemand, context: CycleContext, counts: ChangeCounts) -> str:
+    """Return why this process writes a range; raises `Unsupported` if Spark is here and is quicker."""
+    rows, many = f"{counts.rows:,} rows", f"`compaction.spark_rows`, {context.spark_rows:,}"
+    if counts.inserts_only:
+        return f"{rows}, all of them inserts"
+    if counts.rows < context.spark_rows:
+        return f"{rows}, less than {many}"
+    try:
+        spark.get()
+    except (NoSparkError, TableHeldError) as error:
+        return f"{rows}, and Spark can't write them: {error.reason}"
+    raise Unsupported(f"{rows}, no less than {many}")
 
 
 def _write_first(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableResult:
     """Write a table's first rows in this process; raises as `_write_changes`."""
-    changes = since_snapshot(context, task, entry)
-    if changes.older:
-        raise Unsupported("the changes since the snapshot have several schema versions")
+    changes = _of_one_schema(since_snapshot(context, task, entry))
     linked = prepare_linked_entry(context, task, entry, changes.landed, changes.counts)
     history = linked.history.commit(context)
     written = table_result(context, task, history, commit_current(context, linked.current), changes.counts)
-    return replace(written, deleted=0, rows=written.inserted)
+    return replace(written, deleted=0, rows=written.inserted).by("arrow", "a first copy")

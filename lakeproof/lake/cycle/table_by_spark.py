@@ -2,7 +2,7 @@
 
 Making a commit belongs to `delta.apply`, computing the rows to `lakeproof.lake.fold`.
 
-    changes      a range of a bag, of identity FULL, of keys that are not compared exactly, or beyond a bound
+    changes      a range of several schema versions, or beyond a bound
     first copy   one that can't be linked
     anew         a table that can't be read is made from its copy, behind a `reset`
     again        a copy is compared with what the lake has, and the difference is a correction
@@ -34,7 +34,7 @@ from lakeproof.lake.cycle.table_parts import (
     since_snapshot,
     table_result,
 )
-from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
+from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import Hints
 from lakeproof.lake.fold.history import (
     SNAPSHOT,
@@ -66,21 +66,21 @@ def written_by_spark(session: SparkSession, context: CycleContext, task: TableTa
 
 
 def _written(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
-    if task.keyed is not None:
-        return write_keyed(session, context, task, task.keyed)
-    if task.entry is None:
+    work = task.work
+    if isinstance(work, KeyedEntry):
+        return write_keyed(session, context, task, work)
+    if not isinstance(work, SnapshotEntry):
         return _write_changes_by_spark(session, context, task)
     if task.before is None:
-        return _write_first_by_spark(session, context, task, task.entry)
-    if task.from_scratch or task.history_lost:
-        return _write_anew(session, context, task, task.entry, task.before)
-    return _write_again(session, context, task, task.entry, task.before)
+        return _write_first_by_spark(session, context, task, work)
+    again = _write_anew if work.from_scratch or work.history_lost else _write_again
+    return again(session, context, task, work, task.before)
 
 
 def _write_changes_by_spark(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
     changes = range_of(context, task, task.files, context.intent.start_lsn)
     base = _base(session, context, task, changes)
-    resolved = changes.fold_in_memory(session, base) or changes.resolve(session, base)
+    resolved = changes.resolve(session, base)
     try:
         prepared = prepare_current(session, context, task, resolved.net, _hints(changes, resolved.net))
         rows = HistoryRows(change_rows(changes.schema, resolved.events), changes.counts.rows)
@@ -137,11 +137,11 @@ def _write_anew(
         kept.callback(rows.kept.unpersist)
         events = reset_row(session, schema, reset, end).unionAll(state_rows(schema, rows.frame, SNAPSHOT, end))
         events = events if gap is None else gap.unionAll(events)
-        history = append_history(session, context, task, HistoryRows(events, rows.count, truncate=task.history_lost))
+        history = append_history(session, context, task, HistoryRows(events, rows.count, truncate=entry.history_lost))
         whole = NetChange(images=few_files(as_inserted(schema, rows.frame), rows.count), truncate=True)
         current = commit_current(context, prepare_current(session, context, task, whole))
     written = table_result(context, task, history, current, ChangeCounts())
-    low = HistoryLow(reset, end, archived=False) if task.history_lost else written.cut_table.history_low
+    low = HistoryLow(reset, end, archived=False) if entry.history_lost else written.cut_table.history_low
     at_end = replace(written.cut_table, history_low=low, exact_from=end)
     own_rows = reset + 1 + rows.count - first
     return TableResult(at_end, written.counts, written.inserted, 0, rows=written.inserted, own_rows=own_rows)

@@ -15,7 +15,7 @@ from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import Applied
 from lakeproof.lake.fold.table_range import RangeSpan, TableRange
-from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.records.documents import NOBODY, CutTable
 from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import Slice, slices
@@ -88,10 +88,10 @@ def table_at_end(context: CycleContext, task: TableTask, history: tuple[int, His
         point, snapshotted = before.snapshot_lsn, before.snapshot_incarnation
     else:
         raise InvariantError(str(task.table), "neither in the lake nor entering it", "report this")
-    low = None if before is None else before.history_low
+    low, last = (None, NOBODY) if before is None else (before.history_low, before.written_by)
     version, rows = history
     fields = (context.intent.end_lsn, point, version, current, task.version, incarnation, snapshotted, low)
-    return CutTable(*fields, task.row_bytes, rows, _exact_from(context, task))
+    return CutTable(*fields, task.row_bytes, rows, _exact_from(context, task), written_by=last)
 
 
 def _exact_from(context: CycleContext, task: TableTask) -> Lsn | None:

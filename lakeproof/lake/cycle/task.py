@@ -6,13 +6,14 @@ Writing the table belongs to `table` and `schema_change_commits`, the cycle's st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.lake.delta.commit import CommitInfo, Engine, TableSpec, commit_of_cycle
-from lakeproof.lake.records.documents import CutTable, Intent, SchemaChange
+from lakeproof.lake.records.documents import CutTable, Intent, WrittenBy
 from lakeproof.lake.records.lease import Lease
+from lakeproof.lake.records.work import Changes, SchemaChange
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import Slice
 from lakeproof.lsn import Lsn
@@ -24,13 +25,17 @@ from lakeproof.snapshot.state import SnapshotTable
 
 @dataclass(frozen=True, slots=True)
 class CycleContext:
-    """The values that all tables of a cycle share; `portable` are the tables that are configured so."""
+    """The values that all tables of a cycle share; `portable` are the tables that are configured so.
+
+    From `spark_rows` changes of a table on Spark is the quicker one.
+    """
 
     chain: Chain
     intent: Intent
     lease: Lease
     engine: Engine = Engine.AUTO
     portable: frozenset[TableName] = frozenset()
+    spark_rows: int = 1 << 62
 
     def commit_info(self, layer: str, table: TableName) -> CommitInfo:
         """Return the identity of a table's commit in this cycle; `layer` is `history` or `current`."""
@@ -46,14 +51,16 @@ class SnapshotEntry:
     """A table's snapshot that this cycle applies; `key` is the snapshot's folder in the store.
 
     `key` is None for a table that was created in the stream, or was seen to be empty: it has no rows at `consistent_point`,
-    and no folder.
-    `was_held`: it ends a hold, so changes before it may never have landed.
+    and no folder. `was_held`: it ends a hold, so changes before it may never have landed. `from_scratch`: no existing row is
+    read. `history_lost`: history begins anew, too.
     """
 
     key: str | None
     consistent_point: Lsn
     table: SnapshotTable
     was_held: bool = False
+    from_scratch: bool = False
+    history_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +74,27 @@ class KeyedEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableTask:
-    """A table to be written: its state in the cut before (None: not in the lake), its snapshot, its files of the range.
+    """A table to be written: its state in the cut before (None: not in the lake), the work, its files of the range.
 
-    `schema_change`: the schema that the table gets; then it gets nothing else. `from_scratch`: no existing row is read.
-    `history_lost`: history begins anew, too. `row_bytes`: the most that a row takes. `keyed`: the rows that a repair brings.
+    `row_bytes`: the most that a row takes.
     """
 
     table: TableName
     before: CutTable | None
-    entry: SnapshotEntry | None
+    work: Changes | SnapshotEntry | KeyedEntry | SchemaChange
     files: Sequence[Slice]
-    schema_change: SchemaChange | None = None
-    from_scratch: bool = False
-    history_lost: bool = False
     row_bytes: int = 0
-    keyed: KeyedEntry | None = None
+
+    @property
+    def entry(self) -> SnapshotEntry | None:
+        """The snapshot, if one enters."""
+        return self.work if isinstance(self.work, SnapshotEntry) else None
 
     @property
     def version(self) -> SchemaVersion:
-        """The schema version that the cycle writes."""
-        if self.entry is not None:
-            return self.entry.table.version
+        """The schema version of the rows that the cycle writes."""
+        if isinstance(self.work, SnapshotEntry):
+            return self.work.table.version
         if self.before is None:
             raise InvariantError(str(self.table), "neither in the lake nor entering it", "report this")
         return self.before.version
@@ -98,8 +105,7 @@ class TableResult:
     """A table after its cycle; `counts` are of the changes that history got from the stream.
 
     `own_rows`: how many ordinals it took from `own_ordinal` on.
-    `not_linked`: why Spark has written rows that are in landed files. `features` are those that readers need from now on,
-    each with its reason.
+    `features` are those that readers need from now on, each with its reason.
     """
 
     cut_table: CutTable
@@ -109,5 +115,10 @@ class TableResult:
     rows: int | None = None
     touched: bool = True
     own_rows: int = 0
-    not_linked: str | None = None
     features: Mapping[str, str] = field(default_factory=dict)
+
+    def by(self, engine: str, reason: str) -> TableResult:
+        """Return the result with who has written the table, and why, if it was written."""
+        if not self.touched:
+            return self
+        return replace(self, cut_table=replace(self.cut_table, written_by=WrittenBy(engine, reason)))

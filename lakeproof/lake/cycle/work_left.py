@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lakeproof.lake.records.documents import Intent
+from lakeproof.lake.records.work import Copy
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
@@ -63,7 +64,7 @@ def units_of(rows: int) -> float:
 
 def copied_rows(chain: Chain, intent: Intent) -> dict[TableName, int]:
     """Return the rows of each copy that a cycle enters."""
-    keys = {t: i.snapshot for t, i in intent.tables.items() if i.snapshot is not None}
+    keys = {t: i.work.folder for t, i in intent.tables.items() if isinstance(i.work, Copy)}
     snapshots = {key: read_snapshot(chain.lake, key) for key in set(keys.values())}
     return {table: snapshots[key].tables[table].rows for table, key in keys.items()}
 

@@ -6,6 +6,7 @@ Computing the rows belongs to `lakeproof.lake.fold`, which this does not know; t
     committer.py   what changes becomes one version    state.py            a version whole, kept between commits
     link_commit.py a commit of this process            checkpoint.py       ... in one file
     search.py      places of rows by their keys        vector_file.py      deleted rows, in a file
+    base_rows.py   rows before a range, by their keys
     local_rows.py  rows that this process writes       spark_files.py      ... that Spark writes
     protocol.py    what a writer has to keep
     column_types.py types in the log's schema text     commit.py           the request and the result

@@ -281,6 +281,11 @@ def _check_features(path: str, protocol: Mapping[str, Any]) -> None:
         raise NotInArrowError(path, reason, "read it with Spark: `lakeproof.open`")
 
 
+def arrow_schema(fields: Sequence[Mapping[str, Any]]) -> pa.Schema:
+    """Return a table's columns, as its schema text has them, with their Arrow types."""
+    return pa.schema([(field.name, field.type) for field in map(_field, fields)])
+
+
 def _field(field: Mapping[str, Any]) -> _Field:
     metadata = field.get("metadata") or {}
     if in_files(field["type"]) != field["type"]:

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from lakeproof.errors import InvariantError, NoRoomError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.delta.arrow_rows import DeltaRows
+from lakeproof.lake.delta.arrow_rows import arrow_schema
 from lakeproof.lake.delta.column_types import in_spark, new_fields
 from lakeproof.lake.delta.commit import Applied, CommitInfo, TableSpec, Unsupported
 from lakeproof.lake.delta.committer import NewFile, version_to_follow
@@ -90,7 +90,8 @@ NO_REMOVAL = Removal()
 class LinkRequest:
     """One commit to the table at `path`: `links` and `rows` come, what `removal` names of the rows before goes.
 
-    `rows`: rows of one schema that this process reads or holds, `row_count` of them: they become files. `required`: the
+    `rows`: rows that this process reads or holds, `row_count` of them: they become files. For a table that exists all have
+    the same columns. `required`: the
     table's columns that every linked file must have, with their names in these files. `statistics` as in a `TableSpec`.
     """
 
@@ -196,7 +197,11 @@ def _place_all(
             file = place(link.landed, folder, linked_name(request.info, link.landed))
             placed.append(file)
             _refuse(mismatch(file.footer, fields, request.required))
-        rows = request.rows if state is None else _with_spared(request.rows, state, places)
+        if state is None:
+            schema = arrow_schema(fields)
+            rows: Iterable[pa.Table] = (_in_schema(part, schema) for part in request.rows)
+        else:
+            rows = _with_spared(request.rows, state, places)
         placed.extend(_written(request, folder, rows, fields, statistics))
     except BaseException as error:
         for file in placed:
@@ -213,7 +218,7 @@ def _with_spared(new: Iterable[pa.Table], state: TableState, places: Places) -> 
     if has_vectors(state) or not places.rows:
         yield from new
         return
-    schema = DeltaRows.of_state(state).schema
+    schema = arrow_schema(state.fields)
     yield from (_in_schema(part, schema) for part in new)
     yield from spared(state, places.rows)
 

@@ -1,6 +1,6 @@
 """Tables without a key: a multiset of rows, of which k of n equal rows are inserted or deleted.
 
-Keyed tables belong to `net_change`; the digest that stands for a row to `rows.exact`.
+Keyed tables belong to `net_change`; the digest that stands for a row to `rows.exact`; the same in Arrow to `counted_fold`.
 
 Rows are counted by digest: +1 for an insert or a new image, -1 for a deleted or an old row. Surplus rows are inserted (each
 copy under its own `_lp_dup`, the ordinal of its arrival), missing ones deleted (the copies that arrived first). A bag that
@@ -16,7 +16,9 @@ from pyspark.sql import functions as F
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import DUP, KEY, OP, ORD, scratch
 from lakeproof.lake.columns import current_columns
+from lakeproof.lake.fold.counted_fold import ROW_NOT_THERE
 from lakeproof.lake.rows.columns import col, pick, row_key
+from lakeproof.lake.rows.file_rows import DIGEST
 from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.lake.rows.matching import NET, net_counts
 from lakeproof.lake.rows.refusal import refuse_table
@@ -24,7 +26,7 @@ from lakeproof.schema import SchemaVersion
 
 # Up to this many rows in a range, the digests or keys to look for are sent to every task; more are shuffled.
 FEW_KEYS_MAX = 1_000_000
-DIGEST, SIGN, RANK = scratch("digest"), scratch("sign"), scratch("rank")
+SIGN, RANK = scratch("sign"), scratch("rank")
 _COPY, _STORED = scratch("copy"), scratch("stored")
 
 
@@ -64,7 +66,7 @@ def _ranked(rows: DataFrame, order: SparkColumn) -> DataFrame:
 def _oldest_copies(missing: DataFrame, base: DataFrame | None, *, broadcast: bool) -> DataFrame:
     """Return the copies to delete: as many of each digest as are missing, those that arrived first."""
     copies = missing.select(DIGEST, F.explode(F.sequence(F.lit(1), (-F.col(NET)).cast("int"))).alias(_COPY))
-    short = refuse_table("a row that the source deleted or updated is not in the lake, or not as often", "bigint")
+    short = refuse_table(ROW_NOT_THERE, "bigint")
     if base is None:
         return copies.select(F.col(DIGEST).alias(KEY), short.alias(DUP))
     digests = missing.select(DIGEST)

@@ -1,7 +1,7 @@
 """The holders of values that updates leave out (unchanged TOAST): found by one walk through a range's keys, in Arrow.
 
-Ranges of bags and the like belong to `toast` and `lineage`, with whose results these agree; reading and adding up the range
-to `key_fold` and `in_memory`.
+Ranges that are too large for this process belong to `toast` and `lineage`, with whose results these agree; reading and
+adding up the range to `key_fold`.
 
 For every key the walk tracks its row and the change that last set each large value. An unchanged value is read from that
 change, or, if the range never set it, from the row that the table had under the row's first key. Those rows are fetched by
@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from lakeproof.hidden_columns import FROM, OP, ORD, TEXT, UNCHANGED
 from lakeproof.lake.columns import column_names, large_columns, merge_key
+from lakeproof.lake.rows.keys_in_memory import Places
 from lakeproof.schema import SchemaVersion
 
 Key: TypeAlias = tuple[Any, ...]
-# A function that returns the columns named of the table's rows that have one of the keys; raises NotFolded if they are too
-# large.
+# `Base.fetch`.
 Fetch: TypeAlias = Callable[[pa.Table, Sequence[str]], pa.Table]
 
 
@@ -33,10 +33,13 @@ class NotFolded(Exception):  # noqa: N818  not an error: Spark adds the range up
 
 
 class Base(Protocol):
-    """A table's rows before a range."""
+    """A table's rows before a range. Both raise if the range is to be left to Spark, since they are too large."""
 
     def fetch(self, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
-        """Return these columns of the rows that have one of the keys; raises NotFolded if they are too large."""
+        """Return these columns of the rows that have one of the keys."""
+
+    def counts(self, keys: pa.Table) -> Places:
+        """Return how many rows have each of the keys."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""A range of a keyed table added up from its key columns, in Arrow: which landed rows are alive at its end.
+"""A range added up from its rows' keys, in Arrow: which landed rows are alive at its end.
 
-Bags, identity FULL and computed keys belong to `net_change`, with whose results these agree; the holders of values that
-updates leave out to `holders`. Nothing is written here.
+Bags and identity FULL, whose rows are counted, belong to `counted_fold`, the holders of values that updates leave out to
+`holders`; a range that is too large for this process to `net_change`, with whose results these agree. Nothing is written
+here.
 
     key, `_lp_op` of each file ─► after the last TRUNCATE ─► each key's first change (is a row presupposed?) and its last
                                ─► per file: the rows that current gets; all keys whose rows current loses
@@ -21,14 +22,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.hidden_columns import LSN, OP, ORD, UNCHANGED
-from lakeproof.lake.columns import merge_key
+from lakeproof.hidden_columns import KEY, LSN, OP, ORD, UNCHANGED
+from lakeproof.lake.columns import has_old_rows, merge_key
+from lakeproof.lake.fold.counted_fold import bag_change, keyed_change
 from lakeproof.lake.fold.holders import Base, Holders, NotFolded, find_holders
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.planning.range_counts import in_range_mask
-from lakeproof.lake.rows.keys_in_memory import FIRST, presupposed
-from lakeproof.landing.file_columns import file_names
+from lakeproof.lake.rows.file_rows import DIGEST, FileRows
+from lakeproof.lake.rows.keys_in_memory import FIRST, Places, codes, presupposed
 from lakeproof.landing.reader import Slice
+from lakeproof.landing.segment import ROW_GROUP_BYTES
 
 # The key columns of a range in memory, in Arrow; adding them up takes about three times as much.
 KEY_BYTES_MAX = 256 << 20
@@ -38,7 +41,6 @@ _ROWS_AT_ONCE = 1 << 17
 WALKED_ROWS_MAX = 1_000_000
 _IMAGES = pa.array(["insert", "update"])
 _TRUNCATE = "truncate"
-Places: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 
@@ -77,30 +79,48 @@ class KeyFold:
 
 
 def fold_keys(landed: LandedRange, counts: ChangeCounts, base: Base | None) -> KeyFold:
-    """Add up a range on top of `base`, the table before it (None: it has no rows). Raises NotFolded."""
-    key = merge_key(landed.schema)
-    if counts.inserts_only and not counts.unchanged:
+    """Add up a range on top of `base`, the table before it (None: it has no rows).
+
+    Raises NotFolded, and TableHeldError if a bag lacks a row that goes, or a configured key would not be unique.
+    """
+    schema = landed.schema
+    key, is_counted = merge_key(schema), schema.is_bag or has_old_rows(schema)
+    if any(piece.file.refused for piece in landed.slices):
+        raise NotFolded("a row has a text that is refused")
+    if counts.inserts_only and not counts.unchanged and (schema.is_bag or not is_counted):
         return KeyFold([_inserted(piece, landed) for piece in landed.slices], None)
-    changes, masks = _read(landed, key, unchanged=counts.unchanged > 0)
+    if is_counted and counts.unchanged:
+        raise NotFolded("an update of a table whose updates bring the whole old row leaves a value out")
+    read = [KEY] if schema.is_bag else [*key, DIGEST] if is_counted else key
+    changes, masks = _read(landed, read, unchanged=counts.unchanged > 0)
     order = _in_order(changes)
     changes = changes if order is None else changes.take(pa.array(order))
     is_truncate = pc.equal(changes.column(OP), _TRUNCATE).to_numpy()
-    if any((changes.column(name).is_null().to_numpy() & ~is_truncate).any() for name in key):
+    if not is_counted and any((changes.column(name).is_null().to_numpy() & ~is_truncate).any() for name in key):
         # Only the whole row shows if it must be refused.
         raise NotFolded("a change has NULL in its key")
     truncates = np.flatnonzero(is_truncate)
-    live = np.arange(0 if not len(truncates) else truncates[-1] + 1, changes.num_rows)
-    after = changes.slice(int(live[0]) if len(live) else changes.num_rows)
-    first, last = _ends(after, key)
-    alive = np.zeros(changes.num_rows, np.bool_)
-    alive[live[last]] = pc.is_in(after.column(OP).take(last), value_set=_IMAGES).to_numpy()
+    start = int(truncates[-1]) + 1 if len(truncates) else 0
+    after, alive = changes.slice(start), np.zeros(changes.num_rows, np.bool_)
     holders = None
+    if is_counted:
+        add_up = bag_change if schema.is_bag else keyed_change
+        alive[start:], keys = add_up(schema, after, None if len(truncates) else base)
+    else:
+        alive[start:], keys = _newest(key, after)
     if counts.unchanged:
         if changes.num_rows > WALKED_ROWS_MAX:
             raise NotFolded(f"more than {WALKED_ROWS_MAX:,} changes, some of which lack an unchanged value")
-        holders = find_holders(landed.schema, changes, None if base is None else base.fetch)
-    keys = presupposed(key, after.take(first), after)
+        holders = find_holders(schema, changes, None if base is None else base.fetch)
     return KeyFold(_files(landed, masks, order, alive, holders), keys, bool(len(truncates)), holders)
+
+
+def _newest(key: Sequence[str], after: pa.Table) -> tuple[Mask, pa.Table]:
+    """Return which rows are alive, each key's newest if it is an image, and the keys with `__lp_first`."""
+    first, last = _ends(after, key)
+    alive = np.zeros(after.num_rows, np.bool_)
+    alive[last] = pc.is_in(after.column(OP).take(last), value_set=_IMAGES).to_numpy()
+    return alive, presupposed(key, after.take(first), after)
 
 
 def _files(
@@ -151,27 +171,13 @@ def _in_order(changes: pa.Table) -> Places | None:
 
 def _ends(changes: pa.Table, key: Sequence[str]) -> tuple[Places, Places]:
     """Return the places of each key's first change and of its last, of rows in order."""
-    codes, count = _codes(changes, key)
-    places = np.arange(len(codes))
+    of_row, count = codes(changes, key)
+    places = np.arange(len(of_row))
     first, last = np.empty(count, np.int64), np.empty(count, np.int64)
     # Of several places with one code the one that comes last stays.
-    first[codes[::-1]] = places[::-1]
-    last[codes] = places
+    first[of_row[::-1]] = places[::-1]
+    last[of_row] = places
     return first, last
-
-
-def _codes(changes: pa.Table, key: Sequence[str]) -> tuple[Places, int]:
-    """Return a number for each row, from zero on, the same for rows with the same key, and the count of keys."""
-    codes, count = np.zeros(changes.num_rows, np.int64), min(1, changes.num_rows)
-    for name in key:
-        column = changes.column(name).combine_chunks().dictionary_encode()
-        codes = codes * len(column.dictionary) + column.indices.to_numpy()
-        count *= len(column.dictionary)
-        if len(key) > 1:
-            # Numbers of pairs of columns have gaps, and must not grow with each column.
-            pairs = pa.array(codes).dictionary_encode()
-            codes, count = pairs.indices.to_numpy().astype(np.int64), len(pairs.dictionary)
-    return codes, count
 
 
 def _inserted(piece: Slice, landed: LandedRange) -> FoldedFile:
@@ -192,15 +198,14 @@ def _keys(piece: Slice, landed: LandedRange, key: Sequence[str], *, unchanged: b
 
     Some rows at a time: a file may hold one transaction of any size.
     """
-    schema = landed.schema
-    in_file = dict(zip((c.name for c in schema.columns), file_names(schema), strict=True))
-    names = [in_file[name] for name in key]
-    moved = pa.scalar(landed.first_ordinals[piece.number] - piece.first_ordinal, pa.int64())
-    more = [UNCHANGED] if unchanged else []
-    read = [*names, OP, ORD, *more, *([] if piece.whole else [LSN])]
+    names = [*key, OP, ORD, *([UNCHANGED] if unchanged else [])]
+    source = FileRows(landed.schema, names)
+    moved = landed.first_ordinals[piece.number] - piece.first_ordinal
+    read = dict.fromkeys([*source.needed, *([] if piece.whole else [LSN])])
+    # Of a key that is computed the columns may be large.
+    is_stored = set(key) <= set(landed.schema.key)
+    at_once = _ROWS_AT_ONCE if is_stored else min(_ROWS_AT_ONCE, ROW_GROUP_BYTES // max(1, piece.file.decoded.row))
     with piece.open() as file:
-        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=read):
+        for batch in file.iter_batches(max(1, at_once), columns=list(read)):
             mask = np.ones(batch.num_rows, np.bool_) if piece.whole else _mask(batch, landed)
-            ordinals = pc.add(batch.column(ORD), moved)
-            columns = [*(batch.column(name) for name in names), batch.column(OP).cast(pa.string()), ordinals]
-            yield pa.table([*columns, *(batch.column(n) for n in more)], [*key, OP, ORD, *more]), mask
+            yield pa.table(source.of(batch, moved)).select(names), mask

@@ -21,12 +21,13 @@ from pyspark.sql import functions as F
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import FROM, KEY, OP, ORD, UNCHANGED, scratch
 from lakeproof.lake.columns import current_columns, has_old_rows, key_may_be_null, merge_key
-from lakeproof.lake.fold.bags import DIGEST, FEW_KEYS_MAX, RANK, SIGN, bag_net_change, signed
+from lakeproof.lake.fold.bags import FEW_KEYS_MAX, RANK, SIGN, bag_net_change, signed
 from lakeproof.lake.fold.toast import MarkedEvents, mark
 from lakeproof.lake.fold.unchanged_values import ANY_ROW, resolve_history
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col, key_value, pick
+from lakeproof.lake.rows.file_rows import DIGEST
 from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.lake.rows.landing_rows import Changes
 from lakeproof.lake.rows.matching import NET, join_on_key

@@ -1,4 +1,4 @@
-"""A table's landed changes in a range, whatever schemas its files have: counted, read, and added up in memory or by Spark.
+"""A table's landed changes in a range, whatever schemas its files have: counted, read, and added up by Spark.
 
 Choosing the range and its files belongs to `lakeproof.lake.planning`, writing the result to `lakeproof.lake.cycle`.
 """
@@ -82,12 +82,6 @@ class TableRange:
             missing = proven_defaults(self.chain, first, change, self.landed.end)
             frames.append(convert_rows(session, rows, change, missing))
         return Changes(self.schema, reduce(lambda one, other: one.unionByName(other), frames), self.counts)
-
-    def fold_in_memory(self, session: SparkSession, base: DataFrame | None) -> ResolvedChanges | None:
-        """Return the rows added up in memory; None if that is not possible."""
-        from lakeproof.lake.fold.in_memory import fold_in_memory
-
-        return None if self.older else fold_in_memory(session, self.landed, self.counts, base)
 
     def resolve(self, session: SparkSession, base: DataFrame | None) -> ResolvedChanges:
         """Return the rows added up by Spark."""

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lakeproof.hidden_columns import FROM, ORD, TEXT, UNCHANGED
+from lakeproof.hidden_columns import FROM, TEXT
 from lakeproof.lake.columns import column_names, large_columns
-from lakeproof.lake.fold.holders import Fetch, Holders, NotFolded, find_holders
+from lakeproof.lake.fold.holders import Holders, NotFolded
 from lakeproof.lake.fold.key_fold import FoldedFile
 from lakeproof.schema import SchemaVersion
 
@@ -31,7 +30,7 @@ class Unchanged:
     schema: SchemaVersion
     holders: Holders
     rows: pa.Table
-    place_of: Mapping[int, int] | Sequence[int]
+    place_of: Mapping[int, int]
 
     def marked(self, rows: pa.Table, numbers: Sequence[int]) -> pa.Table:
         """Return rows with these numbers with `_lp_from`, which names the holder of each value that a row lacks."""
@@ -42,6 +41,9 @@ class Unchanged:
     def completed(self, rows: pa.Table, numbers: Sequence[int]) -> pa.Table:
         """Return rows with these numbers with every value, and with `_lp_from`."""
         rows = self.marked(rows, numbers)
+        if not self.rows.num_rows:
+            # Whatever lacked a value is not there any more.
+            return rows
         texts = rows.column(TEXT).to_pylist()
         for i, sources in self.holders.sources.items():
             column = self.schema.columns[i]
@@ -90,37 +92,7 @@ def values_of(
     if stored:
         place_of |= {s: len(place_of) + k for k, s in enumerate(stored)}
         parts.append(holders.stored.select(names).take(pa.array([s - holders.count for s in stored], pa.int64())))
-    rows = _concatenated(parts) if parts else pa.table({name: pa.array([], pa.string()) for name in names})
-    return Unchanged(schema, holders, rows, place_of)
-
-
-@dataclass(frozen=True, slots=True)
-class RangeInMemory:
-    """A range's `rows` by `_lp_ord`, `_lp_from` in place of `_lp_unchanged`; `unchanged`: None if they lack no value."""
-
-    rows: pa.Table
-    unchanged: Unchanged | None = None
-
-    def completed(self, chosen: pa.Table) -> pa.Table:
-        """Return some of `rows` with every value."""
-        if self.unchanged is None:
-            return chosen
-        numbers = pc.index_in(chosen.column(ORD), value_set=self.rows.column(ORD).combine_chunks())
-        return self.unchanged.completed(chosen, numbers.to_pylist())
-
-
-def range_in_memory(schema: SchemaVersion, rows: pa.Table, fetch: Fetch | None, *, lacks_values: bool) -> RangeInMemory:
-    """Find the holders of the values that the rows lack, all of which are at hand; raises as `find_holders`."""
-    named = rows.drop_columns([UNCHANGED])
-    if not lacks_values:
-        return RangeInMemory(named.append_column(FROM, pa.nulls(rows.num_rows, pa.string())))
-    holders = find_holders(schema, rows, fetch)
-    own = column_names(schema)
-    names = [*(own[i] for i in large_columns(schema)), TEXT]
-    parts = [part.select(names) for part in (rows, holders.stored) if part.num_rows]
-    held = _concatenated(parts)
-    unchanged = Unchanged(schema, holders, held, range(held.num_rows))
-    return RangeInMemory(unchanged.marked(named, range(rows.num_rows)), unchanged)
+    return Unchanged(schema, holders, _concatenated(parts) if parts else pa.table({}), place_of)
 
 
 def _concatenated(parts: Sequence[pa.Table]) -> pa.Table:

@@ -13,6 +13,7 @@ from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
 from lakeproof.lake.records.documents import Cut, CutTable, next_number
 from lakeproof.lake.records.held import Held
+from lakeproof.lake.records.work import Copy, SchemaChange
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
@@ -58,7 +59,9 @@ def will_be_held(chain: Chain, cut: Cut) -> dict[TableName, Held]:
         for table in cut.held.keys() - plan.held.keys():
             held.pop(table, None)
         cut = after_plan(cut, plan, pending)
-        pending = {t: p for t, p in pending.items() if t not in plan.tables or plan.tables[t].snapshot is None}
+        pending = {
+            t: p for t, p in pending.items() if t not in plan.tables or not isinstance(plan.tables[t].work, Copy)
+        }
     return dict(sorted(held.items()))
 
 
@@ -70,10 +73,10 @@ def after_plan(cut: Cut, plan: CyclePlan, pending: Mapping[TableName, FinishedCo
 
 
 def _after(before: CutTable, table: TableName, plan: CyclePlan, pending: Mapping[TableName, FinishedCopy]) -> CutTable:
-    after, intent = before, plan.tables.get(table)
-    if intent is not None and intent.schema_change is not None:
-        after = replace(after, version=intent.schema_change.version)
-    if intent is not None and intent.snapshot is not None and table in pending:
+    after, work = before, plan.tables[table].work if table in plan.tables else None
+    if isinstance(work, SchemaChange):
+        after = replace(after, version=work.version)
+    if isinstance(work, Copy) and table in pending:
         snapshot = pending[table]
         after = replace(after, version=snapshot.table.version, snapshot_lsn=snapshot.consistent_point)
     return after if table in plan.held else replace(after, at_lsn=plan.end)

@@ -20,6 +20,7 @@ from lakeproof.lake.records.cut_choice import LakeAtCuts, check_kept
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, TableIntent
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.view_cuts import ViewCut
+from lakeproof.lake.records.work import Created
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.missing import no_landing
 from lakeproof.landing.reader import Slice, slices, verify_file
@@ -57,8 +58,8 @@ class LandingEnd:
         """Return a table's schema; raises LakeError if there is no such table, or if the cut is not kept any more."""
         check_kept(self.lake, self.cut)
         intent, before = self.tables.get(table), self.cut.tables.get(table)
-        if intent is not None and intent.created is not None:
-            return intent.created
+        if intent is not None and isinstance(intent.work, Created):
+            return intent.work.version
         if before is None:
             raise LakeError(
                 f"{self.lake.source}: {table}", f"it is not in the lake at {self.position}", "see `tables()`"
@@ -68,7 +69,7 @@ class LandingEnd:
     def before(self, table: TableName) -> CutTable | None:
         """Return the table as the changes find it, at the cut; None if it was created since."""
         intent = self.tables.get(table)
-        return None if intent is not None and intent.created is not None else self.cut.tables.get(table)
+        return None if intent is not None and isinstance(intent.work, Created) else self.cut.tables.get(table)
 
     def verified(self, table: TableName) -> Sequence[Slice]:
         """Return the files with the table's changes; raises LakeError for one that is missing or not as it was written."""
@@ -173,7 +174,7 @@ def _files(chain: Chain, cut: Cut, plan: CyclePlan) -> dict[TableName, list[Slic
         if piece.file.table in files:
             files[piece.file.table].append(piece)
     for table, intent in plan.tables.items():
-        if intent.created is not None:
+        if isinstance(intent.work, Created):
             files[table] = list(slices(chain, intent.from_lsn, plan.end, table))
     return files
 

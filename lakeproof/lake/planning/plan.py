@@ -28,14 +28,9 @@ from lakeproof.lake.planning.recorded_schemas import decide_recorded_changes, ne
 from lakeproof.lake.planning.schema_change import describe_change, taken_in
 from lakeproof.lake.planning.schema_changes import decide_changes, last_entries
 from lakeproof.lake.planning.set_aside import with_paused
-from lakeproof.lake.records.documents import (
-    Cut,
-    CutTable,
-    CycleKind,
-    SchemaChange,
-    TableIntent,
-)
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, TableIntent
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
+from lakeproof.lake.records.work import Changes, Copy, Created, Keys, SchemaChange
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.manifest import SchemaEntry
 from lakeproof.lsn import Lsn
@@ -204,7 +199,9 @@ def plan_cycle(
     held = {t: h for t, h in _with_lost_histories(held, cut).items() if t not in entering}
     changed = {file.table for manifest in chain.between(start, stop) for file in manifest.files}
     still = held.keys() | entering.keys()
-    active |= {t: TableIntent(tables[t].at_lsn, tables[t].version.id) for t in changed & tables.keys() - still}
+    active |= {
+        t: TableIntent(tables[t].at_lsn, tables[t].version.id, Changes()) for t in changed & tables.keys() - still
+    }
     active |= by_keys
     first = min([start, *(p.consistent_point for p in entering.values())])
     return CyclePlan(start, stop, range_ordinals(chain, cut, first, stop), active, held)
@@ -225,7 +222,7 @@ def _by_keys(
     if keyed is None or (keyed.copy.incarnation, keyed.copy.consistent_point) != (cut.incarnation, stop):
         return {}
     return {
-        table: TableIntent(cut.tables[table].at_lsn, copied.rows.version.id, keyed=keyed.key)
+        table: TableIntent(cut.tables[table].at_lsn, copied.rows.version.id, Keys(keyed.key))
         for table, copied in keyed.copy.tables.items()
         if table in cut.tables
         and table not in others
@@ -238,8 +235,8 @@ def _entry(snapshot: FinishedCopy, created: CreatedTable | None, *, was_held: bo
     version = snapshot.table.version
     if created is not None:
         lost = not created.whole and (was_held or is_new)
-        return TableIntent(snapshot.consistent_point, version.id, created=version, was_held=lost)
-    return TableIntent(snapshot.consistent_point, version.id, snapshot.key, was_held=was_held)
+        return TableIntent(snapshot.consistent_point, version.id, Created(version, lost))
+    return TableIntent(snapshot.consistent_point, version.id, Copy(snapshot.key, was_held))
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +300,7 @@ def _schemas_ahead(
 
 def _schema_change_plan(cut: Cut, held: Mapping[TableName, Held], schemas: _SchemasAhead) -> CyclePlan:
     """Return the cycle of an empty range that gives tables another schema."""
-    intents = {t: TableIntent(cut.tables[t].at_lsn, c.version.id, None, c) for t, c in schemas.changes.items()}
+    intents = {t: TableIntent(cut.tables[t].at_lsn, c.version.id, c) for t, c in schemas.changes.items()}
     return CyclePlan(cut.position, cut.position, without_range(cut), intents, held, kind=CycleKind.SCHEMA)
 
 

@@ -14,19 +14,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from lakeproof.errors import ConfigError
-from lakeproof.lake.columns import column_names, in_lake
+from lakeproof.lake.columns import column_names, in_lake, key_may_be_null, lake_types, merge_key, quoted
+from lakeproof.lake.delta.commit import Unsupported
 from lakeproof.lake.delta.versions import Layer, read_layer
 from lakeproof.lake.fold.table_range import RangeSpan, TableRange
 from lakeproof.lake.fold.table_state import empty_rows, with_net_change
 from lakeproof.lake.planning.landing_end import AT_A_CUT, LakeAtLanding, LandingEnd
 from lakeproof.lake.read.lake_frame import LakeFrame
+from lakeproof.lake.read.landed_frames import landed_net
 from lakeproof.lake.read.opened import OpenedLake
 from lakeproof.lake.records.cut_choice import table_name
 from lakeproof.lake.records.documents import CutTable
-from lakeproof.lake.rows.columns import pick
+from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.columns import pick, relation
 from lakeproof.lake.rows.refusal import refusals
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
@@ -58,13 +62,32 @@ class LandedLake(LakeAtLanding, OpenedLake):
 
     def _after(self, rows: DataFrame, end: LandingEnd, version: SchemaVersion, before: CutTable | None) -> DataFrame:
         """Return the table's rows after what has landed."""
+        schema = in_lake(version)
+        try:
+            net = landed_net(end, version, before)
+        except Unsupported:
+            return self._after_by_spark(rows, end, version, before)
+        if net is None:
+            return rows
+        key, keys, images = merge_key(schema), net.keys, net.images
+        deletes = self._relation(schema, keys.select(list(key))) if keys.num_rows and not net.truncate else None
+        change = NetChange(
+            key, deletes, self._relation(schema, images), net.truncate, null_safe=key_may_be_null(schema)
+        )
+        return with_net_change(schema, rows, change)
+
+    def _relation(self, schema: SchemaVersion, rows: pa.Table) -> DataFrame:
+        types = lake_types(schema, rows.column_names)
+        return relation(self.spark, rows, ", ".join(f"{quoted(name)} {kind}" for name, kind in types.items()))
+
+    def _after_by_spark(
+        self, rows: DataFrame, end: LandingEnd, version: SchemaVersion, before: CutTable | None
+    ) -> DataFrame:
+        """Return the table's rows after what has landed, which Spark adds up."""
         span = RangeSpan(end.tables[version.table].from_lsn, end.position, end.first_ordinals)
         with refusals(str(version.table)):
             changes = TableRange(end.chain, version, before, end.verified(version.table), span)
-            if changes.counts.rows == 0:
-                return rows
-            base = rows if changes.needs_base and before is not None else None
-            resolved = changes.fold_in_memory(self.spark, base) or changes.resolve(self.spark, base)
+            resolved = changes.resolve(self.spark, rows if changes.needs_base and before is not None else None)
             # What was kept for the fold is computed again where it is needed: nobody says when a reader is done.
             resolved.release()
             return with_net_change(in_lake(version), rows, resolved.net)

@@ -4,64 +4,74 @@ The same with Spark, for every kind of table and any number of changes, belongs 
 
     the cut's batches, without the rows whose key was touched ─► then the newest row of each key that is there
 
-The fold is that of small ranges in a cycle. Tables without a key of columns that compare exactly are left to
-Spark, and so are more changes than `CHANGES_BYTES_MAX`.
+The fold is the cycle's, with its bounds; more rows than `CHANGES_BYTES_MAX` are left to Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakeproof.errors import LakeError
-from lakeproof.hidden_columns import KEY
-from lakeproof.lake.columns import column_names, current_columns, has_old_rows, in_lake, keeps_key, merge_key
+from lakeproof.hidden_columns import DUP, ORD
+from lakeproof.lake.columns import column_names, current_columns, in_lake, merge_key
 from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows
+from lakeproof.lake.delta.base_rows import LakeBase
+from lakeproof.lake.delta.commit import Unsupported
+from lakeproof.lake.delta.search import KeyLookup
+from lakeproof.lake.fold.folded_rows import FoldedRows
 from lakeproof.lake.fold.holders import NotFolded
-from lakeproof.lake.fold.small_range import is_refused, net_rows, read_range
-from lakeproof.lake.fold.unchanged_rows import range_in_memory
+from lakeproof.lake.fold.key_fold import fold_keys
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.planning.landing_end import LakeAtLanding, LandingEnd
 from lakeproof.lake.planning.range_counts import count_changes
 from lakeproof.lake.planning.schema_changes import older_versions
 from lakeproof.lake.read.frames import ReadLake, Rows
 from lakeproof.lake.records.cut_choice import table_name
+from lakeproof.lake.records.documents import CutTable
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.paths import LakePaths
+from lakeproof.values.types import arrow_type
 
-# The changes of a table since the cut, decoded; adding them up takes a few times as much.
+# The rows of a table that have landed since the cut, decoded.
 CHANGES_BYTES_MAX = 128 << 20
-# The large values that changes left alone, fetched from the table.
-FETCHED_BYTES_MAX = 128 << 20
-_PLACE = "place"
 
 
-@dataclass(frozen=True, slots=True)
-class _Net:
-    """What came since the cut: rows with one of the `keys` are replaced by `images`; after a truncate all rows are."""
+@dataclass(frozen=True)
+class LandedNet:
+    """The net change since the cut: rows with one of the `keys` are replaced by `images`; after a truncate all rows are."""
 
+    key: Sequence[str]
     keys: pa.Table
     images: pa.Table
     truncate: bool
+
+    @cached_property
+    def _lookup(self) -> KeyLookup:
+        return KeyLookup.of(self.key, self.keys)
 
     def without_touched(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch of the cut's rows without those that have one of the keys."""
         if not self.keys.num_rows:
             return batch
-        touched = _places(batch, self.keys)
-        return batch.take(pc.indices_nonzero(pc.invert(pc.is_in(_numbers(batch), touched)))) if len(touched) else batch
+        touched, _ = self._lookup.match(pa.chunked_array([batch.column(name)]) for name in self.key)
+        if not len(touched):
+            return batch
+        kept = np.ones(batch.num_rows, np.bool_)
+        kept[touched] = False
+        return batch.filter(pa.array(kept))
 
 
 @dataclass(frozen=True, slots=True)
 class LandedRows(Rows):
     """A table at the landing's end. What has landed is held in memory; the cut's rows come in batches."""
 
-    net: _Net
+    net: LandedNet
 
     def select(self, *columns: str) -> Rows:
         """Return the same rows with these columns alone; files are read for these and the key. Raises as `Rows.select`."""
@@ -69,7 +79,7 @@ class LandedRows(Rows):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, 65,536 at a time at most, in no order; raises LakeError if a file is missing or damaged."""
-        key = [name for name in self.net.keys.column_names if name not in self.columns]
+        key = [name for name in self.net.key if name not in self.columns]
         if not self.net.truncate:
             for batch in self.delta.batches([*self.columns, *key]):
                 yield self.net.without_touched(batch).select(list(self.columns))
@@ -95,7 +105,10 @@ class LandedReadLake(LakeAtLanding, ReadLake):
             raise _with_spark(end, name, "it was created since the newest cut")
         delta = DeltaRows.open(end.lake.url(LakePaths(source).current(name)), before.current_version)
         columns = tuple(current_columns(in_lake(version)) if hidden else column_names(in_lake(version)))
-        net = _net(end, in_lake(version), delta) if name in end.tables else None
+        try:
+            net = landed_net(end, version, before) if name in end.tables else None
+        except Unsupported as error:
+            raise _with_spark(end, name, str(error)) from None
         return Rows(delta, columns) if net is None else LandedRows(delta, columns, net)
 
     def history(self, source: str, table: TableName | str) -> Rows:
@@ -103,67 +116,47 @@ class LandedReadLake(LakeAtLanding, ReadLake):
         raise LakeError(f"{source}: {table}", "history is made by cycles, and ends at a cut", "open the lake at a cut")
 
 
-def _net(end: LandingEnd, schema: SchemaVersion, delta: DeltaRows) -> _Net | None:
-    """Return what the table's changes add up to; None if there are none. Raises LakeError if Spark has to do it."""
-    table, files = schema.table, end.verified(schema.table)
-    start = end.tables[table].from_lsn
+def landed_net(end: LandingEnd, version: SchemaVersion, before: CutTable | None) -> LandedNet | None:
+    """Return what has landed of a table since the cut that has it as `before`, added up; None if nothing has.
+
+    Raises `Unsupported` if Spark has to add it up, TableHeldError if it does not fit the table.
+    """
+    table, schema = version.table, in_lake(version)
+    files, start = end.verified(table), end.tables[table].from_lsn
     counts = count_changes(files, start, end.position)
     if counts.rows == 0:
         return None
-    if schema.is_bag or has_old_rows(schema) or keeps_key(schema):
-        raise _with_spark(end, table, "it has no key of columns that Arrow compares exactly")
-    if older_versions(end.chain, end.version(table), files, start, end.position):
-        raise _with_spark(end, table, "what has landed has rows of several schemas")
-    rows = read_range(LandedRange(schema, files, end.first_ordinals, start, end.position), CHANGES_BYTES_MAX)
-    if rows is None:
-        raise _with_spark(end, table, f"more than {CHANGES_BYTES_MAX >> 20} MiB of its changes have landed")
-    if is_refused(schema, rows):
-        raise _with_spark(end, table, "a row that has landed may have to be refused")
-    key = merge_key(schema)
+    if older_versions(end.chain, version, files, start, end.position):
+        raise Unsupported("what has landed has rows of several schemas")
+    landed = LandedRange(schema, files, end.first_ordinals, start, end.position)
+    path = end.lake.url(LakePaths(end.lake.source).current(table))
+    base = None if before is None else LakeBase(path, before.current_version)
+    parts, size = list[pa.Table](), 0
     try:
-        whole = range_in_memory(schema, rows, partial(_fetched, delta), lacks_values=bool(counts.unchanged))
-    except NotFolded:
-        raise _with_spark(end, table, "a large value that was left alone was not found, or is too large") from None
-    keyed = whole.rows.append_column(KEY, pa.nulls(rows.num_rows, pa.string()))
-    net = net_rows(keyed, key, inserts_only=counts.inserts_only)
-    images = whole.completed(net.images)
-    touched = _distinct(net.live.slice(0, 0) if counts.inserts_only else net.live, key)
-    return _Net(touched, images.select(current_columns(schema)), net.truncate)
+        fold = fold_keys(landed, counts, base)
+        for part in FoldedRows(landed, fold).current([(file, file.alive) for file in fold.files if file.alive.any()]):
+            size += part.nbytes
+            if size > CHANGES_BYTES_MAX:
+                raise Unsupported(f"more than {CHANGES_BYTES_MAX >> 20} MiB of its changes have landed")
+            parts.append(part)
+    except NotFolded as error:
+        raise Unsupported(str(error)) from None
+    key = merge_key(schema)
+    return LandedNet(key, _no_keys() if fold.keys is None else fold.keys, _images(schema, parts), fold.truncate)
 
 
-def _fetched(delta: DeltaRows, keys: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return the rows of the cut that have one of the keys; raises NotFolded if they are too large."""
-    batches, size = [delta.schema.empty_table().select(list(names))], 0
-    for batch in delta.batches(names):
-        chosen = batch.take(_places(batch, keys))
-        size += chosen.nbytes
-        if size > FETCHED_BYTES_MAX:
-            raise NotFolded("the rows that have unchanged values are too large")
-        batches.append(pa.table(chosen))
-    return pa.concat_tables(batches)
+def _images(schema: SchemaVersion, parts: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows with current's columns."""
+    types = {c.name: arrow_type(c) for c in schema.columns} | {ORD: pa.int64(), DUP: pa.int64()}
+    fields = [(name, types.get(name, pa.string())) for name in current_columns(schema)]
+    whole = pa.concat_tables(parts) if parts else pa.schema(fields).empty_table()
+    has = set(whole.column_names)
+    columns = [whole.column(n) if n in has else pa.nulls(whole.num_rows, kind) for n, kind in fields]
+    return pa.table(columns, schema=pa.schema(fields))
 
 
-def _distinct(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return each key once."""
-    # By number: Arrow takes a name that begins with a dot for a path.
-    numbered = [str(number) for number in range(len(key))]
-    return rows.select(list(key)).rename_columns(numbered).group_by(numbered).aggregate([]).rename_columns(list(key))
-
-
-def _places(batch: pa.RecordBatch, keys: pa.Table) -> pa.Array:
-    """Return the numbers of the rows in a batch that have one of the keys."""
-    if keys.num_columns == 1:
-        name = keys.column_names[0]
-        value_set = keys.column(name).combine_chunks().cast(batch.schema.field(name).type)
-        return pc.indices_nonzero(pc.is_in(batch.column(name), value_set))
-    numbered = [str(number) for number in range(keys.num_columns)]
-    rows = pa.table([*(batch.column(n) for n in keys.column_names), _numbers(batch)], [*numbered, _PLACE])
-    sought = keys.rename_columns(numbered).cast(rows.schema.remove(keys.num_columns))
-    return rows.join(sought, numbered, join_type="left semi").column(_PLACE).combine_chunks()
-
-
-def _numbers(batch: pa.RecordBatch) -> pa.Array:
-    return pa.array(range(batch.num_rows), pa.int64())
+def _no_keys() -> pa.Table:
+    return pa.table({})
 
 
 def _with_spark(end: LandingEnd, table: TableName, reason: str) -> LakeError:

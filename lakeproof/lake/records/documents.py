@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import model_validator
 
 from lakeproof.errors import LakeError
 from lakeproof.field_types import (
@@ -19,30 +18,17 @@ from lakeproof.field_types import (
     CycleField,
     IncarnationField,
     LsnField,
-    NumberKey,
     Ordinal,
-    SchemaField,
     TableField,
 )
 from lakeproof.lake.records.cut_ordinals import NO_ROWS, CutOrdinals
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.work import Work
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.document import Document, Part
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaChange(Part):
-    """A schema that a table gets, and what its older rows read in columns that were added (attribute number → text).
-
-    `called_for` is the consistent point of the snapshot that calls for it, None if the stream does.
-    """
-
-    version: SchemaField
-    default_for_old_rows: Mapping[NumberKey, str] = field(default_factory=dict)
-    called_for: LsnField | None = None
 
 
 class CycleKind(Enum):
@@ -51,12 +37,18 @@ class CycleKind(Enum):
     APPLY = "apply"
     REPAIR = "repair"
     MAINTENANCE = "maintenance"
+    PACKING = "packing"
     SCHEMA = "schema"
 
     @property
     def is_maintenance(self) -> bool:
         """True if the cycle brings no changes of the source."""
-        return self in {CycleKind.REPAIR, CycleKind.MAINTENANCE}
+        return self is CycleKind.REPAIR or self.keeps_rows
+
+    @property
+    def keeps_rows(self) -> bool:
+        """True if current has the same rows after the cycle."""
+        return self in {CycleKind.MAINTENANCE, CycleKind.PACKING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,30 +61,11 @@ class SegmentOrdinal(Part):
 
 @dataclass(frozen=True, slots=True)
 class TableIntent(Part):
-    """One table in an intent: its changes begin after `from_lsn`; `snapshot` is the key of the one that enters.
-
-    `schema_change`, in a cycle of kind `schema`, is the schema that the table gets. `created` is the schema of a table that
-    enters without a snapshot: it had no row at `from_lsn`. In a cycle of maintenance, history's rows below
-    `history_from` become those that the table had then, or what was archived comes back (`restores`). `keyed` is the folder
-    of the copy of some keys (`lakeproof.snapshot.keyed_copy`): their rows become those that the source has at the cycle's
-    end. `was_held`: the snapshot ends a hold, so changes before it may never have landed.
-    """
-
-    ABSENT_IF_NONE = frozenset({"keyed", "was_held"})
+    """One table in an intent: what is done, with changes that begin after `from_lsn`."""
 
     from_lsn: LsnField
     schema_id: str
-    snapshot: str | None = None
-    schema_change: SchemaChange | None = None
-    created: SchemaField | None = None
-    history_from: Ordinal | None = None
-    restores: bool = False
-    keyed: str | None = None
-    was_held: bool = False
-
-    @model_serializer(mode="wrap")
-    def _without_absent(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in write(self).items() if value or name not in self.ABSENT_IF_NONE}
+    work: Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +111,17 @@ class HistoryLow(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenBy(Part):
+    """Who wrote a table: this process (`arrow`) or `spark`, and why."""
+
+    engine: str
+    reason: str
+
+
+NOBODY = WrittenBy("arrow", "no change came yet")
+
+
+@dataclass(frozen=True, slots=True)
 class CutEntry(Part):
     """A table in a cut's document: a `CutTable` whose schema is a document of its own.
 
@@ -157,6 +141,7 @@ class CutEntry(Part):
     row_bytes: Count
     history_sum: HistorySum
     exact_from: LsnField | None
+    written_by: WrittenBy
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +152,7 @@ class CutTable:
     of `snapshot_incarnation`, is the consistent point of the newest snapshot that entered, or was tried. History is whole
     if `history_low` is None; `history_sum` is the checksum of its rows. No row has had more octets than `row_bytes`, about.
     History has every change after `exact_from`, each as it was committed (None: all that ever landed): of changes before
-    it, a copy brought the result.
+    it, a copy brought the result. `written_by` is about the last cycle that brought changes, a copy or a schema.
     """
 
     at_lsn: Lsn
@@ -182,6 +167,7 @@ class CutTable:
     history_sum: HistorySum = field(default_factory=HistorySum)
     exact_from: Lsn | None = None
     ordinals: CutOrdinals = NO_ROWS
+    written_by: WrittenBy = NOBODY
 
     def entry(self, position: Lsn, incarnation: Incarnation) -> CutEntry:
         """Return the entry in a cut at `position` of `incarnation`."""
@@ -199,6 +185,7 @@ class CutTable:
             row_bytes=self.row_bytes,
             history_sum=self.history_sum,
             exact_from=self.exact_from,
+            written_by=self.written_by,
         )
 
     @classmethod
@@ -218,6 +205,7 @@ class CutTable:
             row_bytes=entry.row_bytes,
             history_sum=entry.history_sum,
             exact_from=entry.exact_from,
+            written_by=entry.written_by,
             ordinals=ordinals if entry.ordinals is None else entry.ordinals,
         )
 

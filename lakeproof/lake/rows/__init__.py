@@ -8,6 +8,7 @@ Adding changes up belongs to `lakeproof.lake.fold`, committing to `lakeproof.lak
     preconditions.py  rows that must exist       correction.py       what turns one state into another
     bucket_diff.py    buckets that differ        history_sum.py      a history's checksum
     refusal.py        errors within a plan       memory.py           how many rows Spark takes at once
-    keys_in_memory.py first and last changes of keys, in Arrow alone
+    keys_in_memory.py keys of a range's rows, in Arrow alone
+    file_rows.py      columns of the lake from landed files, in Arrow alone
     key_preconditions.py  rows that must exist, by counts alone
 """

@@ -1,4 +1,4 @@
-"""The keys of a range's rows in memory: each key's first and last change, and whether the first presupposes a row.
+"""The keys of a range's rows in memory: their numbers, and whether a key's first change presupposes a row.
 
 The same by Spark, and what is done with it, belong to `preconditions`. Spark is not imported here.
 """
@@ -6,21 +6,17 @@ The same by Spark, and what is done with it, belong to `preconditions`. Spark is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeproof.hidden_columns import OP, ORD, TEXT, scratch
-from lakeproof.schema import SchemaVersion
-from lakeproof.values.exact_kinds import key_columns
+from lakeproof.hidden_columns import OP, ORD, scratch
 
 # Beside a key: a number if a row is presupposed (the ordinal of the key's first change), else NULL.
 FIRST = scratch("first")
-
-
-def first_changes_in_memory(key: Sequence[str], live: pa.Table) -> pa.Table:
-    """Return each key of `live` rows, none of which has NULL in it, and `__lp_first`, as `first_changes` does."""
-    return presupposed(key, live.filter(pc.is_in(live.column(ORD), ordinals_by_key(live, key, "min"))), live)
+Places: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def presupposed(key: Sequence[str], firsts: pa.Table, live: pa.Table) -> pa.Table:
@@ -32,20 +28,18 @@ def presupposed(key: Sequence[str], firsts: pa.Table, live: pa.Table) -> pa.Tabl
     return firsts.select(list(key)).append_column(FIRST, pc.if_else(presupposes, firsts.column(ORD), nothing))
 
 
-def ordinals_by_key(rows: pa.Table, key: Sequence[str], choice: str) -> pa.Array:
-    """Return each key's least (`min`) or greatest (`max`) `_lp_ord` of rows in memory."""
-    # By number: Arrow takes a name that begins with a dot for a path.
-    numbers = [str(number) for number in range(len(key))]
-    numbered = rows.select([*key, ORD]).rename_columns([*numbers, ORD])
-    grouped = numbered.group_by(numbers, use_threads=False).aggregate([(ORD, choice)])
-    return grouped.column(f"{ORD}_{choice}").combine_chunks()
+def codes(rows: pa.Table, key: Sequence[str]) -> tuple[Places, int]:
+    """Return a number for each row, from zero on, the same for rows with the same key, and the count of keys.
 
-
-def has_null_key(schema: SchemaVersion, rows: pa.Table) -> bool:
-    """True if a row in memory has NULL in its key, rather than a value that the column's type can't hold."""
-    for column in key_columns(schema):
-        null = rows.filter(pc.is_null(rows.column(column.name)))
-        beside = pc.match_substring(null.column(TEXT), f'"{column.attnum}":')
-        if not pc.all(pc.fill_null(beside, fill_value=False), min_count=0).as_py():
-            return True
-    return False
+    NULL is a value like any other.
+    """
+    numbers, count = np.zeros(rows.num_rows, np.int64), min(1, rows.num_rows)
+    for name in key:
+        column = rows.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
+        numbers = numbers * len(column.dictionary) + column.indices.to_numpy()
+        count *= len(column.dictionary)
+        if len(key) > 1:
+            # Numbers of pairs of columns have gaps, and must not grow with each column.
+            pairs = pa.array(numbers).dictionary_encode()
+            numbers, count = pairs.indices.to_numpy().astype(np.int64), len(pairs.dictionary)
+    return numbers, count
