@@ -253,13 +253,6 @@ class SourceConfig(SourcePublication):
             "one. The first proof reads all. About as many rows of histories are read in turn, too."
         ),
     )
-    proof_changed_s: Seconds = Field(
-        120.0,
-        ge=0,
-        le=86_400,
-        description="A continuous compaction proves what changed since each table's last proof so often, in seconds; 0:"
-        " never.",
-    )
 
     @property
     def selection(self) -> Selection:
