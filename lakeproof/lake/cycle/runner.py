@@ -235,8 +235,11 @@ class Runner:
         if previous is None or self.stop.requested:
             return None
         tables = {t: previous.tables[t] for t in crowded if t not in previous.held}
-        intents = {t: TableIntent(table.at_lsn, table.version.id, Optimize()) for t, table in tables.items()}
-        cycle = begin_maintenance(self.lease, previous, CycleKind.PACKING, intents)
+        intents = {
+            table: TableIntent(cut_table.at_lsn, cut_table.version.id, Optimize(smallest_only=True))
+            for table, cut_table in tables.items()
+        }
+        cycle = begin_maintenance(self.lease, previous, CycleKind.MAINTENANCE, intents)
         cut, _ = finish_maintenance(Maintenance(self.spark, self.lease, None), cycle, previous)
         fields = {"cycle": int(cut.number), "tables": list(map(str, tables))}
         self.report(
