@@ -50,12 +50,14 @@ def why_spark(context: CycleContext, task: TableTask) -> str | None:
     """Return why Spark has to write a table, as far as manifests say it; rows may call for it all the same."""
     try:
         _refuse_compared(task)
-        if task.entry is not None:
-            changes = _of_one_schema(since_snapshot(context, task, task.entry))
+        if (entry := task.entry) is not None:
+            changes, chunks = since_snapshot(context, task, entry), entry.table.chunks
         else:
-            changes = _of_one_schema(range_of(context, task, task.files, context.intent.start_lsn))
-        if task.entry is not None or changes.counts.rows:
-            refuse_unlinkable(context, changes.schema)
+            changes, chunks = range_of(context, task, task.files, context.intent.start_lsn), ()
+        landed = _of_one_schema(changes).landed.slices
+        decoded = [*(c.decoded for c in chunks), *(piece.file.decoded for piece in landed)]
+        if entry is not None or changes.counts.rows:
+            refuse_unlinkable(context, changes.schema, decoded)
     except Unsupported as error:
         return str(error)
     return None
