@@ -1,12 +1,13 @@
 # Every command for working on lakeproof. `make` alone lists the targets.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-all check quick manual bench lock sbom format clean
+.PHONY: help setup demo ui test test-all check quick wheel manual bench lock sbom format clean
 
-# Variables you may set: PYTHON (the interpreter), PORT (of the UI), ONCE=1 (the demo exits), and for `ui`
-# LAKEPROOF_CONFIG (the lakeproof.yaml).
+# Variables you may set: PYTHON (the interpreter), PORT (of the UI), ONCE=1 (the demo exits),
+# ONLY (parts of test-all, as '"PostgreSQL 14" "with Spark"'), and for `ui` LAKEPROOF_CONFIG (the lakeproof.yaml).
 PORT ?= 3000
 ONCE ?=
+ONLY ?=
 PYTHON ?=
 
 VENV := .venv/bin/python
@@ -32,6 +33,7 @@ help:
 	@echo 'make test-all      the same with every random suite in full, then on PostgreSQL 14 to 17; takes hours'
 	@echo 'make quick         check lint, format, types and tests of the files that differ from the branch main'
 	@echo 'make check         check lint, format, strict types, import contracts, unit tests and tidy rules'
+	@echo 'make wheel         build the wheel in .cache/wheel, install it into an empty environment and ask for its help'
 	@echo 'make manual        build the manual as a site in .cache/site/html, to be read without a network'
 	@echo 'make ui            start Dagster on PORT with the configuration LAKEPROOF_CONFIG (lakeproof.yaml)'
 	@echo 'make bench         run the benchmarks of docs/benchmarks.md'
@@ -58,7 +60,7 @@ test:
 
 test-all:
 	$(call prepare,--server)
-	@exec $(VENV) scripts/parts.py test-all
+	@exec $(VENV) scripts/parts.py test-all $(if $(ONLY),--only $(ONLY))
 
 check:
 	$(call prepare,)
@@ -67,6 +69,10 @@ check:
 quick:
 	$(call prepare,)
 	@exec $(VENV) scripts/parts.py quick
+
+wheel:
+	$(call prepare,)
+	@exec $(VENV) scripts/wheel.py
 
 manual:
 	$(call prepare,)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,7 +64,8 @@ def _read(path: Path) -> _Module:
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     values: dict[str, ast.expr] = {}
     imports: dict[str, tuple[str, str]] = {}
-    for node in ast.walk(tree):
+    # Imports stand at the top or in functions, never inside an expression.
+    for node in _statements(tree.body):
         if isinstance(node, ast.ImportFrom) and node.module:
             imports |= {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
     for node in tree.body:
@@ -73,13 +74,23 @@ def _read(path: Path) -> _Module:
     return _Module(name, tree, values, imports)
 
 
+def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield statements and those that stand in them."""
+    for node in body:
+        yield node
+        for inner in (getattr(node, part, ()) for part in ("body", "orelse", "finalbody")):
+            yield from _statements(inner)
+        for handler in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+            yield from _statements(handler.body)
+
+
 @functools.cache
 def kinds() -> dict[str, str]:
     """Return the base of each class of errors, down from the one that all have."""
     bases = {
         node.name: base.id
         for module in _modules().values()
-        for node in ast.walk(module.tree)
+        for node in _statements(module.tree.body)
         if isinstance(node, ast.ClassDef)
         for base in node.bases
         if isinstance(base, ast.Name)
@@ -97,9 +108,10 @@ def group(kind: str) -> str:
     return {_TRY_AGAIN: "try again", _OWN_MISTAKE: "report it", "finding": "finding"}.get(kind, "change something")
 
 
-def texts() -> list[ErrorText]:
+@functools.cache
+def texts() -> tuple[ErrorText, ...]:
     """Return every error and finding, each text once per module."""
-    return sorted({text for module in _modules().values() for text in _of_module(module)})
+    return tuple(sorted({text for module in _modules().values() for text in _of_module(module)}))
 
 
 def mistakes() -> list[str]:

@@ -10,7 +10,7 @@ import math
 import re
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -28,13 +28,16 @@ Rows: TypeAlias = Counter[tuple[str | None, ...]]
 _SETTINGS = "-c DateStyle=ISO -c TimeZone=UTC -c extra_float_digits=1 -c bytea_output=hex -c IntervalStyle=postgres"
 
 
-def source_rows(dsn: str, tables: tuple[TableName, ...]) -> dict[TableName, Rows]:
-    """Every row of `tables` as PostgreSQL's text, at one snapshot."""
+def source_rows(
+    dsn: str, tables: tuple[TableName, ...], columns: Mapping[TableName, Collection[str]] | None = None
+) -> dict[TableName, Rows]:
+    """Every row of `tables` as PostgreSQL's text, at one snapshot; without the columns that `columns` leaves out."""
     actual: dict[TableName, Rows] = {}
     with psycopg.connect(dsn, options=_SETTINGS) as connection:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         for table in tables:
-            texts = sql.SQL(", ").join(_form(name, kind) for name, kind in _columns(connection, table))
+            own = [(n, k) for n, k in _columns(connection, table) if columns is None or n in columns[table]]
+            texts = sql.SQL(", ").join(_form(name, kind) for name, kind in own)
             only = sql.SQL("" if _is_partitioned(connection, table) else "ONLY ")
             query = sql.SQL("SELECT {} FROM {}{}").format(texts, only, sql.Identifier(table.schema, table.name))
             actual[table] = Counter(tuple(row) for row in connection.execute(query))
@@ -58,7 +61,11 @@ def lake_rows(
     """
     table = deltalake.DeltaTable(str(path), version=version, storage_options=options)
     batches = deltalake.QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
-    data = pa.table(batches)
+    return rows_of(pa.table(batches), columns, attnums)
+
+
+def rows_of(data: pa.Table, columns: list[str], attnums: list[int]) -> Rows:
+    """The rows of a current table in memory, with `_lp_text`, as PostgreSQL would print them."""
     texts = data.column("_lp_text").to_pylist()
     values = [data.column(name).to_pylist() for name in columns]
     fields = [data.schema.field(name) for name in columns]

@@ -37,7 +37,7 @@ _MADE = {
     ".import_linter_cache",
 }
 _AT_THE_ROOT = {
-    ".ci", ".dockerignore", ".gitignore",
+    ".ci", ".dockerignore", ".github", ".gitignore",
     "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
     "assets", "bench", "demo", "docker", "docs", "jobs", "orchestration", "resources", "scripts", "tests", "lakeproof",
     "lakeproof_dagster", "mkdocs.yml", "pyproject.toml", "requirements.lock", "workspace.yaml",

@@ -5,7 +5,7 @@ The cycles' work on rows does not belong here but in `lakeproof.lake.cycle.maint
 
     1 cycle     old changes leave history (archived first), if `history_s` says so
     2 cycle     small files are put together
-    3 cuts      followed by a newer cut for longer than `cuts_s`; with their intents, and past leases
+    3 cuts      followed by a newer cut for longer than `cuts_s`, or by `cuts_max` cuts; with their intents, and past leases
     4 tables    files and log that no kept cut needs
     5 landing   manifests that are in the lake for longer than `landing_s`, and that nothing reads again
     6 snapshots the chunks of snapshots that have entered
@@ -342,13 +342,15 @@ def old_documents(
     """Return the cuts that may go, oldest first, their intents before them, then bases that only they had, and old leases.
 
     Groups' cuts that name them go before them. Reads the cuts that go. A cut is kept for its time from when the next one
-    followed it: until then it was the newest. From `pinned` on all are kept.
+    followed it: until then it was the newest. Of more than `cuts_max` the oldest go before their time. From `pinned` on all
+    are kept.
     """
     numbers = cut_numbers(lake)
     limit = now - timedelta(seconds=retention.cuts_s)
     gone: list[str] = []
-    for number, following in pairwise(numbers):
-        if number == pinned or time_of(read_cut(lake, following).created_at) >= limit:
+    for place, (number, following) in enumerate(pairwise(numbers)):
+        is_one_too_many = len(numbers) - place > retention.cuts_max
+        if number == pinned or (not is_one_too_many and time_of(read_cut(lake, following).created_at) >= limit):
             break
         gone += [lake.paths.intent(number), lake.paths.cut(number)]
     of_groups: list[str] = []

@@ -82,6 +82,12 @@ class RetentionConfig(Model):
         le=_CENTURY_S,
         description="A cut, and every table in it, stays readable for this long after a newer cut, in seconds.",
     )
+    cuts_max: Whole = Field(
+        10_000,
+        ge=1,
+        description="... and at most so many cuts are kept, the newest: a cycle a second makes 86,400 in a day, each with a"
+        " commit in the log of every table that it wrote.",
+    )
     landing_s: Seconds = Field(
         86_400.0,
         ge=0,

@@ -114,11 +114,6 @@ class TypeKind:
         return self.spark_name == "string"
 
 
-def element_kind(kind: str) -> str | None:
-    """Return the kind of an array kind's elements, None for a kind that is no array."""
-    return kind.removesuffix(ARRAY) if kind.endswith(ARRAY) else None
-
-
 def decimal_typmod(precision: int, scale: int) -> int:
     """Return the typmod of `numeric(precision, scale)`."""
     return ((precision << 16) | (scale & 0x7FF)) + 4

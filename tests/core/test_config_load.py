@@ -397,4 +397,5 @@ def test_a_file_that_is_not_there_is_one_clear_line(
 
 def test_a_folder_is_no_configuration(tmp_path: Path) -> None:
     """It is refused."""
-    pytest.raises(ConfigError, load, tmp_path).match("there is no such file")
+    with pytest.raises(ConfigError, match="there is no such file"):
+        load(tmp_path)

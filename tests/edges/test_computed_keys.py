@@ -14,17 +14,27 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 
 from demo.server import EmbeddedPostgres
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.drain import drain
 from lakeproof.config.model import TableConfig
+from lakeproof.drain.until import Until
+from lakeproof.errors import ConfigError
+from lakeproof.events import Stop, silent
 from lakeproof.hidden_columns import DUP, KEY, OP, ORD
+from lakeproof.lake.cycle import linked_range
 from lakeproof.lake.rows.columns import key_value, row_key
 from lakeproof.lake.rows.file_rows import DIGEST, FileRows, in_files
+from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.postgres.connection import Connection
 from lakeproof.schema import Identity, SchemaVersion
 from lakeproof.values.exact_kinds import needs_key_text
 from tests.edges.exact_tables import exact_schema, fill, to_arrow, to_lake, version_of
 from tests.edges.exact_values import PINNED, PINS, Text, columns
+from tests.fix_drain import SOURCE, make_config
+from tests.fix_postgres import Database
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+pytestmark = pytest.mark.postgres
 ROWS = 120
 
 
@@ -43,6 +53,7 @@ def _landed(version: SchemaVersion, rows: pa.Table, ops: list[str]) -> pa.Record
     return batch.append_column(ORD, pa.array(range(rows.num_rows))).to_batches()[0]
 
 
+@pytest.mark.spark
 def test_every_kind_has_one_key_in_spark_and_in_arrow(conn: Connection, spark: SparkSession, tmp_path: Path) -> None:
     """Extremes, random values, values that no lake type holds, NULLs: as a key of each kind, in pairs, and as a bag."""
     seed = int(os.environ.get("LAKEPROOF_SEED", str(random.randrange(1 << 32))))
@@ -87,3 +98,32 @@ def test_a_row_that_is_none_has_no_key(conn: Connection) -> None:
     of_bag = FileRows(bag, [KEY, DUP]).of(batch, 7)
     assert [len(key or "") for key in of_bag[KEY].to_pylist()] == [32, 32, 0]
     assert of_bag[DUP].to_pylist() == [7, 8, 9]
+
+
+def test_more_rows_than_one_thread_computes_keys_for_are_left_to_spark(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a first copy and of a range, by name; a table whose key is used as it is has no such bound."""
+
+    def no_java() -> SparkSession:
+        raise ConfigError("Java", "there is none", "install it")
+
+    database.execute(
+        "CREATE TABLE rates (n numeric(9, 3) PRIMARY KEY)",
+        "CREATE TABLE plain (id int PRIMARY KEY)",
+        "INSERT INTO rates SELECT generate_series(1, 50)",
+        "INSERT INTO plain SELECT generate_series(1, 50)",
+        f"CREATE PUBLICATION {SOURCE} FOR ALL TABLES",
+    )
+    config = make_config(database.dsn, tmp_path / "lake", database.name)
+    bootstrap(config, SOURCE)
+    drain(config, SOURCE, Until.caught_up())
+    limit = linked_range.COMPUTED_BYTES_MAX
+    for _ in ("copy", "range"):
+        monkeypatch.setattr(linked_range, "COMPUTED_BYTES_MAX", 0)  # inside: its real limit takes a gigabyte
+        with pytest.raises(NoSparkError, match=r"table public\.rates.*a key is computed for each of its rows"):
+            compact(config, SOURCE, SparkOnDemand(no_java), silent, Stop())
+        monkeypatch.setattr(linked_range, "COMPUTED_BYTES_MAX", limit)  # inside: as above
+        compact(config, SOURCE, SparkOnDemand(no_java), silent, Stop())
+        database.execute("UPDATE rates SET n = n + 100", "UPDATE plain SET id = id + 100")
+        drain(config, SOURCE, Until.caught_up())

@@ -46,4 +46,4 @@ def test_what_one_engine_writes_the_other_goes_on_with(
             compact(config, SOURCE, SparkOnDemand(no_jvm), silent, Stop())
         else:
             run_compact(spark, make_config(tmp_path, engine="spark"))
-        check(spark, config, source, names)
+        check(config, source, names)

@@ -144,7 +144,7 @@ class Kept:
         assert newest_number(source.lake.store, source.lake.paths.intents) == newest_number(
             source.lake.store, source.lake.paths.cuts
         )
-        check(self.spark, self.config, source, list(TABLES))
+        check(self.config, source, list(TABLES))
         assert self.rows_at(self.pinned) == self.rows
         assert cut_numbers(source.lake)[0] == self.pinned
         verify_chain(Chain.open(source.lake, source.chain.incarnation))

@@ -148,7 +148,9 @@ def test_proofs_of_changes_are_shown_now_and_then(ticks: Ticks) -> None:
     changed = replace(EQUAL, kind="changed")
     _prove(ticks.config, 512, {ORDERS: changed})
     assert ticks.tick() == [CURRENT.to_user_string()]
-    assert (ticks.newest(CURRENT).description or "").startswith("7 rows equal at 0/200, by what changed since the proof")
+    assert (ticks.newest(CURRENT).description or "").startswith(
+        "7 rows equal at 0/200, by what changed since the proof"
+    )
     _prove(ticks.config, 513, {ORDERS: changed})
     assert ticks.tick() == []
     _prove(ticks.config, 514, {ORDERS: replace(DIFFERS, kind="changed")})

@@ -139,7 +139,7 @@ def woken(lake: Lake, process: subprocess.Popen[str], named: dict[str, bytes]) -
     assert wrong == [], f"{output}, seed {SEED}"
     cut = open_lake(lake.spark, lake.config).cuts[SOURCE]
     assert (cut.position, cut.number) == (lake.source.chain.end, cuts[-1].sources[SOURCE])
-    check(lake.spark, lake.config, lake.source, [TABLE.name])
+    check(lake.config, lake.source, [TABLE.name])
 
 
 @pytest.mark.parametrize("place", REQUESTS)
@@ -197,4 +197,4 @@ def test_a_refresh_whose_lock_was_lost_puts_no_cut(lake: Lake, monkeypatch: pyte
     lake.refresh()
     (cut,) = cuts_in_order(lake.store)
     assert lake.is_its_query_at(cut)
-    check(lake.spark, lake.config, lake.source, [TABLE.name])
+    check(lake.config, lake.source, [TABLE.name])

@@ -30,7 +30,7 @@ from lakeproof.lake.cycle.schema_history import (
     recorded_changes,
 )
 from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, run_cycle, versions_before
-from lakeproof.lake.cycle.table import why_spark, write_table
+from lakeproof.lake.cycle.table import no_spark, why_spark, write_table
 from lakeproof.lake.cycle.table_parts import files_since
 from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import Engine
@@ -41,7 +41,7 @@ from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.work import Changes, Copy, Created, Keys, SchemaChange
 from lakeproof.lake.rows.memory import fit_table, largest_row, refuse_too_large
 from lakeproof.lake.spark.failures import concerns_all
-from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.reader import Slice, slices, verify, verify_file
 from lakeproof.lsn import Lsn
@@ -288,7 +288,10 @@ def _write_verified(session: SparkOnDemand, context: CycleContext, task: TableTa
         case SchemaChange():
             task = replace(task, row_bytes=largest_row(task.before, None, ()))
             own = _with_room(session, task)
-            changed = commit_schema_change(own, context, task, work)
+            try:
+                changed = commit_schema_change(own, context, task, work)
+            except NoSparkError as error:
+                raise no_spark({task.table: "its rows go under new columns"}, error) from None
             if own.started is None:
                 return changed.by("arrow", "another schema, by metadata alone")
             return changed.by("spark", "another schema, for which its rows are read")

@@ -100,8 +100,7 @@ def prepare_linked_entry(
     Raises `Unsupported` if Spark should write it, LakeError about a damaged file, and DriftedError if the snapshot does not
     have the rows that the changes presuppose.
     """
-    decoded = [*(c.decoded for c in entry.table.chunks), *(p.file.decoded for p in landed.slices)]
-    refuse_unlinkable(context, landed.schema, decoded)
+    refuse_unlinkable(context, landed, entry)
     if task.before is not None:
         raise Unsupported("the table has been in the lake before")
     base, changes = chunk_base(context, entry), None

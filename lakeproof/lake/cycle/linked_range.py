@@ -14,7 +14,7 @@ and with the value in current (`lakeproof.lake.fold.unchanged_rows`). So is ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -33,7 +33,7 @@ from lakeproof.lake.columns import (
     keeps_key,
     merge_key,
 )
-from lakeproof.lake.cycle.task import CycleContext, TableTask
+from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableTask
 from lakeproof.lake.delta.base_rows import LakeBase
 from lakeproof.lake.delta.commit import Engine, Unsupported
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, PreparedLinks, Removal, links_fit, prepare_links
@@ -48,9 +48,7 @@ from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.file_rows import in_files
 from lakeproof.lake.rows.key_preconditions import DriftedError
 from lakeproof.landing.catalog_history import sends_everything
-from lakeproof.landing.decoded import Decoded
 from lakeproof.landing.segment import ROW_GROUP_BYTES
-from lakeproof.schema import SchemaVersion
 
 # A file of less is read as quickly as it is linked, and small files make each later scan slower.
 LINK_BYTES_MIN = 1 << 20
@@ -102,8 +100,8 @@ def prepare_linked_range(
     Raises `Unsupported` if Spark should write the range, LakeError about a damaged file, and DriftedError if the table does
     not have the rows that the changes presuppose.
     """
-    schema, before, lake = landed.schema, task.before, context.lease.lake
-    refuse_unlinkable(context, schema, (piece.file.decoded for piece in landed.slices))
+    before, lake = task.before, context.lease.lake
+    refuse_unlinkable(context, landed)
     if before is None:
         raise InvariantError(str(task.table), "has changes but is not in the lake", "report this")
     current, history = lake.url(lake.paths.current(task.table)), lake.url(lake.paths.history(task.table))
@@ -129,8 +127,11 @@ def left_to_spark() -> Iterator[None]:
         raise Unsupported(str(error)) from None
 
 
-def refuse_unlinkable(context: CycleContext, schema: SchemaVersion, decoded: Iterable[Decoded]) -> None:
-    """Raise `Unsupported` if this process does not write tables with this schema, or not so many bytes of one."""
+def refuse_unlinkable(context: CycleContext, landed: LandedRange, entry: SnapshotEntry | None = None) -> None:
+    """Raise `Unsupported` if this process does not write tables with this schema, or not so many rows of one."""
+    schema = landed.schema
+    copied = () if entry is None else entry.table.chunks
+    decoded = [*(c.decoded for c in copied), *(p.file.decoded for p in landed.slices)]
     if context.engine is Engine.SPARK:
         raise Unsupported("the configuration asks for Spark")
     if any(column.attnum <= 0 for column in schema.columns):

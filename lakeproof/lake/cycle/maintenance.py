@@ -2,7 +2,8 @@
 
 Which table needs what does not belong here but in `lakeproof.commands.maintain`; the steps are those of any cycle (`steps`).
 
-    maintenance  small files put together (`optimize`); or history's rows up to a place become the rows as they were there
+    packing      the smallest files put together, between two cycles of a table that gets many (`optimize`)
+    maintenance  small files put together; or history's rows up to a place become the rows as they were there
     repair       current becomes what history adds up to, by correction
 
 What an earlier attempt has left is taken out of the logs first (`lakeproof.lake.delta.cleaned_log`). OPTIMIZE carries
@@ -156,7 +157,8 @@ class TableMaintenance:
         path, commit = self.lease.lake.url(key), self.commit_info("")
         self.lease.check()
         version_to_follow(path, expected, commit)
-        return optimize(self.spark, path, int(self.intent.number), commit.user_metadata, order)
+        packing = self.intent.kind is CycleKind.PACKING
+        return optimize(self.spark, path, int(self.intent.number), commit.user_metadata, order, packing=packing)
 
 
 def archived(archive: Store | None, paths: LakePaths, table: TableName) -> list[str]:

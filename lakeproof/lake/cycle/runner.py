@@ -14,21 +14,22 @@ from lakeproof.config.model import SourceConfig
 from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.events import Event, Report, Stop, counted
 from lakeproof.lake.cycle.apply_cycle import CycleResult, CycleSettings, apply_cycle, tables_for_spark
-from lakeproof.lake.cycle.maintenance import Maintenance, finish_maintenance
+from lakeproof.lake.cycle.maintenance import Maintenance, begin_maintenance, finish_maintenance
 from lakeproof.lake.cycle.schema_history import RecordedChange
 from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle, intent_of
 from lakeproof.lake.cycle.table import no_spark
 from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
 from lakeproof.lake.delta.commit import Engine
+from lakeproof.lake.delta.optimize import is_crowded
 from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.next_incarnation import plan_switch
 from lakeproof.lake.planning.pending import mark_consumed, pending_snapshots
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
-from lakeproof.lake.records.documents import Cut, Intent, WrittenBy
+from lakeproof.lake.records.documents import Cut, CycleKind, Intent, TableIntent, WrittenBy
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import newest_cut, newest_number, read_intent
-from lakeproof.lake.records.work import Copy, Created, Keys
+from lakeproof.lake.records.work import Copy, Created, Keys, Optimize
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
@@ -139,6 +140,8 @@ class Runner:
             if ended is None:
                 break
             done.append(ended)
+            packed = self._pack(ended)
+            done += [] if packed is None else [packed]
         return done
 
     def finish_interrupted(self) -> list[CutReport]:
@@ -218,6 +221,28 @@ class Runner:
         reasons = {str(table): reason for table, reason in tables.items()}
         self.report(Event("compact.without_spark", message, {"tables": reasons}))
         return plan
+
+    def _pack(self, ended: CutReport) -> CutReport | None:
+        """Put the smallest files of the tables together that a cycle has left with too many; None if there is none."""
+        lake, small_files = self.lease.lake, self.source.retention.small_files
+        crowded = [
+            table
+            for table, cut in ended.tables.items()
+            if is_crowded(lake.url(lake.paths.history(table)), cut.history_version, small_files)
+            or is_crowded(lake.url(lake.paths.current(table)), cut.current_version, small_files)
+        ]
+        previous = newest_cut(lake) if crowded else None
+        if previous is None or self.stop.requested:
+            return None
+        tables = {t: previous.tables[t] for t in crowded if t not in previous.held}
+        intents = {t: TableIntent(cut.at_lsn, cut.version.id, Optimize()) for t, cut in tables.items()}
+        cycle = begin_maintenance(self.lease, previous, CycleKind.PACKING, intents)
+        cut, _ = finish_maintenance(Maintenance(self.spark, self.lease, None), cycle, previous)
+        fields = {"cycle": int(cut.number), "tables": list(map(str, tables))}
+        self.report(
+            Event("compact.packed", f"cut {cut.number}: files put together in {counted(len(tables), 'table')}", fields)
+        )
+        return CutReport(cut.number, cut.position, {}, cut.held, cut.incarnation)
 
     def _switch(self, chain: Chain, previous: Cut) -> CutReport | None:
         """Run the cycle that takes the lake into `chain`'s incarnation; None as long as no snapshot of it can enter."""

@@ -50,14 +50,12 @@ def why_spark(context: CycleContext, task: TableTask) -> str | None:
     """Return why Spark has to write a table, as far as manifests say it; rows may call for it all the same."""
     try:
         _refuse_compared(task)
-        if (entry := task.entry) is not None:
-            changes, chunks = since_snapshot(context, task, entry), entry.table.chunks
+        if task.entry is not None:
+            changes = _of_one_schema(since_snapshot(context, task, task.entry))
         else:
-            changes, chunks = range_of(context, task, task.files, context.intent.start_lsn), ()
-        landed = _of_one_schema(changes).landed.slices
-        decoded = [*(c.decoded for c in chunks), *(piece.file.decoded for piece in landed)]
-        if entry is not None or changes.counts.rows:
-            refuse_unlinkable(context, changes.schema, decoded)
+            changes = _of_one_schema(range_of(context, task, task.files, context.intent.start_lsn))
+        if task.entry is not None or changes.counts.rows:
+            refuse_unlinkable(context, changes.landed, task.entry)
     except Unsupported as error:
         return str(error)
     return None
@@ -122,4 +120,4 @@ def _write_first(context: CycleContext, task: TableTask, entry: SnapshotEntry) -
     linked = prepare_linked_entry(context, task, entry, changes.landed, changes.counts)
     history = linked.history.commit(context)
     written = table_result(context, task, history, commit_current(context, linked.current), changes.counts)
-    return replace(written, deleted=0, rows=written.inserted).by("arrow", "a first copy, whose files are linked")
+    return replace(written, deleted=0, rows=written.inserted).by("arrow", "a first copy")

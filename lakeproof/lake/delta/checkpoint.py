@@ -3,7 +3,8 @@
 When one is due does not belong here (`committer`), nor what the actions mean (`state`).
 
 The classic form of the protocol: one file, one row for each action, in the column of its kind. Removed files are listed for
-`TOMBSTONES_S`: a VACUUM of somebody else's spares them for that long, and what a kept cut needs is named by its own version.
+`TOMBSTONES_S`, the newest `TOMBSTONES_MAX` at most: a VACUUM of somebody else's spares them for that long, and what a kept
+cut needs is named by its own version.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lakeproof.storage.folder import Folder
 
 TOMBSTONES_S = 7 * 24 * 3600
+TOMBSTONES_MAX = 1000
 LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 _TEXTS = pa.map_(pa.string(), pa.string())
 _VECTOR = pa.struct(

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.delta.committer import Change, Operation
-from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, check_whole, log_files
+from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, check_whole, ends, log_files, note_end
 from lakeproof.lake.delta.protocol import check_writable
 from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.delta.unnamed_commits import (
@@ -54,9 +54,12 @@ def clean_log(path: str, version: int, is_ours: Callable[[DeltaCommit], bool]) -
 
     Raises LogGapError if the log does not reach `version`.
     """
+    if ends(path, version):
+        return CleanedLog(version, version)
     files = log_files(Folder.at(path), version)
     if not is_above(path, version, files):
         check_whole(path, version, files)
+        note_end(path, version)
         return CleanedLog(version, version)
     listed = last_listed(files)
     if not Folder.at(path).store.writes_are_durable:

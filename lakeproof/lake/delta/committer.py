@@ -30,15 +30,13 @@ from lakeproof.lake.delta.arrow_rows import deleted_rows
 from lakeproof.lake.delta.checkpoint import write_checkpoint
 from lakeproof.lake.delta.commit import CHECKPOINT_INTERVAL, CommitInfo
 from lakeproof.lake.delta.files import data_file
-from lakeproof.lake.delta.log import NO_VERSION, commit_name, find_commit
+from lakeproof.lake.delta.log import ENGINE, NO_VERSION, checksum_name, commit_name, find_commit, note_end
 from lakeproof.lake.delta.protocol import protocol_for
 from lakeproof.lake.delta.search import Rows
 from lakeproof.lake.delta.state import Action, Replay, TableState, digest_of, keep
 from lakeproof.lake.delta.vector_file import write_vectors
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import AlreadyExistsError
-
-_ENGINE = "lakeproof"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +189,7 @@ class Change:
         state = _after(self.path, self.before, version, actions, digest_of(data))
         keep(state)
         self._write_notes(state, described["txnId"])
+        note_end(self.path, version)
         return state
 
     def _commit_info(self, info: CommitInfo | None, operation: Operation) -> dict[str, Any]:
@@ -203,7 +202,7 @@ class Change:
             "isolationLevel": "Serializable",
             "isBlindAppend": kinds <= {"add", "metaData", "protocol"},
             "operationMetrics": {name: str(count) for name, count in operation.metrics.items()},
-            "engineInfo": _ENGINE,
+            "engineInfo": ENGINE,
             "txnId": str(uuid.uuid4()),
         }
         if self.before is not None:
@@ -215,7 +214,7 @@ class Change:
         if state.version == 0 and self.table.store.holders_may_sleep:
             # A first commit may be taken back and made again, while its maker sleeps right here.
             return
-        name = f"{commit_name(state.version).removesuffix('.json')}.crc"
+        name = checksum_name(state.version)
         self.table.delete(name)
         try:
             file = self.table.store.create(self.table.key_of(name), durable=False)

@@ -27,6 +27,7 @@ from lakeproof.lake.delta.log import LOG, log_files, read_actions
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import store_of
 from lakeproof.storage.parquet import parquet_file
+from lakeproof.storage.store import NotFoundError
 
 _CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint(\.[0-9]{10}\.[0-9]{10})?\.parquet")
 _COMMIT = re.compile(r"([0-9]{20})\.json")
@@ -173,8 +174,28 @@ def live_rows(files: Iterable[DeltaFile]) -> int | None:
 
 
 def _log(table: Folder, version: int) -> tuple[dict[int, str], int, list[str]]:
-    """Return the log's commits, and the newest whole checkpoint up to a version (-1: none) with its parts."""
-    names = sorted(log_files(table))
+    """Return the log's commits, and the newest whole checkpoint up to a version (-1: none) with its parts.
+
+    Of commits before the checkpoint to which the log points, those that are needed for this version are listed alone.
+    """
+    pointed = _pointed(table)
+    commits, checkpoint, parts = _listed(table, version, pointed if pointed <= version else -1)
+    if pointed <= version and checkpoint < pointed:
+        # It is gone, or its writer was killed.
+        return _listed(table, version, -1)
+    return commits, checkpoint, parts
+
+
+def _pointed(table: Folder) -> int:
+    """Return the version of the checkpoint to which the log points, -1 if to none: a hint that may be wrong."""
+    try:
+        return int(json.loads(table.get(f"{LOG}/_last_checkpoint"))["version"])
+    except (NotFoundError, ValueError, LookupError, TypeError):
+        return -1
+
+
+def _listed(table: Folder, version: int, since: int) -> tuple[dict[int, str], int, list[str]]:
+    names = sorted(log_files(table, since))
     if not names:
         raise LakeError(table.url, "there is no Delta table", "restore it, or bootstrap the table again")
     checkpoints: dict[int, list[str]] = {}

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from lakeproof.errors import LakeError
+from lakeproof.lake.delta.checkpoint import LAST_CHECKPOINT, checkpoint_name
 from lakeproof.lake.delta.files import files_of_commit
-from lakeproof.lake.delta.log import LOG, commit_name, log_files, newest_version
+from lakeproof.lake.delta.log import ENGINE, LOG, checksum_name, commit_name, last_following, log_files, read_actions
 from lakeproof.lake.delta.unnamed_commits import NUMBERED
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError, Store
@@ -27,7 +28,7 @@ def sync_commits(tables: Mapping[str, int], store: Store) -> int:
     """
     if store.writes_are_durable:
         return 0
-    fresh = {path: range(durable + 1, newest_version(path) + 1) for path, durable in tables.items()}
+    fresh = {path: range(durable + 1, last_following(path, durable) + 1) for path, durable in tables.items()}
     fresh = {path: versions for path, versions in fresh.items() if versions}
     data = [key for path, versions in fresh.items() for key in _data_files(path, versions)]
     commits = [key for path, versions in fresh.items() for key in _keys(path, map(commit_name, versions))]
@@ -66,9 +67,19 @@ def _data_files(path: str, versions: Iterable[int]) -> list[str]:
 
 def _log_files(path: str, versions: range) -> list[str]:
     """Return the keys of checksums, checkpoints and others with these numbers, and of the pointer to a checkpoint."""
+    table = Folder.at(path)
+    if all(_is_ours(table, version) for version in versions):
+        notes = [note for version in versions for note in (checksum_name(version), checkpoint_name(version))]
+        return [key for key in _keys(path, [*notes, LAST_CHECKPOINT]) if table.store.exists(key)]
     named = []
-    for name in sorted(log_files(Folder.at(path))):
+    for name in sorted(log_files(table, versions.start - 1)):
         match = NUMBERED.fullmatch(name)
         if name in _LAST_CHECKPOINT or (match is not None and int(match[1]) in versions):
             named.append(f"{LOG}/{name}")
     return _keys(path, [name for name in named if name not in set(map(commit_name, versions))])
+
+
+def _is_ours(table: Folder, version: int) -> bool:
+    """True if this engine has made a commit: then it has these notes and no others."""
+    actions = read_actions(table, commit_name(version))
+    return any(kind == "commitInfo" and action.get("engineInfo") == ENGINE for kind, action in actions)

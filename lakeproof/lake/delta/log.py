@@ -23,6 +23,8 @@ NO_VERSION = -1
 LOG = "_delta_log"
 _NAME_DIGITS = 20
 _OURS = "lakeproof/"
+# The engine that a commit of this process names.
+ENGINE = "lakeproof"
 RESTORE_LOG = "restore the log from a backup, or bootstrap the table again"
 # Actions that describe the commit and not the table.
 _NOTES = frozenset({"commitInfo", "txn"})
@@ -89,6 +91,11 @@ def commit_name(version: int) -> str:
     return f"{LOG}/{version:0{_NAME_DIGITS}d}.json"
 
 
+def checksum_name(version: int) -> str:
+    """Return the name of the checksum file of a version in its table's folder."""
+    return f"{LOG}/{version:0{_NAME_DIGITS}d}.crc"
+
+
 def is_within(path: str, file: str) -> bool:
     """True if `file` is one of the table at `path`."""
     return file.startswith(f"{path.rstrip('/')}/")
@@ -104,6 +111,36 @@ def log_files(table: Folder, since: int = NO_VERSION) -> dict[str, int]:
     after = f"{LOG}/{since:0{_NAME_DIGITS}d}" if since > NO_VERSION else ""
     files = ((file.key[len(LOG) + 1 :], file.bytes) for file in table.files(LOG, after))
     return {name: size for name, size in files if "/" not in name}
+
+
+# The version at which this process has seen a table's log end, by its place: from there on a look costs no listing, which of
+# a log of many commits takes as long as a cycle.
+_ends: dict[str, int] = {}
+
+
+def note_end(path: str, version: int) -> None:
+    """Note that the log of the table at `path` is whole and ends at a version, with nothing of a later one."""
+    _ends[path] = version
+
+
+def ends(path: str, version: int) -> bool:
+    """True if this process has seen the log end at a version, and nobody has committed since; False: a listing shows it."""
+    if _ends.get(path) != version:
+        return False
+    table = Folder.at(path)
+    try:
+        whole = table.store.size(table.key_of(commit_name(version))) > 0
+    except NotFoundError:
+        return False
+    return whole and not table.store.exists(table.key_of(commit_name(version + 1)))
+
+
+def last_following(path: str, version: int) -> int:
+    """Return the last version of those that follow one without a gap; that one itself if none does."""
+    table = Folder.at(path)
+    while table.store.exists(table.key_of(commit_name(version + 1))):
+        version += 1
+    return version
 
 
 def newest_version(path: str, since: int = NO_VERSION) -> int:
@@ -192,6 +229,8 @@ def check_whole(path: str, seen: int, files: Mapping[str, int] | None = None) ->
 
     `files` are those of the log from that version on, if the caller has just listed them.
     """
+    if files is None and ends(path, seen):
+        return
     listed = log_files(Folder.at(path), seen) if files is None else files
     newest = _newest(listed)
     fault = None

@@ -8,7 +8,12 @@ would no longer be pruned. So history's files are taken in the order of their ro
 are sorted: a compacted file covers one range of positions. Each of current's small files may have any keys. Files that
 overlap are one run of any size, whose rows are parted by range: a compacted file covers one range of keys.
 
-A run up to `HELD_BYTES_MAX` is read, sorted and written by this process, a larger one by Spark.
+A run up to `HELD_BYTES_MAX` is read, sorted and written by this process. Spark takes a larger one, if it runs; if not, this
+process takes it in pieces of that size. No JVM is started for it.
+
+A table that gets a cycle a second would be all small files before somebody maintains it. So the smallest of them are put
+together between cycles (`packable`), counted by bytes: each byte comes into a file that is at least twice as large, so it is
+written again as often as the number of its bytes can be doubled, and never beyond `PACKED_BYTES_MAX`.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from lakeproof.lake.delta.local_rows import write_rows
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.protocol import check_writable, statistics_of
 from lakeproof.lake.delta.search import bounds_in_log
-from lakeproof.lake.delta.state import Action, TableState, read_state
+from lakeproof.lake.delta.state import Action, TableState, kept_state, read_state
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.storage.folder import Folder
 
@@ -40,6 +45,8 @@ SMALL_BYTES = 16 << 20
 TARGET_BYTES = 128 << 20
 # The most that this process holds of one run, as its files have it without compression.
 HELD_BYTES_MAX = 64 << 20
+# The most bytes of files that are put together between two cycles.
+PACKED_BYTES_MAX = 32 << 20
 # Rewrite a file once this fraction of its rows is deleted.
 _DELETED_ROWS_MAX = 0.05
 
@@ -54,15 +61,38 @@ def is_small(files: Iterable[DeltaFile], small_files: int) -> bool:
     return sum(1 for file in files if file.bytes < SMALL_BYTES) >= small_files
 
 
-def optimize(spark: SparkOnDemand, path: str, number: int, user_metadata: str, order: str | None = None) -> int:
+def packable(state: TableState) -> list[Action]:
+    """Return the smallest files, as many as are worth putting together: none is larger than all smaller ones together."""
+    chosen: list[Action] = []
+    total = 0
+    for entry in sorted(state.files.values(), key=_size):
+        if total + _size(entry) > PACKED_BYTES_MAX:
+            break
+        chosen.append(entry)
+        total += _size(entry)
+    while len(chosen) > 1 and 2 * _size(chosen[-1]) > total:
+        total -= _size(chosen.pop())
+    return chosen if len(chosen) > 1 else []
+
+
+def is_crowded(path: str, version: int, small_files: int) -> bool:
+    """True if so many files of a version that this process has just made are `packable`; nothing is read."""
+    state = kept_state(path, version)
+    return state is not None and len(state.files) >= small_files and len(packable(state)) >= small_files
+
+
+def optimize(
+    spark: SparkOnDemand, path: str, number: int, user_metadata: str, order: str | None = None, *, packing: bool = False
+) -> int:
     """Make one commit that carries `user_metadata`, or none if no file needs it; returns the table's version then.
 
-    `order`: the column along which files are put together, if there is one. `number` is the cycle's. If someone else commits
-    meanwhile, TransientError is raised.
+    `order`: the column along which files are put together, if there is one. `number` is the cycle's. `packing`: only what
+    is `packable`. If someone else commits meanwhile, TransientError is raised.
     """
     state = read_state(path, newest_version(path))
     check_writable(state)
-    runs_of_files = _runs(state, order)
+    chosen = _in_order(state, packable(state), order) if packing else _runs(state, order)
+    runs_of_files = [piece for run in chosen for piece in _pieces(spark, state, run)]
     if not runs_of_files:
         return state.version
     change = Change(path, state)
@@ -78,13 +108,39 @@ def optimize(spark: SparkOnDemand, path: str, number: int, user_metadata: str, o
     return change.commit(None, operation).version
 
 
+def _pieces(spark: SparkOnDemand, state: TableState, run: Sequence[Action]) -> list[list[Action]]:
+    """Return a run in the parts that are rewritten by themselves: whole for Spark, else such as this process holds.
+
+    Two files of any size that are small are held, so that each piece leaves fewer files.
+    """
+    sizes = [_bytes_in(state, entry) for entry in run]
+    if _is_for_spark(spark, state) or spark.started is not None or sum(sizes) <= HELD_BYTES_MAX:
+        return [list(run)]
+    pieces: list[list[Action]] = []
+    held = 0
+    for entry, size in zip(run, sizes, strict=True):
+        fits = (
+            held + size <= HELD_BYTES_MAX or (len(pieces[-1]) == 1 and _size(entry) < SMALL_BYTES) if pieces else False
+        )
+        if not fits:
+            pieces.append([])
+            held = 0
+        pieces[-1].append(entry)
+        held += size
+    return [piece for piece in pieces if len(piece) > 1 or _lost_rows(piece[0]) > _DELETED_ROWS_MAX]
+
+
+def _is_for_spark(spark: SparkOnDemand, state: TableState) -> bool:
+    # Arrow finds a field inside a struct by its name alone.
+    return spark.everywhere or any(in_files(field["type"]) != field["type"] for field in state.fields)
+
+
 def _rewritten(
     spark: SparkOnDemand, state: TableState, run: Sequence[Action], number: int, order: str | None
 ) -> list[NewFile]:
     count = 1 + sum(data_file(entry).bytes for entry in run) // TARGET_BYTES
-    # Arrow finds a field inside a struct by its name alone.
-    renamed_inside = any(in_files(field["type"]) != field["type"] for field in state.fields)
-    if spark.everywhere or renamed_inside or sum(_bytes_in(state, entry) for entry in run) > HELD_BYTES_MAX:
+    size = sum(_bytes_in(state, entry) for entry in run)
+    if _is_for_spark(spark, state) or (spark.started is not None and size > HELD_BYTES_MAX):
         # Imported here because they import Spark.
         from lakeproof.lake.delta.spark_files import rows_of_files, write_by_spark
 
@@ -155,6 +211,19 @@ def _runs(state: TableState, order: str | None) -> list[list[Action]]:
     if any(file.low is None or file.high is None for file in placed):
         return _by_size(placed)
     return runs(placed)
+
+
+def _in_order(state: TableState, files: Sequence[Action], order: str | None) -> list[list[Action]]:
+    """Return files as one run, along the column if all say what they have of it; none for no files."""
+    if not files or order is None:
+        return [list(files)] if files else []
+    physical = state.physical()[order]
+    lows = {entry["path"]: bounds[0] for entry in files if (bounds := bounds_in_log(entry, physical)) is not None}
+    return [sorted(files, key=lambda entry: lows[entry["path"]]) if len(lows) == len(files) else list(files)]
+
+
+def _size(entry: Action) -> int:
+    return int(entry.get("size") or 0)
 
 
 def _lost_rows(entry: Action) -> float:

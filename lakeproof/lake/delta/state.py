@@ -16,11 +16,12 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from threading import Lock
 from typing import Any, TypeAlias
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.checkpoint import read_checkpoint
+from lakeproof.lake.delta.checkpoint import TOMBSTONES_MAX, read_checkpoint
 from lakeproof.lake.delta.files import checkpoint_at
 from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, actions_of, commit_name
 from lakeproof.lake.delta.reader_features import PHYSICAL_NAME
@@ -134,8 +135,10 @@ class Replay:
         """Return the state; raises LogGapError if the log says nothing of the table's columns or protocol."""
         if self.protocol is None or self.metadata is None:
             raise LogGapError(path, f"its log does not say what version {version} is", RESTORE_LOG)
+        # A table that gets a cycle a second has a tombstone for each.
+        removed = dict(islice(self.removed.items(), max(0, len(self.removed) - TOMBSTONES_MAX), None))
         return TableState(
-            path, version, digest, self.protocol, self.metadata, self.files, self.txns, self.removed, self.domains
+            path, version, digest, self.protocol, self.metadata, self.files, self.txns, removed, self.domains
         )
 
 
@@ -169,6 +172,12 @@ _kept = _Kept()
 def keep(state: TableState) -> None:
     """Keep a state for the next commit of its table."""
     _kept.put(state)
+
+
+def kept_state(path: str, version: int) -> TableState | None:
+    """Return the state that this process has made or read of a version, None if it keeps another one or none."""
+    state = _kept.get(path)
+    return state if state is not None and state.version == version else None
 
 
 def digest_of(data: bytes) -> str:

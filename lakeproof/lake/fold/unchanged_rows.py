@@ -41,6 +41,9 @@ class Unchanged:
     def completed(self, rows: pa.Table, numbers: Sequence[int]) -> pa.Table:
         """Return rows with these numbers with every value, and with `_lp_from`."""
         rows = self.marked(rows, numbers)
+        if not self.rows.num_rows:
+            # Whatever lacked a value is not there any more.
+            return rows
         texts = rows.column(TEXT).to_pylist()
         for i, sources in self.holders.sources.items():
             column = self.schema.columns[i]
@@ -89,8 +92,7 @@ def values_of(
     if stored:
         place_of |= {s: len(place_of) + k for k, s in enumerate(stored)}
         parts.append(holders.stored.select(names).take(pa.array([s - holders.count for s in stored], pa.int64())))
-    rows = _concatenated(parts) if parts else pa.table({name: pa.array([], pa.string()) for name in names})
-    return Unchanged(schema, holders, rows, place_of)
+    return Unchanged(schema, holders, _concatenated(parts) if parts else pa.table({}), place_of)
 
 
 def _concatenated(parts: Sequence[pa.Table]) -> pa.Table:

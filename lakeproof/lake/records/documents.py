@@ -37,12 +37,18 @@ class CycleKind(Enum):
     APPLY = "apply"
     REPAIR = "repair"
     MAINTENANCE = "maintenance"
+    PACKING = "packing"
     SCHEMA = "schema"
 
     @property
     def is_maintenance(self) -> bool:
         """True if the cycle brings no changes of the source."""
-        return self in {CycleKind.REPAIR, CycleKind.MAINTENANCE}
+        return self is CycleKind.REPAIR or self.keeps_rows
+
+    @property
+    def keeps_rows(self) -> bool:
+        """True if current has the same rows after the cycle."""
+        return self in {CycleKind.MAINTENANCE, CycleKind.PACKING}
 
 
 @dataclass(frozen=True, slots=True)

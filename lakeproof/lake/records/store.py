@@ -23,10 +23,26 @@ from lakeproof.storage.times import time_of
 _EARLIEST = datetime.min.replace(tzinfo=timezone.utc)
 
 
+# The newest number that this process has met in a folder of intents or cuts, by the folder's place: they follow each other,
+# so the next look costs no listing.
+_newest: dict[str, int] = {}
+
+
 def newest_number(store: Store, folder: str) -> CycleNumber:
     """Return the greatest number in a folder of intents or cuts, 0 if it is empty; raises LakeError for a foreign file."""
-    keys = store.list(folder)
-    return CycleNumber(_number(keys[-1]) if keys else 0)
+    place, number = store.url(folder), _newest.get(store.url(folder), 0)
+    if number and store.exists(_key(folder, number)):
+        while store.exists(_key(folder, number + 1)):
+            number += 1
+    else:
+        keys = store.list(folder)
+        number = _number(keys[-1]) if keys else 0
+    _newest[place] = number
+    return CycleNumber(number)
+
+
+def _key(folder: str, number: int) -> str:
+    return f"{folder}/{number:012d}.json"
 
 
 def read_cut(lake: SourceLake, number: CycleNumber) -> Cut:

@@ -73,7 +73,7 @@ class Rebuild(Part):
 
 @dataclass(frozen=True, slots=True)
 class Optimize(Part):
-    """Small files are put together."""
+    """Small files are put together; in a cycle of kind `packing` only the smallest."""
 
     kind: Literal["optimize"] = "optimize"
 
