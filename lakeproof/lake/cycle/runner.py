@@ -235,7 +235,10 @@ class Runner:
         if previous is None or self.stop.requested:
             return None
         tables = {t: previous.tables[t] for t in crowded if t not in previous.held}
-        intents = {t: TableIntent(cut.at_lsn, cut.version.id, Optimize()) for t, cut in tables.items()}
+        intents = {
+            table: TableIntent(cut_table.at_lsn, cut_table.version.id, Optimize())
+            for table, cut_table in tables.items()
+        }
         cycle = begin_maintenance(self.lease, previous, CycleKind.PACKING, intents)
         cut, _ = finish_maintenance(Maintenance(self.spark, self.lease, None), cycle, previous)
         fields = {"cycle": int(cut.number), "tables": list(map(str, tables))}
