@@ -9,6 +9,7 @@ import pytest
 
 from lakeproof.catalog.differences import DECISIONS, Consequence, Difference
 from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.work import Copy
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Oid
 from lakeproof.snapshot.folder import part_key
@@ -156,7 +157,7 @@ def test_a_snapshot_settles_what_it_has(
     if place == "after":
         source.snapshot(["a"], fingerprint=fingerprint)
     result = planned(source, cut)
-    assert (A in result.tables and result.tables[A].snapshot is not None) == enters
+    assert (A in result.tables and isinstance(result.tables[A].work, Copy)) == enters
     assert (A in result.held) != enters
     if enters:
         cut = cut_of(source, result, CycleNumber(2), cut)
@@ -176,7 +177,7 @@ def test_a_snapshot_from_before_is_good_until_then(source: SimulatedSource) -> N
     source.notice("a", Difference.LEFT, since, noticed)
     result = planned(source, cut)
     assert result.end == since
-    assert result.tables[A].snapshot is not None
+    assert isinstance(result.tables[A].work, Copy)
     result = planned(source, cut_of(source, result, CycleNumber(2), cut))
     assert set(result.held) == {A}
 

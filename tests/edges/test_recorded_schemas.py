@@ -13,6 +13,7 @@ import pytest
 from lakeproof.catalog.differences import Difference
 from lakeproof.lake.records.documents import Cut, CycleKind
 from lakeproof.lake.records.held import HeldCause
+from lakeproof.lake.records.work import SchemaChange
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.schema import SchemaVersion
@@ -57,8 +58,8 @@ def test_the_range_ends_where_the_catalog_was_read_and_the_schema_comes_there(so
     cut = cut_of(source, result, CycleNumber(2), cut)
     result = planned(source, cut)
     assert (result.kind, result.start, result.end, set(result.tables)) == (CycleKind.SCHEMA, noticed, noticed, {A})
-    change = result.tables[A].schema_change
-    assert change is not None
+    change = result.tables[A].work
+    assert isinstance(change, SchemaChange)
     assert change.version == new
     cut = replace(cut, number=CycleNumber(3), tables={**cut.tables, A: replace(cut.tables[A], version=new)})
     result = planned(source, cut)

@@ -40,7 +40,7 @@ def test_a_row_without_its_array_goes_before_the_range_ends(drained: Drained, en
     )
     bootstrap(config, SOURCE)
     compact(config, SOURCE, SparkOnDemand(_no_spark), silent, Stop())
-    database.execute("UPDATE t SET v = 1 WHERE id = 1", end, "INSERT INTO t VALUES (3, 3, '{x}', '{3}')")  # type: ignore[arg-type]
+    database.execute("UPDATE t SET v = 1 WHERE id = 1", end, "INSERT INTO t VALUES (3, 3, '{x}', '{3}')")
     drained.drain()
     compact(config, SOURCE, SparkOnDemand(_no_spark), silent, Stop())
     cut, lake = newest_cut(drained.source_lake), drained.source_lake

@@ -32,7 +32,7 @@ def _no_spark() -> SparkSession:
 def test_both_are_due_for_a_copy(drained: Drained) -> None:
     """A third table, renamed to a name that nobody has, is not: what the lake has of it is kept."""
     database, config = drained.database, drained.config()
-    database.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY, {name}1 text)" for name in "abc"))  # type: ignore[arg-type]
+    database.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY, {name}1 text)" for name in "abc"))
     # A table without a row would enter under its new name by itself.
     database.execute("INSERT INTO c VALUES (1, 'of c')")
     bootstrap(config, SOURCE)

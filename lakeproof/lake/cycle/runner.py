@@ -29,7 +29,7 @@ from lakeproof.lake.records.documents import Cut, CycleKind, Intent, TableIntent
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import newest_cut, newest_number, read_intent
-from lakeproof.lake.records.work import Copy, Created, Keys
+from lakeproof.lake.records.work import Copy, Created, Keys, Optimize
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
@@ -235,7 +235,10 @@ class Runner:
         if previous is None or self.stop.requested:
             return None
         tables = {t: previous.tables[t] for t in crowded if t not in previous.held}
-        intents = {table: TableIntent(cut_table.at_lsn, cut_table.version.id) for table, cut_table in tables.items()}
+        intents = {
+            table: TableIntent(cut_table.at_lsn, cut_table.version.id, Optimize())
+            for table, cut_table in tables.items()
+        }
         cycle = begin_maintenance(self.lease, previous, CycleKind.PACKING, intents)
         cut, _ = finish_maintenance(Maintenance(self.spark, self.lease, None), cycle, previous)
         fields = {"cycle": int(cut.number), "tables": list(map(str, tables))}
