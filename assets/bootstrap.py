@@ -21,9 +21,9 @@ from lakeproof.names import TableName
 from resources import Settings
 
 if TYPE_CHECKING:
-    from lakeproof.commands.already_copied import Copied
     from lakeproof.snapshot.attempts import SnapshotTableReport
     from lakeproof.snapshot.run import SnapshotReport
+    from lakeproof.state.already_copied import Copied
 
 # Of thousands of tables a line names some.
 _NAMES_MAX = 10
@@ -52,9 +52,9 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     def snapshot(
         context: dg.AssetExecutionContext, config: SnapshotOptions, settings: Settings
     ) -> Iterator[dg.MaterializeResult[None]]:
-        from lakeproof.commands.already_copied import already_copied
         from lakeproof.commands.bootstrap import bootstrap
         from lakeproof.snapshot.run import SnapshotIncompleteError
+        from lakeproof.state.already_copied import already_copied
 
         selected = [table for key, table in tables.items() if key in context.selected_asset_keys]
         kept: Mapping[TableName, Copied] = {}

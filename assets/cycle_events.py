@@ -20,11 +20,11 @@ import dagster as dg
 from assets.cycle_metadata import WrittenLayer, written
 from assets.cycle_totals import TableTotals, totals
 from assets.support.keys import Layer, table_key
-from lakeproof.commands.landed_since import changed_between, changes_since
 from lakeproof.errors import LakeproofError, TransientError
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut, newest_number, read_cut
 from lakeproof.names import CycleNumber, TableName
+from lakeproof.state.landed_since import changed_between, changes_since
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from resources import Settings

@@ -38,7 +38,7 @@ _DESCRIPTION = (
 
 def daily_tables_of(source: SourceConfig) -> list[TableName]:
     """Return the tables that are kept for each day."""
-    return [table for table in source.tables if source.is_daily(table)]
+    return source.daily_among(source.tables)
 
 
 def daily_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition | None:

@@ -12,6 +12,8 @@ The rooms, each of which imports only the rooms below it (`|`: neither imports t
     cli/                    arguments in, an exit status out
     commands/               one function per command
     metrics/                what Prometheus is shown of a command
+    expectations/ | publication/    Great Expectations of tables | what is published
+    state/                  how everything stands, read once
     proof/                  compares source and lake
     views/                  SQL over current tables, kept up to date
     lake/                   history and current tables: planned, written, read

@@ -31,10 +31,10 @@ from jobs.by_hand.replace import replace_jobs
 from jobs.names import compaction_job_name, drain_job_name
 from jobs.source import compaction_job, source_jobs
 from jobs.views import views_refresh_job
-from lakeproof.commands.known_tables import with_known_tables
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import LakeproofError
+from lakeproof.state.known_tables import with_known_tables
 from orchestration.alert_sensor import NAME as ALERTS
 from orchestration.alert_sensor import alert_sensor, watched
 from orchestration.compaction_sensor import compaction_sensor

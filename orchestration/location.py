@@ -5,7 +5,10 @@ Choosing the file does not belong here (`find_config`).
 
 from __future__ import annotations
 
+import gc
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
@@ -26,4 +29,16 @@ def location(path: Path | None) -> dg.Definitions:
         return dg.Definitions(metadata={"configuration": dg.MetadataValue.text(f"none; {HINT}")})
     # A run of several assets starts one JVM, not one for each.
     executor = dg.Definitions(executor=dg.in_process_executor)
-    return dg.Definitions.merge(SourceComponent(config=str(path)).definitions(path.parent), executor)
+    with _loaded_for_life():
+        return dg.Definitions.merge(SourceComponent(config=str(path)).definitions(path.parent), executor)
+
+
+@contextmanager
+def _loaded_for_life() -> Iterator[None]:
+    """Keep Python from looking for garbage among definitions, which live as long as the process: a quarter of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -12,8 +12,6 @@ from pathlib import Path
 import dagster as dg
 
 from lakeproof.commands.describe import describe_quietly, described
-from lakeproof.commands.due_copies import Recopy, recopy
-from lakeproof.commands.known_tables import with_known_tables
 from lakeproof.commands.pending_work import compaction_has_work, group_has_work
 from lakeproof.commands.status import StatusReport, status
 from lakeproof.config.load import load
@@ -30,6 +28,8 @@ from lakeproof.postgres.connection import connect
 from lakeproof.postgres.connection_timeouts import Timeout, use_timeout
 from lakeproof.proof.record import LakeProved, Proved, due, histories_due, read_proved, read_views, views_due
 from lakeproof.state.days import DueDays, due_days
+from lakeproof.state.due_copies import Recopy, recopy
+from lakeproof.state.known_tables import with_known_tables
 from lakeproof.state.shortfall import Shortfall, shortfall
 from lakeproof.state.slot import SlotStatus, see_server, slot_status
 from lakeproof.state.source_state import SourceState

@@ -96,7 +96,7 @@ CHECK = (
         beside=True,
     ),
 )
-_FOLDERS = tuple(f"tests/{name}" for name in ("properties", "scenarios", "shell", "edges"))
+_FOLDERS = tuple(f"tests/{name}" for name in ("properties", "scenarios", "shell", "edges", "applications"))
 TESTS = (
     # A JVM gets faster with each test, so there is one per core and no more. Each takes the next file when it has ended one:
     # both end at about the same time. Files with many short tests are last.

@@ -265,7 +265,7 @@ _FOREIGN_TEXTS = {
     "lakeproof/lake/cycle/foreign_commits.py": "Delta says in a text alone which commits can't be taken back",
     "lakeproof/lake/spark/lost_driver.py": "Spark and py4j say in a text alone that their context has ended",
     "lakeproof/storage/object_errors.py": "obstore gives a store's status and code in the text of its error alone",
-    "lakeproof/commands/expect_gx.py": "a text of Great Expectations is put on one line to be shown",
+    "lakeproof/expectations/evaluate.py": "a text of Great Expectations is put on one line to be shown",
 }
 
 

@@ -15,16 +15,16 @@ from assets.support.engine_call import failure
 from assets.support.keys import Layer, table_key
 from assets.support.specs import SPARK_POOL, LayerTable, table_spec
 from lakeproof.cli.read_results import from_json
-from lakeproof.commands.expectations import Expectation, expectations
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError
+from lakeproof.expectations.configured import Expectation, expectations
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 from resources import Compute
 
 if TYPE_CHECKING:
-    from lakeproof.commands.expect_gx import Expected
+    from lakeproof.expectations.evaluate import Expected
 
 _SEVERITY = {"error": dg.AssetCheckSeverity.ERROR, "warn": dg.AssetCheckSeverity.WARN}
 

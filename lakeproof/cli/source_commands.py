@@ -127,7 +127,7 @@ def bootstrap(context: Context, args: argparse.Namespace) -> Outcome:
 
     tables = args.tables
     if args.held:
-        from lakeproof.commands.due_copies import recopy
+        from lakeproof.state.due_copies import recopy
 
         due = recopy(context.config, source, datetime.now(timezone.utc))
         if not due.due:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lakeproof.commands.publication_wishes import as_candidates, read_wishes
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import DefiniteError
 from lakeproof.postgres.catalog_published import publications_of
@@ -18,6 +17,7 @@ from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.check_findings import Finding, from_error
 from lakeproof.postgres.check_tables import candidate_problem, findings_of, named_facts
 from lakeproof.postgres.connection import Connection
+from lakeproof.publication.wishes import as_candidates, read_wishes
 
 
 @dataclass(frozen=True, slots=True)

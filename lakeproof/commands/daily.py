@@ -18,7 +18,6 @@ from datetime import date, datetime, timezone
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeproof.commands.known_tables import with_known_tables
 from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError, LakeError, TransientError
@@ -35,6 +34,7 @@ from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.proof.days import DayAudit, audit_day
+from lakeproof.state.known_tables import with_known_tables
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import refuse_if_locked
 from lakeproof.storage.times import now_text
@@ -70,7 +70,7 @@ class DailyReport:
 def daily_tables(config: Config, name: str) -> list[TableName]:
     """Return the known tables of a source that `daily` of the configuration selects."""
     source = with_known_tables(config, name)
-    return [table for table in source.tables if source.is_daily(table)]
+    return source.daily_among(source.tables)
 
 
 def check_free_to_make_days(config: Config, name: str) -> None:

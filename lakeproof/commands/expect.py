@@ -1,7 +1,7 @@
 """Checks the Great Expectations of the configuration on current tables, at the newest cut.
 
 Opening a table does not belong here (`lakeproof.lake.read.open`), nor what Great Expectations is asked and which of its
-answers are shown (`expect_gx.py`), nor what the configuration expects (`expectations.py`).
+answers are shown (`lakeproof.expectations`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from lakeproof.commands.expect_gx import Expected, Shown, evaluate
-from lakeproof.commands.expectations import expectations
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError
+from lakeproof.expectations.configured import expectations
+from lakeproof.expectations.evaluate import Expected, Shown, evaluate
 from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.lake.spark.lost_driver import driver_lives

@@ -31,7 +31,7 @@ class ContinuousProofs:
 
     def __init__(self, config: Config, sources: Sequence[str], spark: SparkOnDemand, control: RunControl) -> None:
         self._config, self._spark, self._control = config, spark, control
-        every_s = {name: config.source(name).proof_changed_s for name in sources}
+        every_s = {name: config.source(name).compaction.proof_changed_s for name in sources}
         self._every_s = {name: seconds for name, seconds in every_s.items() if seconds}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name="lakeproof proofs")

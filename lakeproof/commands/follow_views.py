@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from lakeproof.commands.applied_views import AppliedViews
 from lakeproof.commands.pending_work import due_views
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError, TransientError
@@ -22,6 +21,7 @@ from lakeproof.lake.rows.memory import views_at_once
 from lakeproof.lake.spark.lost_driver import DriverLostError
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.storage.open import open_store
+from lakeproof.views.applied import AppliedViews
 
 if TYPE_CHECKING:
     from lakeproof.commands.refresh import ViewReport

@@ -25,16 +25,6 @@ from typing import Any
 
 from psycopg.sql import SQL, Composed, Identifier
 
-from lakeproof.commands.publication_statements import SEND_GENERATED, Changes, changes, creation
-from lakeproof.commands.publication_wishes import (
-    Present,
-    Wishes,
-    as_candidates,
-    inserts_name,
-    inserts_of,
-    read_present,
-    read_wishes,
-)
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import EVERY_SCHEMA
 from lakeproof.errors import ConfigError, LakeError, SourceError
@@ -51,6 +41,16 @@ from lakeproof.postgres.check_tables import candidate_problem, named_facts, sche
 from lakeproof.postgres.connection import Connection, close_quietly, connect, rows, source_errors
 from lakeproof.postgres.replication_slot import read_slot
 from lakeproof.postgres.role_grants import missing_grants
+from lakeproof.publication.statements import SEND_GENERATED, Changes, changes, creation
+from lakeproof.publication.wishes import (
+    Present,
+    Wishes,
+    as_candidates,
+    inserts_name,
+    inserts_of,
+    read_present,
+    read_wishes,
+)
 from lakeproof.schema import describe_left_out
 from lakeproof.snapshot.paused import PausedTable, read_paused
 from lakeproof.state.absent import absence

@@ -12,9 +12,7 @@ from threading import Lock
 
 from pyspark.sql import SparkSession
 
-from lakeproof.commands.applied_views import AppliedViews
 from lakeproof.commands.concurrently import after_inputs
-from lakeproof.commands.refresh_point import Point
 from lakeproof.commands.sql_catalog import name_views
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.config.view_graph import with_inputs
@@ -29,9 +27,11 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 from lakeproof.storage.store import Store
+from lakeproof.views.applied import AppliedViews
 from lakeproof.views.cost import table_rows
 from lakeproof.views.read_at import unreadable
 from lakeproof.views.refresh import ViewInputs, refresh_view
+from lakeproof.views.refresh_point import Point
 from lakeproof.views.since_cut import changes_since
 
 # Two refreshes of one process put one set of names.

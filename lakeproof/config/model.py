@@ -5,19 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    SecretStr,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, SecretStr, model_validator
 
 from lakeproof.config.alerts import AlertsConfig
 from lakeproof.config.compute import ComputeConfig
@@ -261,22 +253,16 @@ class SourceConfig(SourcePublication):
             "one. The first proof reads all. About as many rows of histories are read in turn, too."
         ),
     )
-    proof_changed_s: Seconds = Field(
-        120.0,
-        ge=0,
-        le=86_400,
-        description="A continuous compaction proves what changed since each table's last proof so often, in seconds; 0:"
-        " never.",
-    )
 
     @property
     def selection(self) -> Selection:
         """The configured selection of tables, made anew each time; false if there is none."""
         return Selection(self.tables, self.patterns, self.exclude)
 
-    def is_daily(self, table: TableName) -> bool:
-        """True if the table is kept as it was at the end of each day."""
-        return any(e.matches(table) if isinstance(e, TablePattern) else e == table for e in self.daily)
+    def daily_among(self, tables: Iterable[TableName]) -> list[TableName]:
+        """Return those of the tables that are kept as they were at the end of each day."""
+        named, patterns = set(self.daily), [entry for entry in self.daily if isinstance(entry, TablePattern)]
+        return [t for t in tables if t in named or any(pattern.matches(t) for pattern in patterns)]
 
     @property
     def portable(self) -> frozenset[TableName]:

@@ -66,6 +66,13 @@ class CompactionConfig(Model):
         description="In `auto` Spark writes a table with so many changed rows in a cycle, if it can be started; what is less"
         " is quicker in this process. Inserts alone are linked, however many they are.",
     )
+    proof_changed_s: Seconds = Field(
+        120.0,
+        ge=0,
+        le=86_400,
+        description="A compaction that goes on proves what changed since each table's last proof so often, in seconds; 0:"
+        " never.",
+    )
     metrics: Address = Field(
         None,
         description="A compaction that goes on serves its metrics here, `host:port`, or a port of the loopback; none:"

@@ -6,6 +6,7 @@ Each function takes a value and raises ValueError, as a phrase, if it is wrong; 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, SecretStr
@@ -82,7 +83,7 @@ def valid_slot(value: str) -> str:
 
 def different(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Check that no value is duplicated."""
-    twice = sorted({str(value) for value in values if values.count(value) > 1})
+    twice = sorted(str(value) for value, times in Counter(values).items() if times > 1)
     if twice:
         raise ValueError(f"names {', '.join(twice)} twice")
     return values

@@ -9,5 +9,7 @@ What follows from a state does not belong here, nor does how it is shown.
     slot.py           the slot, as the server has it      source.py      all of this of one source, for people
     views.py          views: behind, or overwritten       views_behind.py   what views read has gone on
     groups.py         cuts of groups                      readers.py     what each table's readers must know
-    problem.py        what could not be read
+    problem.py        what could not be read              known_tables.py    a source's tables without its database
+    due_copies.py     copies that are due without being asked   already_copied.py   those that a run need not repeat
+    landed_since.py   changes that have landed since a cut
 """

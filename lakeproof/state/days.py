@@ -58,7 +58,7 @@ def missing_days(state: SourceState, now: datetime) -> dict[TableName, tuple[str
     if cut is None:
         return {}
     last = (now - GRACE).date() - _DAY
-    missing = {t: tuple(_missing(state, cut, t, last)) for t in sorted(cut.tables) if state.source.is_daily(t)}
+    missing = {t: tuple(_missing(state, cut, t, last)) for t in state.source.daily_among(sorted(cut.tables))}
     return {table: days for table, days in missing.items() if days and table not in cut.held}
 
 

@@ -13,5 +13,6 @@ Choosing and ordering views belongs to `lakeproof.commands.refresh`.
     linear_terms.py  the query over the changes        added_sums.py      counts and sums, added
     touched_keys.py  the query over touched keys       held_rows.py       rows that this process holds
     carried_keys.py  what a plan can be restricted by  sum_plans.py       the groups of a plan
+    applied.py     views as applied, in order        refresh_point.py  what one refresh reads, at one point
     used_columns.py  the columns that it looks at      plan_trees.py      walks Spark's plans
 """

@@ -1,6 +1,6 @@
 """Decides if a run that copies tables without being asked may start, and which tables it copies.
 
-Pure: no instance, lake or clock is touched here. `lakeproof.commands.due_copies` decides which tables are due.
+Pure: no instance, lake or clock is touched here. `lakeproof.state.due_copies` decides which tables are due.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from lakeproof.commands.due_copies import Recopy, not_before
 from lakeproof.names import TableName
+from lakeproof.state.due_copies import Recopy, not_before
 from orchestration.policies.run import JobRuns, Phase, Run, other_runs
 
 

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
-from lakeproof.commands.due_copies import recopy
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError
 from lakeproof.events import Stop, silent
@@ -27,13 +27,14 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.state.due_copies import recopy
 from lakeproof.storage.source_lake import SourceLake
 from tests.applications.mutator import Mutator
 from tests.compare import Rows, current_lsn, lake_rows, rows_of, source_rows, table_columns
 from tests.fix_drain import SOURCE, Drained, wait_until
 from tests.fix_postgres import Database
 
-_LIMITS = {"catalog_interval_s": 0.5, "progress_interval_s": 0.2, "flush_interval_s": 0.1}
+_LIMITS: dict[str, Any] = {"catalog_interval_s": 0.5, "progress_interval_s": 0.2, "flush_interval_s": 0.1}
 _PATIENCE_S = 120.0
 _PUBLISHED = """
 SELECT p.schemaname, p.tablename, array_agg(a.attname::text) FROM pg_publication_tables p

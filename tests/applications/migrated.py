@@ -65,7 +65,7 @@ class Migrated:
         table, column = self.chance.choice(filled), f"back{self._serial}"
         for statement in (
             f'ALTER TABLE "{table}" ADD COLUMN {column} varchar(40) NULL',
-            f"UPDATE \"{table}\" SET {column} = 'n' || id WHERE {column} IS NULL",  # noqa: S608  the run's own names
+            f"UPDATE \"{table}\" SET {column} = 'n' || id WHERE {column} IS NULL",
             f"ALTER TABLE \"{table}\" ALTER COLUMN {column} SET DEFAULT 'n'",
         ):
             connection.execute(statement.encode())

@@ -1,6 +1,6 @@
-"""Random transactions over all tables of any schema, by its catalog, in several sessions at once; a seed decides everything.
+"""Random transactions over all tables of any schema, by its catalog, in several sessions; a seed decides everything.
 
-What the server refuses (a constraint, a lock that another session has) is taken back to a savepoint, as an application would.
+What the server refuses (a constraint, a lock that another session has) is taken back to a savepoint.
 DDL is for `alterations.py`.
 """
 
@@ -147,7 +147,7 @@ class Mutator:
             connection.execute("ROLLBACK TO attempt")
             self.refused[type(error).__name__] += 1
             if isinstance(error, (psycopg.errors.SyntaxError, psycopg.errors.UndefinedFunction)):
-                raise AssertionError(statement) from error
+                raise
             return False
         connection.execute("RELEASE attempt")
         return True
@@ -165,8 +165,8 @@ class Mutator:
                 self.prepared.append(name)
             else:
                 connection.execute("COMMIT")
-        except psycopg.IntegrityError:
-            # A constraint that is checked at the end: everything is rolled back.
+        except (psycopg.IntegrityError, psycopg.errors.LockNotAvailable):
+            # A constraint that is checked at the end, or a lock for it: everything is rolled back.
             self.refused["at the end"] += 1
 
     def _decide(self) -> None:
@@ -234,7 +234,8 @@ class Mutator:
         names = ", ".join(map(quoted, row))
         number = self.rng.choice((5, 30, 150))
         values = ", ".join(row.values())
-        return f"INSERT INTO {table.sql} ({names}) SELECT {values} FROM generate_series(1, {number}) g ON CONFLICT DO NOTHING"
+        rows = f"SELECT {values} FROM generate_series(1, {number}) g"
+        return f"INSERT INTO {table.sql} ({names}) {rows} ON CONFLICT DO NOTHING"
 
     def _upsert(self, table: SourceTable) -> str | None:
         settings = [f"{c.sql} = excluded.{c.sql}" for c in table.plain if self.rng.random() < 0.5]

@@ -49,8 +49,8 @@ class _Type:
     base_text: str
     element: int
     text: str
-    labels: tuple[str, ...]
-    attributes: tuple[int, ...]
+    labels: list[str]
+    attributes: list[int]
 
 
 class RandomValues:
@@ -63,7 +63,7 @@ class RandomValues:
     def reload(self, connection: psycopg.Connection[Any]) -> None:
         """Read the types."""
         rows = connection.execute(_TYPES).fetchall()
-        self._types = {row[0]: _Type(*row[1:7], tuple(row[7]), tuple(row[8])) for row in rows}
+        self._types = {oid: _Type(*facts) for oid, *facts in rows}
 
     def base(self, oid: int) -> str:
         """Return the name of the type below all domains."""

@@ -30,19 +30,19 @@ LEFT JOIN pg_index i ON i.indexrelid = (SELECT k.indexrelid FROM pg_index k WHER
     AND (k.indisprimary OR k.indisreplident) ORDER BY k.indisreplident DESC LIMIT 1)
 LEFT JOIN pg_partitioned_table p ON p.partrelid = c.oid
 WHERE {_OWN} ORDER BY n.nspname, c.relname, a.attnum
-"""  # noqa: S608  its own text
+"""
 _FOREIGN = f"""
 SELECT c.oid, f.confrelid, f.conkey, (SELECT array_agg(r.attname ORDER BY k.place)
     FROM unnest(f.confkey) WITH ORDINALITY k (attnum, place)
     JOIN pg_attribute r ON r.attrelid = f.confrelid AND r.attnum = k.attnum)
 FROM pg_constraint f JOIN pg_class c ON c.oid = f.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE f.contype = 'f' AND f.conparentid = 0 AND {_OWN} ORDER BY c.oid, f.conname
-"""  # noqa: S608  its own text
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceColumn:
-    """A column; `key`: of the primary key, or the index that identifies rows; `partitions`: the table is partitioned by it."""
+    """A column; `key`: it identifies rows, perhaps with others; `partitions`: the table is partitioned by it."""
 
     name: str
     attnum: int

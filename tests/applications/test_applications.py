@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,7 @@ from tests.applications.migrated import Migrated
 from tests.applications.music import MUSIC
 from tests.applications.shop import SHOP
 from tests.fix_postgres import Database
+from tests.shell.sample import password_of, write_source
 
 pytestmark = pytest.mark.postgres
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
@@ -87,6 +91,33 @@ def test_an_application_s_migrations_are_followed(database: Database, tmp_path: 
         assert len(waiting) < _HELD_MAX * len(existing), {t: application.held.get(t) for t in waiting}
 
 
+@pytest.mark.full
+@pytest.mark.slow
+def test_cycles_of_a_second_that_are_killed_lose_nothing(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compaction of 140 tables is killed at any moment, and begun again."""
+    monkeypatch.setenv("LP_SHELL_PASSWORD", password_of(database))
+    application = Application(database, tmp_path, SEED)
+    chance = random.Random(SEED)
+    with application.begun(BILLING, 400):
+        path = write_source(tmp_path, database, "", publication="shop")
+        for _ in range(8):
+            command = [sys.executable, "-m", "lakeproof", "-c", str(path), "compact", "--follow", "--no-views"]
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+                try:
+                    end = time.monotonic() + chance.uniform(2, 8)
+                    while time.monotonic() < end:
+                        application.mutator.ticks(20)
+                    ended = process.poll()
+                finally:
+                    process.kill()
+                assert ended is None, process.stderr and process.stderr.read()
+            if chance.random() < 0.4:
+                assert application.settle() == set(), f"seed {SEED}: {application.held}"
+        assert application.settle() == set(), f"seed {SEED}: {application.held}"
+
+
 def altered(application: Application, alterations: Alterations, rounds: int, times: int, ticks: int = 60) -> None:
     """Change rows and tables in rounds; after each of them every table is compared, and what is held is copied."""
     for number in range(rounds):
@@ -97,7 +128,7 @@ def altered(application: Application, alterations: Alterations, rounds: int, tim
             if application.without_spark:
                 application.mutator.let_read()
                 application.reached()
-            alterations.alter()
+            alterations.alter(application.cut.tables if application.without_spark else ())
             if alterations.rng.random() < 0.3:
                 application.compact()
         application.mutator.ticks(ticks)

@@ -21,7 +21,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 
 def test_what_was_committed_edited_or_added_since_main_is_changed(tmp_path: Path) -> None:
-    """What main has got since does not count, nor what was deleted or is no Python."""
+    """Files that main alone has changed, that are deleted, or are no Python do not count."""
     _git(tmp_path, "init", "-q", "-b", "main")
     _write(tmp_path, dict.fromkeys(("kept.py", "edited.py", "gone.py", "page.md", "committed.py"), ""))
     _git(tmp_path, "add", ".")

@@ -10,9 +10,9 @@ import pytest
 from lakeproof.cli.read_results import from_json
 from lakeproof.cli.results import to_json
 from lakeproof.commands.expect import ExpectReport
-from lakeproof.commands.expect_gx import Expected
 from lakeproof.commands.maintain import Maintained
 from lakeproof.commands.refresh import ViewReport
+from lakeproof.expectations.evaluate import Expected
 from lakeproof.lake.cycle.runner import CutReport, TableCut
 from lakeproof.lake.delta.files import Unread
 from lakeproof.lake.records.documents import NOBODY

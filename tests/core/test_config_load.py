@@ -385,9 +385,7 @@ def test_the_file_is_found_in_the_current_folder(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("variable", ["", "/nowhere/lakeproof.yaml"])
-def test_a_file_that_is_not_there_is_one_clear_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
-) -> None:
+def test_a_file_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     """The line has the two ways to name a file."""
     monkeypatch.setenv("LAKEPROOF_CONFIG", variable)
     monkeypatch.chdir(tmp_path)

@@ -24,10 +24,8 @@ COMMANDS = (
     "publish",
     "teardown",
     "recover",
-    "due_copies",
     "init",
     "check_machine",
-    "known_tables",
     "pending_work",
 )
 # Prints, for each of the modules, what of Spark is loaded once it is imported after the ones before it.

@@ -122,6 +122,9 @@ ARRAYS_OF = (
     "timestamptz", "mood", "temper", "whole",
 )  # fmt: skip
 
+# Types that PostgreSQL 14 refuses: their scale is not between 0 and the precision.
+SINCE_15 = frozenset({"numeric(5,-2)", "numeric(3,7)"})
+
 _RANDOM: dict[str, Callable[[random.Random], Text]] = {
     "int2": _integer(16),
     "int4": _integer(32),

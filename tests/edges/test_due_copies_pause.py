@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from lakeproof.commands.due_copies import Recopy, recopy
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.store import newest_cut, write_cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.snapshot.folder import SnapshotRequest, request_key
+from lakeproof.state.due_copies import Recopy, recopy
 from tests.edges.plan_steps import A, B, cut_of, planned
 from tests.simulated_source import SimulatedSource, two_tables
 

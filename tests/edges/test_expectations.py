@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.expect import expect
-from lakeproof.commands.expect_gx import _great_expectations
 from lakeproof.config.load import ConfigFileError, load
 from lakeproof.events import Stop, silent
+from lakeproof.expectations.evaluate import _great_expectations
 from lakeproof.names import TableName
 from tests.fix_postgres import Database
 from tests.shell.sample import password_of, write_source

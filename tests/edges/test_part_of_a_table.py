@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.due_copies import recopy
 from lakeproof.commands.prove import prove
 from lakeproof.commands.publish import apply, plan
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.lake.read.read import read_lake
 from lakeproof.names import TableName
+from lakeproof.state.due_copies import recopy
 from tests.fix_lake import TABLES_ALONE
 from tests.fix_postgres import Database
 

@@ -125,7 +125,7 @@ def test_a_truncate_a_rewrite_and_an_alter_are_compared_whole(database: Database
 def test_too_many_changes_are_compared_whole_in_turn(
     database: Database, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What does not fit into one proof of changes keeps its old proof, and says why; the next one takes it."""
+    """A table that does not fit into one proof of changes keeps its old proof, and says why; the next one takes it."""
     database.execute("UPDATE keyed SET v = 'x'", "UPDATE still SET v = 'x'")
     before = recorded(config, "keyed"), recorded(config, "still")
     sizes = [sum(f.bytes for f in Layer(config, name).rows.files) for name in ("keyed", "still")]
@@ -322,7 +322,8 @@ def put(layer: Layer, rows: pa.Table, row: int, column: str, value: object) -> p
 
 def test_a_follower_keeps_every_table_proven(database: Database, config: Config) -> None:
     """Proofs of changes run beside its cycles; a whole proof, and a locked table, have their turn between them."""
-    source = config.sources["shop"].model_copy(update={"proof_changed_s": 0.3})
+    source = config.sources["shop"]
+    source = source.model_copy(update={"compaction": source.compaction.model_copy(update={"proof_changed_s": 0.3})})
     following = config.model_copy(update={"sources": {"shop": source}})
     stop, events = Stop(), list[Event]()
     thread = threading.Thread(target=follow, args=(following, "shop", WITHOUT, RunControl(events.append, stop)))

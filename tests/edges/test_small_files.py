@@ -143,7 +143,7 @@ def test_a_packing_that_was_ended_is_finished_first(database: Database, config: 
     assert events[0].kind == "compact.resume"
     cut = newest_cut(SourceLake.open(config.location, SOURCE))
     assert cut is not None
-    assert cut.kind is CycleKind.PACKING
+    assert cut.kind is CycleKind.MAINTENANCE
     _check_rows(config, database, cut)
     _check_rows(config, database, _cycle(config, database, 500))
 

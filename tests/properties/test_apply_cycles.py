@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
-from lakeproof.lake.read.frames import ReadLake
-from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.opened import OpenedLake
 from lakeproof.lsn import Lsn
 from tests.lake_steps import check, make_config, run_compact
 from tests.lake_workload import SEED, make_tables, random_row, run_transactions, with_key
@@ -81,24 +81,24 @@ def test_at_every_cut_each_table_is_what_the_source_was(
 
 
 def _check_history(spark: SparkSession, config: Config, source: SimulatedSource, names: list[str]) -> None:
-    lake = read_lake(config)
+    lake = open_lake(spark, config)
     for name in names:
         table = source.table(name)
-        history = lake.history(SOURCE, table.version.table)
+        history = lake.table(SOURCE, table.version.table, layer="history", hidden=True)
         assert images_of(history, table.version) == table.images, f"history of {name}, seed {SEED}"
-        ordinals = history.arrow()["_lp_ord"].to_pylist()
+        ordinals = [r[0] for r in history.select("_lp_ord").collect()]
         assert len(ordinals) == len(set(ordinals)), f"ordinals of {name}"
     table = source.table("order lines")
-    current = Counter(repr(tuple(r.values())) for r in lake.table(SOURCE, table.version.table).arrow().to_pylist())
+    current = Counter(repr(tuple(r)) for r in lake.table(SOURCE, table.version.table).collect())
     assert _folded(lake, table) == current, f"history of order lines in its order, seed {SEED}"
 
 
-def _folded(lake: ReadLake, table: SimulatedTable) -> Counter[str]:
+def _folded(lake: OpenedLake, table: SimulatedTable) -> Counter[str]:
     """The table that its history makes, read row by row in the order of `_lp_ord`."""
-    history = lake.history(SOURCE, table.version.table)
+    history = lake.table(SOURCE, table.version.table, layer="history", hidden=True)
     names = [c.name for c in table.version.columns]
     rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-    for change in history.arrow().sort_by("_lp_ord").to_pylist():
+    for change in history.orderBy("_lp_ord").collect():
         values = tuple(change[n] for n in names)
         key = tuple(change[k] for k in table.version.key)
         match change["_lp_op"]:

@@ -49,7 +49,7 @@ _WEIGHTS = (*[10] * (len(_CHANGES) - 1), 1)
 
 @pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.full) for n in range(1, 8))])
 def test_no_proof_is_wrong(database: Database, tmp_path: Path, number: int) -> None:
-    """What changed is equal whenever all is, and differs as soon as a row under a touched key does."""
+    """A proof of changes is equal whenever all is, and differs as soon as a row under a touched key does."""
     print(f"LAKEPROOF_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
     rng = random.Random(SEED + number)
     database.execute(*_TABLES)

@@ -20,6 +20,7 @@ from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
 from lakeproof.events import silent
 from lakeproof.failpoints import watched
+from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.read.read import read_lake
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
@@ -100,7 +101,7 @@ def test_the_others_are_kept_up_and_copies_bring_all_back(
     spark.catalog.clearCache()
     emptied, existing = TableName("public", "log_emptied_current"), read_lake(config).cut("shop").number
     with pytest.raises(LakeError, match="is empty, and a cut names it"):
-        read_lake(config, existing).table("shop", emptied)
+        open_lake(spark, config, existing).table("shop", emptied)
 
     _changed(database, [GOOD], "x", 5)
     # Whether a log ends where it should is looked at in each cycle, without reading it.
@@ -130,7 +131,7 @@ def test_the_others_are_kept_up_and_copies_bring_all_back(
     assert {table for table, proof in actual.lake.histories.items() if proof.status != "equal"} == kept
     # What the older cut names is no other table's rows.
     with pytest.raises(Exception, match=r"DELTA_|delta file version"):
-        read_lake(config, existing).table("shop", emptied).arrow()
+        open_lake(spark, config, existing).table("shop", emptied).collect()
     assert not maintain(config, "shop", spark, silent).damaged
 
 

@@ -23,7 +23,6 @@ from lakeproof.cli.main import main
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
-from lakeproof.commands.due_copies import recopy
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.commands.prove import ProofRequest, prove
 from lakeproof.commands.recover import recover
@@ -37,6 +36,7 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.read.changes import CutChanges
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
+from lakeproof.state.due_copies import recopy
 from lakeproof.storage.source_lake import SourceLake
 from tests.compare import lake_rows, source_rows, table_columns
 from tests.fix_lake import into_the_lake, options_of

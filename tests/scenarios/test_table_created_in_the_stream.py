@@ -17,7 +17,6 @@ from typing_extensions import LiteralString
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.drain import drain
-from lakeproof.commands.due_copies import recopy
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
@@ -25,6 +24,7 @@ from lakeproof.failpoints import watched
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import snapshot_folders
+from lakeproof.state.due_copies import recopy
 from lakeproof.storage.source_lake import SourceLake
 from tests.edges.created_table_cases import CASES, do
 from tests.fix_lake import TABLES_ALONE, into_the_lake

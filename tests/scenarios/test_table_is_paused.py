@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from lakeproof.cli.status_page import page
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.due_copies import recopy
 from lakeproof.commands.pause import pause, resume
 from lakeproof.commands.prove import prove
 from lakeproof.commands.publish import apply, plan
@@ -31,6 +30,7 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
 from lakeproof.snapshot.paused import read_paused
+from lakeproof.state.due_copies import recopy
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 from resources import Settings

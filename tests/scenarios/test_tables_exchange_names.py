@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
-from lakeproof.commands.due_copies import recopy
 from lakeproof.errors import ConfigError
 from lakeproof.events import Stop, silent
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
+from lakeproof.state.due_copies import recopy
 from tests.fix_drain import SOURCE, Drained
 
 pytestmark = pytest.mark.postgres

@@ -49,7 +49,7 @@ sources:
   shop:
     dsn: {dsn}
     password: {{env: LP_SHELL_PASSWORD}}
-    publication: pub
+    publication: {publication}
     slot: {slot}
 """
 
@@ -62,7 +62,9 @@ def write_sample(folder: Path, dsn: str = "host=127.0.0.1 port=1 dbname=shop use
     return path
 
 
-def write_source(folder: Path, database: Database, rest: str, port: int | None = None) -> Path:
+def write_source(
+    folder: Path, database: Database, rest: str, port: int | None = None, publication: str = "pub"
+) -> Path:
     """The path of a configuration whose source `shop` is the database, or what answers at `port` in its place.
 
     `rest` goes on where the source's tables stand. The password comes from LP_SHELL_PASSWORD, which the test sets.
@@ -71,7 +73,7 @@ def write_source(folder: Path, database: Database, rest: str, port: int | None =
     del parts["password"]
     dsn = make_conninfo("", **parts | ({} if port is None else {"port": port}))
     path = folder / "lakeproof.yaml"
-    path.write_text(_SOURCE.format(dsn=dsn, slot=database.name) + rest, encoding="utf-8")
+    path.write_text(_SOURCE.format(dsn=dsn, slot=database.name, publication=publication) + rest, encoding="utf-8")
     return path
 
 

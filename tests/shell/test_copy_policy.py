@@ -9,9 +9,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from lakeproof.commands.due_copies import DAY, Recopy, not_before
 from lakeproof.config.load import load
 from lakeproof.names import TableName
+from lakeproof.state.due_copies import DAY, Recopy, not_before
 from orchestration.build import build
 from orchestration.policies.copy import CopyDecision, decide
 from orchestration.policies.run import UNLOCKED_S_MAX, JobRuns, Phase, Run

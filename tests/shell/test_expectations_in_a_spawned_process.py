@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lakeproof.commands.expect_gx import evaluate
-from lakeproof.commands.expectations import Expectation
+from lakeproof.expectations.configured import Expectation
+from lakeproof.expectations.evaluate import evaluate
 from lakeproof.lake.spark.session import build_session
 from tests.fix_lake import SPARK
 

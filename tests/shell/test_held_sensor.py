@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
-from lakeproof.commands.due_copies import recopy
 from lakeproof.commands.prove import prove
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
@@ -20,6 +19,7 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
+from lakeproof.state.due_copies import recopy
 from lakeproof.storage.source_lake import SourceLake
 from orchestration.build import build
 from orchestration.sensors import held_sensor

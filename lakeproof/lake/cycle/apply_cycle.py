@@ -84,6 +84,7 @@ class CycleSettings:
     spark_rows: int = 1 << 62
 
 
+_READ_ANEW = "another schema, for which its rows are read"
 _Written: TypeAlias = "tuple[Mapping[TableName, TableResult], tuple[RecordedChange, ...], str | None]"
 
 
@@ -291,10 +292,10 @@ def _write_verified(session: SparkOnDemand, context: CycleContext, task: TableTa
             try:
                 changed = commit_schema_change(own, context, task, work)
             except NoSparkError as error:
-                raise no_spark({task.table: "its rows go under new columns"}, error) from None
+                raise no_spark({task.table: _READ_ANEW}, error) from None
             if own.started is None:
                 return changed.by("arrow", "another schema, by metadata alone")
-            return changed.by("spark", "another schema, for which its rows are read")
+            return changed.by("spark", _READ_ANEW)
         case SnapshotEntry():
             entering = work.table
             _verify_chunks(context, work.key, entering)

@@ -136,29 +136,30 @@ class TableMaintenance:
 
     def run(self, table_intent: TableIntent) -> CutTable:
         """Do what the intent says, and return the table's entry in the cut."""
-        if not isinstance(table_intent.work, Optimize):
+        work = table_intent.work
+        if not isinstance(work, Optimize):
             # Imported here because it imports Spark.
             from lakeproof.lake.cycle.maintenance_by_spark import maintained_by_spark
 
-            return maintained_by_spark(self, table_intent.work)
+            return maintained_by_spark(self, work)
         lake = self.lease.lake
-        history = self._optimized(lake.paths.history(self.name), self.cut_table.history_version, order=ORD)
+        history = self._optimized(lake.paths.history(self.name), self.cut_table.history_version, work, ORD)
         failpoint("maintenance.after_history")
-        current = self._optimized(
-            lake.paths.current(self.name), self.cut_table.current_version, order=next(iter(self.schema.key), None)
-        )
+        key = next(iter(self.schema.key), None)
+        current = self._optimized(lake.paths.current(self.name), self.cut_table.current_version, work, key)
         return replace(self.cut_table, history_version=history, current_version=current)
 
     def commit_info(self, layer: str) -> CommitInfo:
         """Return the identity of the commit of `history` or `current`."""
         return commit_of_cycle(self.lease.lake.source, self.intent, layer, self.name)
 
-    def _optimized(self, key: str, expected: int, order: str | None = None) -> int:
+    def _optimized(self, key: str, expected: int, work: Optimize, order: str | None) -> int:
         path, commit = self.lease.lake.url(key), self.commit_info("")
         self.lease.check()
         version_to_follow(path, expected, commit)
-        packing = self.intent.kind is CycleKind.PACKING
-        return optimize(self.spark, path, int(self.intent.number), commit.user_metadata, order, packing=packing)
+        return optimize(
+            self.spark, path, int(self.intent.number), commit.user_metadata, order, packing=work.smallest_only
+        )
 
 
 def archived(archive: Store | None, paths: LakePaths, table: TableName) -> list[str]:

@@ -236,10 +236,10 @@ class Runner:
             return None
         tables = {t: previous.tables[t] for t in crowded if t not in previous.held}
         intents = {
-            table: TableIntent(cut_table.at_lsn, cut_table.version.id, Optimize())
+            table: TableIntent(cut_table.at_lsn, cut_table.version.id, Optimize(smallest_only=True))
             for table, cut_table in tables.items()
         }
-        cycle = begin_maintenance(self.lease, previous, CycleKind.PACKING, intents)
+        cycle = begin_maintenance(self.lease, previous, CycleKind.MAINTENANCE, intents)
         cut, _ = finish_maintenance(Maintenance(self.spark, self.lease, None), cycle, previous)
         fields = {"cycle": int(cut.number), "tables": list(map(str, tables))}
         self.report(

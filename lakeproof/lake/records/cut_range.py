@@ -6,7 +6,7 @@ What changed between them belongs to `lakeproof.lake.read`, choosing one cut to 
 from __future__ import annotations
 
 from lakeproof.errors import ConfigError, LakeError
-from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lake.records.view_cuts import ViewCut, cuts_in_order, newest_view_cut
 from lakeproof.names import CycleNumber, TableName
@@ -39,7 +39,7 @@ def table_differs(name: TableName, before: CutTable | None, cut: Cut) -> bool:
     now = cut.tables[name]
     if before is None or before.version.id != now.version.id:
         return True
-    return not cut.kind.keeps_rows and before.current_version != now.current_version
+    return cut.kind is not CycleKind.MAINTENANCE and before.current_version != now.current_version
 
 
 def view_range_end(store: Store, view: str, first: int, last: int | None) -> CycleNumber:

@@ -37,18 +37,12 @@ class CycleKind(Enum):
     APPLY = "apply"
     REPAIR = "repair"
     MAINTENANCE = "maintenance"
-    PACKING = "packing"
     SCHEMA = "schema"
 
     @property
     def is_maintenance(self) -> bool:
         """True if the cycle brings no changes of the source."""
-        return self is CycleKind.REPAIR or self.keeps_rows
-
-    @property
-    def keeps_rows(self) -> bool:
-        """True if current has the same rows after the cycle."""
-        return self in {CycleKind.MAINTENANCE, CycleKind.PACKING}
+        return self in {CycleKind.REPAIR, CycleKind.MAINTENANCE}
 
 
 @dataclass(frozen=True, slots=True)

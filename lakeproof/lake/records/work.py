@@ -73,8 +73,9 @@ class Rebuild(Part):
 
 @dataclass(frozen=True, slots=True)
 class Optimize(Part):
-    """Small files are put together."""
+    """Small files are put together; `smallest_only`: no more of them than are too many."""
 
+    smallest_only: bool = False
     kind: Literal["optimize"] = "optimize"
 
 

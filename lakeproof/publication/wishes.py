@@ -1,6 +1,6 @@
 """The wishes of a configuration about its publications in a database, table by table, and what there is of them.
 
-The difference does not belong here (`publication_statements.py`), nor judging tables
+The difference does not belong here (`statements.py`), nor judging tables
 (`lakeproof.postgres.check_tables`).
 """
 
@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lakeproof.commands.publication_statements import WantedEntry, WantedPublication
 from lakeproof.config.mistakes import nearest
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import ConfigError, DefiniteError, SourceError
@@ -35,6 +34,7 @@ from lakeproof.postgres.publication_lines import (
     read_conditions,
     read_publications,
 )
+from lakeproof.publication.statements import WantedEntry, WantedPublication
 from lakeproof.snapshot.paused import PausedEntry, PausedTable
 
 _INSERTS = ("insert", "truncate")

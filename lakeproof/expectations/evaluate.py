@@ -19,8 +19,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from lakeproof.commands.expectations import COLUMN_ARGUMENTS, Expectation
 from lakeproof.errors import ConfigError
+from lakeproof.expectations.configured import COLUMN_ARGUMENTS, Expectation
 
 # At most so many values in a result, each of so many characters.
 VALUES_MAX = 10
