@@ -48,7 +48,7 @@ class _Refused(Exception):  # noqa: N818  an answer, no error
 
 
 class Buckets:
-    """What is stored, and what is being uploaded; each call is a request that has its turn."""
+    """The stored objects, and the uploads; each call is a request that has its turn."""
 
     def __init__(self) -> None:
         self.turn = threading.Lock()

@@ -1,4 +1,4 @@
-"""What the ways to write leave is read by others as the dictionary has it, and Spark's own statements work on copies of it.
+"""Others read what the ways to write leave as the dictionary has it, and Spark's own statements work on copies of it.
 
 The batches are those of `test_ways_to_write.py`. Which reader knows which feature is `edges/test_readers_page.py`'s: here
 each reads the tables whose features it knows.
@@ -113,7 +113,7 @@ def _treated_by_spark(table: Table, name: str) -> Left:
 
 
 def _read(reader: str, tables: Sequence[Left]) -> list[Mapping[str, list[str] | str]] | None:
-    """What a reader gives for each table; None if it can't be fetched."""
+    """Return what a reader gives for each table; None if it can't be fetched."""
     environment = dict(os.environ)
     if reader in FETCHED:
         try:
