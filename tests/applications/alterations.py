@@ -166,15 +166,15 @@ class Alterations:
 
     def _create(self, table: SourceTable) -> Statements:
         name = self._name("made_")
-        made = [f"CREATE TABLE {name} (id int PRIMARY KEY, v text, w {self.rng.choice(_KINDS)})"]
+        statements = [f"CREATE TABLE {name} (id int PRIMARY KEY, v text, w {self.rng.choice(_KINDS)})"]
         if self.rng.random() < 0.3 and table.key:
             listed = ", ".join(c.sql for c in table.key)
-            made = [
+            statements = [
                 f"CREATE TABLE {name} AS SELECT * FROM {table.sql}",
                 f"ALTER TABLE {name} ADD PRIMARY KEY ({listed})",
             ]
         self._expect(TableName("public", name), IN_PLACE)
-        return ["BEGIN", *made, "COMMIT"]
+        return ["BEGIN", *statements, "COMMIT"]
 
     def _own(self) -> SourceTable | None:
         own = [t for t in self.mutator.tables if t.name.name.startswith("made_")]

@@ -103,7 +103,7 @@ def test_a_row_that_is_none_has_no_key(conn: Connection) -> None:
 def test_more_rows_than_one_thread_computes_keys_for_are_left_to_spark(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a first copy and of a range, by name; a table whose key is used as it is has no such bound."""
+    """A first copy and a range are left to Spark, by name; a table whose key is used as it is has no such bound."""
 
     def no_java() -> SparkSession:
         raise ConfigError("Java", "there is none", "install it")

@@ -5,6 +5,7 @@ Choosing ways and surroundings belongs to `test_ways_to_write.py`.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,7 @@ from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.keys_in_memory import FIRST
 from tests.properties.linked_batches import LandedBatch, commit_by_links, land_batch
 
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 ODD = [
     "",
     "a'b",
@@ -88,6 +90,24 @@ class Kind:
     def names(self) -> list[str]:
         """The columns' names."""
         return [n for n, _ in self.columns]
+
+
+V = ("v", "string")
+COMPOSITE = Kind(
+    "composite", (("a", "int"), ("b b", "string"), V, ("d", "double"), ("t", "timestamp_ntz")), 2, null_safe=True
+)
+TEXT = Kind("text", (("k", "string"), V, ("n", "bigint")), 1)
+KINDS = [
+    COMPOSITE,
+    TEXT,
+    Kind("number", (("id", "bigint"), V), 1, files=3),
+    Kind("nulls", (("k", "string"), V), 1, null_safe=True),
+    Kind("bytes", (("k", "binary"), V), 1),
+    Kind("flag", (("k", "boolean"), ("l", "bigint"), V), 2),
+    Kind("moment", (("k", "timestamp_ntz"), ("id", "bigint"), ("t", "timestamp_ntz")), 2),
+    Kind("clustered", (("id", "bigint"), V), 1, cluster=True),
+    Kind("many files", (("id", "bigint"), V), 1, files=60),
+]
 
 
 class Way(Enum):

@@ -22,8 +22,7 @@ from pyspark.sql import SparkSession
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.reader_features import reader_features
 from scripts.readers import FetchError, fetch
-from tests.properties.apply_model import Batch, Kind, Row, Table, Way
-from tests.properties.test_ways_to_write import COMPOSITE, KINDS, SEED
+from tests.properties.apply_model import COMPOSITE, KINDS, SEED, Batch, Kind, Row, Table, Way
 from tests.reader_process import texts
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

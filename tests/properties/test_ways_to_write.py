@@ -9,7 +9,6 @@ The batches and the dictionary are in `apply_model.py`. `make test` takes a few 
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from dataclasses import replace
@@ -29,9 +28,8 @@ from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.reader_features import reader_features
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.key_preconditions import DriftedError
-from tests.properties.apply_model import Batch, Kind, Table, Way
+from tests.properties.apply_model import COMPOSITE, KINDS, SEED, Batch, Kind, Table, V, Way
 
-SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 pytestmark = pytest.mark.spark
 FEW, MANY, LINK = Way.FEW, Way.MANY, Way.LINK
 # How a batch is written, and whether the table is portable: then files are rewritten.
@@ -45,22 +43,6 @@ WAYS = [
 # Why a batch is not linked.
 TRUNCATED = "the change truncates the table"
 REWRITTEN = "the table is written without deletion vectors"
-V = ("v", "string")
-COMPOSITE = Kind(
-    "composite", (("a", "int"), ("b b", "string"), V, ("d", "double"), ("t", "timestamp_ntz")), 2, null_safe=True
-)
-TEXT = Kind("text", (("k", "string"), V, ("n", "bigint")), 1)
-KINDS = [
-    COMPOSITE,
-    TEXT,
-    Kind("number", (("id", "bigint"), V), 1, files=3),
-    Kind("nulls", (("k", "string"), V), 1, null_safe=True),
-    Kind("bytes", (("k", "binary"), V), 1),
-    Kind("flag", (("k", "boolean"), ("l", "bigint"), V), 2),
-    Kind("moment", (("k", "timestamp_ntz"), ("id", "bigint"), ("t", "timestamp_ntz")), 2),
-    Kind("clustered", (("id", "bigint"), V), 1, cluster=True),
-    Kind("many files", (("id", "bigint"), V), 1, files=60),
-]
 FULL = [pytest.param(kind, 40, id=kind.name, marks=pytest.mark.full) for kind in KINDS]
 
 

@@ -101,8 +101,8 @@ class EndedError(BaseException):
 
 def _hold(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> dict[str, Held]:
     """Bring each table into its cause; return how they are held, by their names."""
-    # inside: no text that PostgreSQL prints for a date is none
     nothing = replace(types.KINDS["date"], fits=lambda _typmod: "none")
+    # inside: no text that PostgreSQL prints for a date is none
     monkeypatch.setattr(types, "KINDS", {**types.KINDS, "date": nothing})
     with monkeypatch.context() as patched:
         # inside: a heap of 2 GB takes rows that a test has no time for
