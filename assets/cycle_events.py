@@ -1,10 +1,10 @@
-"""Sees to it that every cut is in the history of its tables' assets once, also those of runs that died or report nothing.
+"""Reports each cut to Dagster exactly once, for every table in it, whoever made the cut.
 
 Sums of cycles do not belong here (`cycle_totals.py`), nor what an event says of them (`cycle_metadata.py`).
 
 An event says up to which cut it reports (`cut`), and a run reports what comes after the newest event. So what a killed run
 has not reported, and the cuts of a proof, of maintenance or of a command, are in the events of the next compaction. Runs
-write theirs in turn, under a lock. docs/decisions/0057-every-cut-is-reported-once.md.
+write theirs in turn, under a lock (docs/decisions/0044-dagsters-half-for-others.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """Runs the location's own jobs in this process, so that Dagster has a record of every step and Spark starts only once.
 
 The order of the jobs does not belong here (`demo.steps`), nor their work (`assets`, `lakeproof.commands`).
+
+A run that Dagster's daemon launches is a process that imports Dagster and Spark and may start a JVM: five of them are more
+than a minute of nothing. The drain alone is a run in its own process, since it works while the others do. Once the web
+server and the daemon have started, everything is as in a deployment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The names of the format's hidden columns, which landing and lake share, and the prefix of scratch columns.
 
-What the columns hold is described in `lakeproof/landing/FORMAT.md` and `lakeproof/lake/FORMAT.md`.
+The prefix is short, since it stands before each name in everybody's queries. What
+the columns hold is described in `lakeproof/landing/FORMAT.md` and `lakeproof/lake/FORMAT.md`.
 
 A scratch column exists within a Spark plan only: nothing that begins with `SCRATCH_PREFIX` is ever written to Delta or to
 Parquet. A source column with either prefix gets another name in the lake (`lakeproof.schema.lake_names`).

@@ -3,6 +3,9 @@
 Driving it does not belong here (`tests/shell/browsing.py`). Playwright's own browsers are not used: they come from a host of
 their own, and Debian's is kept up to date with the machine. Without a browser those tests are skipped, with the reason.
 
+The UI is tested in a browser because tests of definitions and of GraphQL pass while a check is red on its page. The manual's
+pictures are of states that these tests reach.
+
     .venv/bin/python scripts/browser.py            prints its path; installs it if there is none, some 300 MB
 """
 

@@ -2,6 +2,10 @@
 
 What the pages say, and their order (mkdocs.yml), do not belong here. The site can be read without a network: the build
 fails if a page would load anything from another host, if a link leads nowhere, or if a page is not in the navigation.
+
+The forge and the site have one set of pages, so no link is rewritten. Should Zensical stop checking anchors or reading
+mkdocs.yml, properdocs goes on with MkDocs' code. What code knows is made from code (`scripts/reference.py`) and committed:
+the forge shows it, and a review shows that an error's text has changed.
 """
 
 from __future__ import annotations

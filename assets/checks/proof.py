@@ -4,7 +4,7 @@ Comparing does not belong here (`lakeproof.commands.prove`), nor interpreting th
 the engine's report: they are values of rows.
 
 Dagster shows the result of a check until its asset is materialized again. So an asset and its proof are two assets, and only
-a comparison materializes a proof (docs/decisions/0027-proofs-have-assets.md).
+a comparison materializes a proof (docs/decisions/0044-dagsters-half-for-others.md).
 """
 
 from collections.abc import Collection, Iterator, Mapping

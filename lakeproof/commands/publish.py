@@ -8,10 +8,9 @@ tables go into a second one, `<publication>_inserts`, which publishes insert and
 reads both. Truncate is among them because it needs no identity, and pgbench, for one, truncates its history table.
 
 Patterns of the configuration become the tables that they match now, by name: a publication of a whole schema takes a
-superuser, and would publish the updates of tables without identity (docs/decisions/0026-tables-by-pattern.md). Both
-publications publish a partitioned table under its own name (`publish_via_partition_root`), and from PostgreSQL 18 on stored
-generated columns (`publish_generated_columns`). A publication without that option gets it with a new table, unless it would
-change the schema of a table that is published already.
+superuser, and would publish the updates of tables without identity. Both publications publish a partitioned table under its
+own name (`publish_via_partition_root`), and from PostgreSQL 18 on stored generated columns (`publish_generated_columns`). A
+publication without that option gets it with a new table, unless it would change the schema of a table that is published.
 
 What is in a publication that `plan` made follows the configuration, in both directions. In any other one tables are added
 and nothing else is done (docs/decisions/0052-publications-by-configuration.md).

@@ -3,6 +3,9 @@
 Which names does not belong here but in `lakeproof.yaml` (`catalog`), nor does reading a lake without a catalog
 (`lakeproof.lake.read`). The lake itself is not changed, and no data file is a catalog's: its tables are external.
 
+A cut does not wait for a catalog and does not fail with it: whoever comes next makes up for it. `CREATE OR REPLACE TABLE …
+LOCATION` is never used, since it would empty a Delta table.
+
     schema      is made by this, and says so in its properties; one that somebody else made is refused unless it is empty
     the mark    a property with the number of the cut, written last: whoever finds it names only what has changed since, and
                 whoever does not begins anew. So a registration that was cut off is made up for

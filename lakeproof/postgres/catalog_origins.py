@@ -1,7 +1,7 @@
 """Reads what the catalog proves about a table's origin: its creation, its rule of publication, and later alterations.
 
 Conclusions from it do not belong here (`lakeproof.drain.created_tables`, `lakeproof.lake.planning.created_tables`);
-decision 0023 says why it is enough.
+docs/decisions/0023-tables-created-in-the-stream.md says why it is enough.
 
 A rule publishes tables that nobody has named: all tables, those of a schema, the partitions of a table. A table younger than
 its rule has been published for all of its life. Xids tell which of the two came first: the rule was read together with a

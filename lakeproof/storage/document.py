@@ -7,6 +7,10 @@ format: each field has exactly its JSON type (no `"7"` or `7.0` for 7, no 1 for 
 and no other. A default is for the code that makes a value; it never fills in a field that a document lacks. A rule between
 fields is a `model_validator(mode="after")`. Whatever is wrong becomes one LakeError, which names the first field that is,
 and never repeats its value.
+
+Pydantic's own JSON output is not used, since its keys are not sorted; nor is its lax mode, which would let "7" in for 7.
+Three documents are written by hand, and their modules say why: a schema version, the catalog's fingerprint and a snapshot's
+progress.
 """
 
 from __future__ import annotations
