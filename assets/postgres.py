@@ -1,6 +1,6 @@
 """The source tables in PostgreSQL as external assets: the beginning of the lineage.
 
-The tables are those that the configuration lists; a connection to a server does not belong here.
+The configuration lists the tables; a connection to a server does not belong here.
 """
 
 from __future__ import annotations

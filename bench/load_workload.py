@@ -1,6 +1,6 @@
 """Fills the wholesaler's database of `load.sql` and runs its five transactions in the standard mix, with pgbench.
 
-Tables and transactions do not belong here but in `load.sql`, nor everything that reads the changes (`load_pipeline.py`).
+Tables and transactions are in `load.sql`, the readers of the changes in `load_pipeline.py`.
 pgbench, not a Python program: the load shares the machine with what is measured.
 """
 

@@ -1,4 +1,4 @@
-"""Times of commits: those that a calendar holds (the years 1 to 9999), and those that are a number alone.
+"""Times of commits: dates that a calendar holds (the years 1 to 9999), and bare numbers outside of it.
 
 A source that is itself a subscriber commits with the time that its upstream gave, whatever that is: a year BC, one after
 9999, an infinity. So nothing is ordered by a commit time or refused for it: a row has the time, or if no calendar holds it

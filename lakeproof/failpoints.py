@@ -1,6 +1,6 @@
 """Named places at which a test may kill or delay this process, to show that the state on disk is enough to go on.
 
-The names do not belong here but in the code that passes them. Without LAKEPROOF_FAILPOINT, passing one costs one comparison.
+The names of failpoints are in the code that passes them. Without LAKEPROOF_FAILPOINT, passing one costs one comparison.
 
     LAKEPROOF_FAILPOINT=drain.after_manifest            kill -9 of itself at the first passing
     LAKEPROOF_FAILPOINT=drain.after_manifest:7          at the seventh

@@ -1,6 +1,6 @@
 """The commands: what a person or Dagster calls, a file per command. Each takes a configuration and a source's name.
 
-Parts that commands share do not belong here but in the rooms below: a command reads the configuration, calls those rooms and
+Parts that commands share are in the rooms below: a command reads the configuration, calls those rooms and
 returns a report. Arguments and output are in `lakeproof.cli`.
 
     init.py            a first configuration, from what a database has

@@ -1,6 +1,6 @@
 """Checks a source against its lake: whose it is, if the slot meets the landing, and which published tables are in no lake.
 
-Nothing of the server is read here. The single facts do not belong here but in `lakeproof.state`.
+Nothing of the server is read here. The single facts are in `lakeproof.state`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks this machine: whether the lake can be written, and whether Spark would start. Nothing is changed or started.
 
-Checking a source does not belong here but in `check`. Without this check the first compaction would find the same, when the
+Checking a source is in `check`. Without this check the first compaction would find the same, when the
 slot that `bootstrap` made already keeps WAL.
 """
 

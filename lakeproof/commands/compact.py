@@ -1,6 +1,6 @@
 """Compaction: cycle after cycle, until the lake has all that has landed.
 
-One cycle does not belong here but in `lakeproof.lake.cycle`; the callers decide when compaction runs.
+One cycle is in `lakeproof.lake.cycle`; the callers decide when compaction runs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Drains a source: from its slot into its landing, until a position, a time or a stop.
 
-One connection's loop does not belong here but in `lakeproof.drain.loop`, connecting again in `lakeproof.drain.supervisor`.
+One connection's loop is in `lakeproof.drain.loop`, connecting again in `lakeproof.drain.supervisor`.
 The slot is the lock: PostgreSQL admits one reader. If another drain holds it, a caller who waits for a position waits until
 the landing has it, and a lasting drain waits for the slot.
 """

@@ -1,11 +1,11 @@
 """Follows the landing of a source or a group: in one Spark session, a cycle as soon as what has landed is worth one.
 
-What a cycle does not belong here (`compact`, `compact_group`), nor refreshing the views after it (`follow_views`), proving
-what changed (`follow_proofs`), nor keeping the process alive (in Dagster, `orchestration.policies.lasting`).
+Cycles themselves are in `compact` and `compact_group`, refreshing the views after them in `follow_views`, proving what
+changed in `follow_proofs`. Keeping the process alive is its caller's (in Dagster, `orchestration.policies.lasting`).
 
-The leases are kept from one cycle to the next. Whoever else wants one (a proof, maintenance, a compaction by hand, the
-follower's own successor) waits for its turn and gets it between two cycles. A transient error is tried again after a pause,
-one of the session's driver ends the follower: the next one has a new driver.
+The follower keeps the leases from one cycle to the next. Another process that wants one (a proof, maintenance, a compaction
+by hand, the follower's own successor) waits for its turn and gets it between two cycles. After a transient error the cycle
+is tried again; an error of the session's driver ends the follower, and the next follower starts a new driver.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Retention and maintenance of one source, as one policy: removes what is no longer needed, and puts small files together.
 
-The cycles' work on rows does not belong here but in `lakeproof.lake.cycle.maintenance`, a landing's manifests in
+The cycles' work on rows is in `lakeproof.lake.cycle.maintenance`, a landing's manifests in
 `lakeproof.landing.retention`, the files of a Delta table in `lakeproof.lake.delta.files`; the callers decide when it runs.
 
     1 cycle     old changes leave history (archived first), if `history_s` says so

@@ -6,8 +6,8 @@ for these tables alone.
     pause    the record names the tables ─ they leave the publication: the server sends nothing of them
     resume   the record says so ─ they are published as before ─ they are copied ─ the record names them no more
 
-`bootstrap` takes out of the record what it has copied, so the tables of a `resume` that failed for others are done.
-A command that is killed between two of these steps is run again. The other tables go on all the time.
+`bootstrap` removes each table that it has copied from the record, so a `resume` that fails for one table is done for the
+rest. A command that is killed between two of these steps is run again. All other tables go on meanwhile.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decides if a compaction or a refresh has anything to do, before the commands or Dagster start Spark.
 
-Doing it does not belong here but in `compact` and `refresh`; in Dagster, `orchestration.policies.run` decides whether
+Doing it is in `compact` and `refresh`; in Dagster, `orchestration.policies.run` decides whether
 another run is in the way.
 
 A compaction plans each cycle from manifests and documents alone, so the same plan answers here. If the landing only moved

@@ -1,6 +1,6 @@
 """Proves that the lake holds what the source holds, table by table, at one position.
 
-Comparing does not belong here but in `lakeproof.proof`; the cycle that ends at the position is `compact`'s. Spark starts for
+Comparing is in `lakeproof.proof`; the cycle that ends at the position is `compact`'s. Spark starts for
 whatever needs it, and for nothing else.
 
     under the lease   temporary slot with its snapshot at C ─ drain until the landing has C ─ cycle that ends at C

@@ -1,6 +1,6 @@
 """Proofs of the lake by itself: histories that must be what was written, and views that must be what their queries give.
 
-The comparison with the source does not belong here but in `prove`.
+The comparison with the source is in `prove`.
 """
 
 from __future__ import annotations

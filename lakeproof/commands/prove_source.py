@@ -2,10 +2,10 @@
 
 The SQL belongs to `lakeproof.proof.source_form`, comparing to `prove_tables`.
 
-Each table that is read by itself costs a dozen statements around its own: its transaction, its lock, the comparison of its
-files and of its catalog. Small tables share all of these, and one statement reads them. A lock is not waited for while
-others are held. If one can't be had at once, or anything else is the matter, each of the tables is read by itself, so that
-the result of the others does not depend on it.
+A table that is read by itself costs a dozen further statements: its transaction, its lock, the comparison of its files and
+of its catalog. Small tables share these statements, and one statement reads them all. While locks are held, no other lock is
+waited for: if a lock is not free at once, or anything else fails, each table is read by itself, so that no table's result
+depends on another table.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Begins a new incarnation of a source whose slot and landing do not meet any more.
 
-Deciding whether they meet does not belong here but in `lakeproof.continuity.gap`; record, slot and head are in
+The comparison of slot and landing is in `lakeproof.continuity.gap`; record, slot and head are in
 `lakeproof.snapshot.incarnation`. The lake follows by itself, with the next compaction
 (`lakeproof.lake.planning.next_incarnation`).
 

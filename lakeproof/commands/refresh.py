@@ -1,6 +1,6 @@
 """Refreshes views, all at the same cuts of the sources they read: the newest ones, or those of a group, when it begins.
 
-Computing and committing one view does not belong here but in `lakeproof.views.refresh`.
+Computing and committing one view is in `lakeproof.views.refresh`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The room that a source's lake takes: landing, tables, kept cuts, and what maintenance would remove now.
 
-What may go does not belong here but in `maintain`. No Spark session: the sizes are those in the tables' logs and the
+What may go is in `maintain`. No Spark session: the sizes are those in the tables' logs and the
 landing's folder.
 
 Cost: a listing of the landing, and of each table the log from its last checkpoint on; what a run would remove costs the same

@@ -1,14 +1,14 @@
 """Keeps the schemas of a SQL catalog at the newest cut: a name for each current, history and view of the lake.
 
-Which names does not belong here but in `lakeproof.yaml` (`catalog`), nor does reading a lake without a catalog
-(`lakeproof.lake.read`). The lake itself is not changed, and no data file is a catalog's: its tables are external.
+The names are in `lakeproof.yaml` (`catalog`), reading a lake without a catalog in `lakeproof.lake.read`. The lake itself
+is not changed, and no data file is a catalog's: its tables are external.
 
-A cut does not wait for a catalog and does not fail with it: whoever comes next makes up for it. `CREATE OR REPLACE TABLE …
-LOCATION` is never used, since it would empty a Delta table.
+A cut does not wait for a catalog and does not fail with it: the next registration makes up for it. `CREATE OR REPLACE TABLE`
+with a LOCATION is never used, since it would empty a Delta table.
 
     schema      is made by this, and says so in its properties; one that somebody else made is refused unless it is empty
-    the mark    a property with the number of the cut, written last: whoever finds it names only what has changed since, and
-                whoever does not begins anew. So a registration that was cut off is made up for
+    the mark    a property with the number of the cut, written last: the next registration names only what has changed since,
+                or begins anew if there is no mark. So a registration that was cut off is made up for
     a name      of a view is replaced in one statement by the next cut's; those of a schema follow one after the other
 """
 

@@ -1,7 +1,6 @@
 """The part of a source that is published: operations, whole schemas, and of single tables the rows and columns.
 
-Which tables are selected does not belong here but in `selection`, nor the statements that make it so, which are
-`lakeproof.commands.publish`'s.
+The selection of tables is in `selection`, the statements are in `lakeproof.commands.publish`.
 """
 
 from __future__ import annotations

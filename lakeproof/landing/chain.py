@@ -5,8 +5,8 @@
 Invariants: no-gap (each manifest starts where its predecessor ended, and carries its checksum) and the fence (a number is
 given once, by put-if-absent: a writer that loses it has been replaced and must leave without acknowledging). Opening costs
 one listing and the newest few manifests; `verify_chain` reads them all. Manifests never change, so a cycle, which goes over
-its range several times, reads each of them once (`read_once`), and those read on opening are there for whoever looks at the
-chain's end next.
+its range several times, reads each manifest once (`read_once`); the manifests that were read on opening are kept for the
+next look at the chain's end.
 """
 
 from __future__ import annotations

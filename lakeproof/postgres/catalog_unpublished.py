@@ -1,7 +1,6 @@
-"""The columns that a table's publication does not send: generated ones, and those outside its column list.
+"""The columns that a table's publication does not send: generated columns, and columns outside its column list.
 
-The columns that the stream has do not belong here (`catalog_published.py`), nor do the findings about the others
-(`check_tables.py`).
+The columns of the stream are in `catalog_published.py`, the findings about unpublished columns in `check_tables.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks for tables that can end a slot's stream for ever: those that the server decodes with as with its own catalog.
+"""Checks for tables that can end a slot's stream for ever: the server reads them while it decodes, like its own catalog.
 
 A table WITH (user_catalog_table = true) is for an output plugin that looks into it. Where it is dropped before a slot has
 read the changes of its rows, the server fails at them, whether a publication has the table or not

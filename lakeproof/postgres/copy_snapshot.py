@@ -15,8 +15,8 @@ empty, and CLUSTER moves every row's ctid: chunks would be wrong without an erro
 from here on; if one came before, `relfilenode` as the snapshot sees it differs from `pg_relation_filenode` now.
 
 Why each chunk takes the lock by itself, and reads nothing beside it that waits for a table. If one connection held the lock
-for the whole table, it would not help the others: an ALTER that waits for the first makes the second wait behind the ALTER,
-for ever. And so an application's ALTER waits for a chunk, not for a table.
+for the whole table, it would not help other connections: an ALTER that waits for the first makes the second wait behind the
+ALTER, for ever. And so an application's ALTER waits for a chunk, not for a table.
 
 Known weakness: creating the slot waits for every transaction that is writing at that moment, for ever if one was prepared
 and forgotten; so it has a timeout, and its error names them.

@@ -1,4 +1,4 @@
-"""Comparing the buckets of the two sides, and reducing those that differ to keys: values in, values out.
+"""Comparing the buckets of the two sides, and reducing differing buckets to keys: values in, values out.
 
 Reading either side belongs to `lakeproof.proof.source_form` and `lakeproof.proof.lake_form`.
 """

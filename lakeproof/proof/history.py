@@ -3,7 +3,7 @@
 Reading history belongs to `history_in_arrow` and `history_by_spark`, choosing tables to `record`; the source has no part in
 it.
 
-    damaged   the rows in the files are not those that cycles wrote: one is altered, doubled or lost, or can't be read
+    damaged   the files lack a row that a cycle wrote, have another one, or have a row altered, twice or unreadable
     differs   the rows are right, but current is not what they add up to: then current is wrong, or this comparison
 
 The sum in the cut shows the first. For the second, the rows of the state are taken from history and compared with current

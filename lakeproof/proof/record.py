@@ -4,7 +4,7 @@ Proving belongs to `lakeproof.commands.prove`; scheduling proofs to Dagster. The
 scheduling. It never affects data, so a damaged one is treated as missing.
 
 Tables that were never proved are chosen at once, so the first proof covers all. Then small tables are chosen every time, and
-of the large ones those that were proved longest ago, as many as fit, at least one: so each gets its turn.
+large tables in turn, the longest ago first: as many as fit, at least one.
 """
 
 from __future__ import annotations

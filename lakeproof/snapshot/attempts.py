@@ -6,7 +6,7 @@ Choosing the tables is `run.py`'s; copying under one snapshot is `copying.py`'s.
     C2      c   e      c was truncated after C1 and e renamed: both again, e under its new name
     C3      c          and again, after a growing pause; a table dropped meanwhile is reported and skipped
 
-A table that changes each time is given up after `snapshot.attempts`, with the reason; the others are complete by then.
+A table that changes each time is given up after `snapshot.attempts`, with the reason; all other tables are complete by then.
 """
 
 from __future__ import annotations

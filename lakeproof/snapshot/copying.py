@@ -6,8 +6,8 @@ The calling thread hands chunks to copying threads, each with a connection that 
 collects the results. At most one table more than there are threads is in progress at a time. Beside each copying thread a
 second thread turns its blocks into Parquet. Memory: two blocks of rows per thread.
 
-A table counts as copied once a part names it (`parts.py`), whatever happens to the others. The files of a table that failed
-are removed, if this process lives to do it; else the next run removes them.
+A table counts as copied once a part names it (`parts.py`), whatever happens to other tables. The files of a table that
+failed are removed by this process, or, if it is killed, by the next run.
 """
 
 from __future__ import annotations

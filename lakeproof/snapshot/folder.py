@@ -3,7 +3,7 @@
 Copying does not belong here, nor does applying a snapshot to the lake; `lake/FORMAT.md` has the fields.
 
     request.json          put first: the tables to be copied at C
-    snapshot-<n>.json     a part: tables that are complete; each counts from here on, whatever happens to the others
+    snapshot-<n>.json     a part: tables that are complete; each counts from here on, whatever happens to other tables
     ended.json            put last: nobody adds to this folder any more. If its writer was killed, the next run puts it
     entered.json          put by compaction once none of its tables waits: the folder is not searched for waiting ones again
 

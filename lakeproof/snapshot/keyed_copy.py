@@ -7,9 +7,9 @@ nor entering them in the lake (`lakeproof.lake.cycle.keyed_entry`). `lake/FORMAT
     <folder>/<n>-keys.parquet   the keys: a row for each, with nothing but the key's columns
     <folder>/copy.json          put last: the copy exists from here on
 
-Both files have the form of a snapshot's chunk. Whoever makes a copy holds the source's lease, and the cycle that enters it
-follows under the same lease: so an intent names it, or it is nobody's. It is removed when its cycle has ended; what a
-killed process has left is removed by the next repair, and by maintenance.
+Both files have the form of a snapshot's chunk. The process that makes a copy holds the source's lease, and its cycle enters
+the copy under the same lease: a copy that no intent names is garbage. A copy is removed when its cycle has ended; the copy
+of a killed process is removed by the next repair, or by maintenance.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Features that the readers of each table must know, for `status`.
 
-Reading a table's log does not belong here but in `lakeproof.lake.delta.reader_features`; changing what is needed belongs to
+Reading a table's log is in `lakeproof.lake.delta.reader_features`; changing what is needed belongs to
 compaction.
 """
 

@@ -1,6 +1,6 @@
 """The documents of one source's lake, each read once, with its own error.
 
-What follows from them does not belong here but in the modules beside this one, which take a `SourceState`.
+Conclusions from the documents are in the modules beside this one, which take a `SourceState`.
 
 A reading that failed raises its error at each use: whatever needs no damaged document can be known all the same.
 """

@@ -1,6 +1,6 @@
 r"""Each form in Arrow: PostgreSQL's texts to typed values, and back. Whole columns at a time.
 
-Which texts a kind has belongs to `types.py`, keeping those that don't fit to `cast.py`. A text of the lake is used as its
+The texts of a kind are in `types.py`; keeping a text that does not fit is in `cast.py`. A text of the lake is used as its
 octets, which damage may have made no UTF-8: no function here looks at the letters of a text that is no array's element.
 """
 

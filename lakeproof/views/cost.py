@@ -1,6 +1,6 @@
-"""Decides if computing a view from its changes is worth it: the rows that changed, beside those that its tables have.
+"""Decides if computing a view from its changes is worth it, by the number of changed rows and of all rows of its tables.
 
-Which strategy is exact belongs to `strategies`. The rows are those that the tables' logs count, so nothing is read for it.
+The choice of an exact strategy belongs to `strategies`. Rows are counted by the tables' logs, so nothing is read here.
 """
 
 from __future__ import annotations

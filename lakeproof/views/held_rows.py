@@ -1,6 +1,6 @@
 """Rows that are few enough for this process: collected, counted by their digests, and found in the view with their places.
 
-Which rows those are belongs to `strategies` and `added_sums`. A job of Spark's costs some tenths of a second whatever it
+Choosing the rows belongs to `strategies` and `added_sums`. A job of Spark's costs some tenths of a second whatever it
 does, so a few thousand rows are folded here: one job collects a query's answers with their signs, one looks for the rows
 that go, one writes those that come.
 """

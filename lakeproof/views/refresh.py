@@ -86,13 +86,17 @@ class StagedRows:
 
 @dataclass(frozen=True, slots=True)
 class ViewInputs:
-    """`tables`: a frame for each name in the view's SQL, without hidden columns, at the cuts `cuts` of the sources.
+    """Everything that one refresh of a view reads.
 
-    `cuts` has the sources of the views among them, too, `point` the versions of these and of external tables. `refresh`: the
-    number that the cuts of one refresh share. `changes_since` returns the tables' changes since a view's cut; None: they are
-    unknown. `table_rows` returns how many rows each has, None for those that nobody counted. `replaces`: the definition is
-    another one, and the view may get other columns; `takes_back`: it is the one before; `staged` is the view's correction,
-    if it was computed before.
+    tables          a frame for each name in the view's SQL, without hidden columns
+    cuts            the cut of each source, the sources of the views that it reads among them
+    refresh         the number that the cuts of one refresh share
+    changes_since   returns the tables' changes since a view's cut; None if they are unknown
+    table_rows      returns the number of rows of each table, None for a table without a count
+    point           the versions of the views and of the external tables that it reads
+    replaces        the definition is a new one, and the view may get other columns
+    takes_back      the definition is the one before the newest
+    staged          the view's correction, if a preview has computed it
     """
 
     tables: Mapping[str, DataFrame]

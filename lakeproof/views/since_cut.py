@@ -1,4 +1,4 @@
-"""Finds what has changed since a view's newest cut in the tables that it reads, or why that can't be gone by.
+"""Finds what has changed in the tables of a view since its newest cut, or the reason why the changes can't be used.
 
 Computing with the changes does not belong here (`strategies`).
 """

@@ -1,8 +1,7 @@
 """Reads from a query's analysed plan which groups its answer has, and if their counts, sums and averages are kept by adding.
 
-Adding belongs to `added_sums`. Sums of whole numbers and decimals are exact in any order; sums of floats are not, so a view
-with one of those is not added. Neither is one that computes with what it has summed up. One that filters its groups is none
-of these.
+Adding belongs to `added_sums`. Sums of whole numbers and decimals are exact in any order. A view is not added if it has a
+sum of floats, computes with its own sums, or filters its groups.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One cycle, from its plan to its cut.
 
-Deciding what a cycle does does not belong here but in `lakeproof.lake.planning`; resolving many changes to one per row in
-`lakeproof.lake.fold`; committing to Delta in `lakeproof.lake.delta`.
+Planning is in `lakeproof.lake.planning`, adding up a row's changes in `lakeproof.lake.fold`, committing to Delta in
+`lakeproof.lake.delta`.
 
     steps.py                  the five steps of every cycle: intent, tables, durable, cut, consumed
     runner.py                 cycle after cycle; an interrupted one is finished first

@@ -1,6 +1,6 @@
 """Counts the attempts to write a table in a cycle before each begins, so that a cycle ends, whatever becomes of one table.
 
-What an error means does not belong here but in `lakeproof.lake.spark.failures`.
+The meaning of an error is in `lakeproof.lake.spark.failures`.
 
 A document stands for each attempt while it lasts, and stays if it fails or its process dies. It goes when the table is
 written, or if the attempt was ended by something that does not concern the table. Two failed attempts are enough, or three

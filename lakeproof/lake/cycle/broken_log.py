@@ -1,6 +1,6 @@
 """Goes on in a Delta table whose log can't be read: begins it again with a state without rows, above all that a cut names.
 
-Taking commits that no cut names out of a sound log does not belong here but in `lakeproof.lake.delta.cleaned_log`,
+Taking commits that no cut names out of a sound log is in `lakeproof.lake.delta.cleaned_log`,
 nor do the files of a log (`lakeproof.lake.delta.log_restart`).
 
     V-1 ── (V is damaged, or gone) ── V+1: a checkpoint without rows ── what a snapshot brings

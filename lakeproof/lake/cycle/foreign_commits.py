@@ -1,6 +1,6 @@
 """Foreign commits to a table of the lake: found before a cycle writes the table, taken back when a snapshot of it enters.
 
-Taking our own commits out of a log, if no cut names them, does not belong here but in
+Taking our own commits out of a log, if no cut names them, is in
 `lakeproof.lake.delta.cleaned_log`; what the snapshot corrects in `snapshot_entry`.
 
     V ── foreign ── …                        the table is held at V: a cut names V, so readers never see the foreign commit

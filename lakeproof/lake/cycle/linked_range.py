@@ -3,10 +3,11 @@
 Choosing the range belongs to `lakeproof.lake.planning`, adding it up to `lakeproof.lake.fold.key_fold`; a range that is
 `Unsupported` here is written by Spark, as `table` says.
 
-    history   each file of at least `LINK_BYTES_MIN`, with a vector over the rows outside the range; the others' rows are
-              read, and written together
-    current   each such file at least half of whose rows are alive, with a vector over the others; the others' rows likewise,
-              and a vector in current's own files over every row whose key is touched; after a TRUNCATE all of them go
+    history   each file of at least `LINK_BYTES_MIN`, with a vector over the rows outside the range; the rows of smaller
+              files are read, and written together
+    current   each such file at least half of whose rows are alive, with a vector over its dead rows; living rows of all
+              other files are read, and written together; a vector in current's own files hides every row whose key is
+              touched, and after a TRUNCATE all of current's files go
 
 A row that lacks a value which its update left out is never linked: it is written anew, with its holder's name in history,
 and with the value in current (`lakeproof.lake.fold.unchanged_rows`). So is every row of a table with a computed `_lp_key`.

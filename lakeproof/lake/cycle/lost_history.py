@@ -1,6 +1,6 @@
 """A history of which a file can't be read: how its table is held, and whether the file was restored when a copy enters.
 
-A history whose log can't be read does not belong here but in `broken_log`, one with rows that nobody wrote in
+A history whose log can't be read is for `broken_log`, a history with rows that nobody wrote for
 `lakeproof.proof.history`.
 
     found by maintenance, which reads history     the table is held, `history_lost`: so it stays, whatever else holds it

@@ -1,6 +1,6 @@
 """Cycles that bring no changes: files put together, old changes removed from history, current made from history again.
 
-Which table needs what does not belong here but in `lakeproof.commands.maintain`; the steps are those of any cycle (`steps`).
+The choice of a table's work is in `lakeproof.commands.maintain`; the steps are those of any cycle (`steps`).
 
     packing      the smallest files put together, between two cycles of a table that gets many (`optimize`)
     maintenance  small files put together; or history's rows up to a place become the rows as they were there

@@ -126,7 +126,7 @@ class _Rows:
         )
 
     def rebuilt(self) -> Applied:
-        """Make current what history adds up to: the keys whose rows differ go and come whole, or all rows, in one commit."""
+        """Make current what history adds up to: replace the rows of differing keys, or all rows, in one commit."""
         lake, schema = self.task.lease.lake, self.task.schema
         history = read_layer(self.session, lake, self.task.name, self.task.cut_table, "history")
         desired = replayed(self.session, schema, history, completing(self.task.cut_table, history))

@@ -1,6 +1,6 @@
 """Records tables' schema changes: a row per change in the Delta table `schema_history`, each schema as a document.
 
-Changing a schema does not belong here but in `schema_change_commits`; the fields are in FORMAT.md. No code reads these
+Changing a schema is in `schema_change_commits`; the fields are in FORMAT.md. No code reads these
 records to decide anything.
 """
 

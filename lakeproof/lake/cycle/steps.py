@@ -138,7 +138,7 @@ def run_cycle(lease: Lease, cycle: OpenCycle, write_tables: Callable[[], tuple[W
 
 
 def _stands_still(cycle: OpenCycle, table: TableName, cut_table: CutTable) -> bool:
-    """True if a table neither goes on with the cycle nor got rows of it: its ordinals stay, too."""
+    """True if the cycle neither advanced the table nor wrote rows to it; then its ordinals stay."""
     intent = cycle.intent
     if (cut_table.at_lsn, cut_table.incarnation) == (intent.end_lsn, intent.incarnation):
         return False

@@ -1,9 +1,9 @@
-"""The files of a source's tables: small ones, those that no kept cut needs, and those that can't be read.
+"""The files of a source's tables: small files, files that no kept cut needs, and files that can't be read.
 
 When something is removed does not belong here, nor the cycles in which files are put together: `lakeproof maintain` does
 that.
 
-A table that can't be read stops no other: it keeps what it has, and `Damaged` says why.
+A table that can't be read stops no other: its files stay, and `Damaged` has the reason.
 """
 
 from __future__ import annotations

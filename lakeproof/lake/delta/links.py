@@ -7,8 +7,8 @@ Nothing is committed here (`link_commit`), and no JVM is needed; bounds and coun
     mismatch  the reason why a table must not have the file: Delta finds a file's columns by their physical names alone, and
               reads what it finds
 
-A link that no commit names yet is nobody's: after a crash it is found again, or removed with the other files that no kept
-version needs. A damaged file is never placed: afterwards no reader would notice, since links share their bytes.
+A link that no commit names yet is garbage: after a crash the next attempt finds it again, or maintenance removes it with all
+files that no kept version needs. A damaged file is never placed: no reader would notice it, since links share their bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The files of a log that begins again: commits that can't be read are removed, and a checkpoint stands in their place.
 
-When to do that does not belong here but in `lakeproof.lake.cycle.broken_log`. Nothing
-is synced: the cycle syncs what is above the cut's versions before the next cut names it.
+The occasion for it is in `lakeproof.lake.cycle.broken_log`. Nothing is synced: the cycle syncs what is above the cut's
+versions before the next cut names it.
 """
 
 from __future__ import annotations

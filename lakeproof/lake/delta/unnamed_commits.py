@@ -1,6 +1,6 @@
 """Removing from a Delta table's log everything above a version, and finding the newest version that is named.
 
-Which commits go does not belong here but in `cleaned_log`; data files that nothing names any more belong to `files`.
+The choice of commits is in `cleaned_log`; data files that nothing names any more belong to `files`.
 
 Neither Spark nor Delta syncs a commit, so a power cut may leave any part of the files above the version. An interrupted
 removal leaves such a state, too. The caller holds the lease.

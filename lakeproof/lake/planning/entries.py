@@ -1,6 +1,6 @@
 """Bounds the tables that enter the lake in one cycle, so that a killed process loses the work of few of them.
 
-Which copies may enter at all does not belong here but in `plan`, entering one in `lakeproof.lake.cycle`.
+The choice of the copies that may enter is in `plan`, entering a copy in `lakeproof.lake.cycle`.
 
 Tables enter in the order of their places. A cycle that leaves some out ends at the place of the last one that it takes, so
 the range goes on behind the copies, and no copy has to catch up with more than it would have to at once. A copy that was

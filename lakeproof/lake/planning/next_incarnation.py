@@ -7,8 +7,8 @@ Beginning an incarnation does not belong here: `lakeproof recover` does that.
     incarnation 2                            C ├──────────    the switch: one cycle that ends at C, all by correction
 
 Positions of two incarnations are never compared: after a restore, or on another system, the later one's may be lower. In the
-switch every table of the lake is held until its snapshot enters, so a table without one stands where it stood, with
-its reason, and the others are at one position. History keeps a `gap` row of each table's way, then the correction.
+switch every table of the lake is held until its snapshot enters. So a table without a snapshot stays at its old position,
+with the reason, and all tables with one are at the same position. Each history gets a `gap` row, then the correction.
 """
 
 from __future__ import annotations

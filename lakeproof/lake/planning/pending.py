@@ -1,6 +1,6 @@
 """Finished snapshots that have not entered the lake yet.
 
-Copying a table does not belong here but in `lakeproof.snapshot`, entering the copy in `lakeproof.lake.cycle`.
+Copying a table is in `lakeproof.snapshot`, entering the copy in `lakeproof.lake.cycle`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Nothing is written and no row is read here: a plan is made from manifests, the previous cut and the pending snapshots.
 
 A cycle ends with a segment once it has enough rows, and before the first transaction that brings another schema of a table
-in the lake. Then a separate cycle gives the table that schema, or the table is held right there and the others go on
+in the lake. Then a separate cycle gives the table that schema, or the table is held right there and all other tables go on
 (`schema_changes`). The same happens if the chain's records of the catalog make a table suspect (`catalog_drift`). A snapshot
 whose table has another schema than in the lake enters after such a cycle, too.
 """

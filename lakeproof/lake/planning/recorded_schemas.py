@@ -1,6 +1,6 @@
 """The schemas that a table has by the catalog's records, though no row of them has come.
 
-A schema that a row brings does not belong here but in `schema_changes`; a change that makes a table suspect in
+A schema that a row brings is for `schema_changes`; a change that makes a table suspect in
 `catalog_drift`.
 
 A record of the catalog has the schema of each table that differs. Every commit in it ends at or before its `upper_lsn`. So

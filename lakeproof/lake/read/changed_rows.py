@@ -4,7 +4,7 @@ Finding them in files belongs to `lakeproof.lake.delta.changed_places`, the cuts
 memory; `changes` has the same by Spark for any number of rows.
 
     keyed      a key on both sides is an update, unless the rows are equal
-    by digest  equal rows on both sides cancel each other; the others are deletes and inserts
+    by digest  equal rows on both sides cancel each other; all other rows are deletes and inserts
 """
 
 from __future__ import annotations
@@ -138,14 +138,14 @@ def _keys(side: Side) -> list[tuple[Any, ...]]:
 
 
 def _same_texts(left: pa.Array, right: pa.Array, numbers: frozenset[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return, row by row, whether two `_lp_text` say the same of the columns with these numbers."""
+    """Return, row by row, whether two `_lp_text` have the same texts for the columns with these numbers."""
 
-    def said(text: str | None) -> dict[str, str]:
+    def texts_of(text: str | None) -> dict[str, str]:
         return {} if text is None else {n: value for n, value in json.loads(text).items() if n in numbers}
 
     same = np.array(_equal(left, right))
     for place in np.flatnonzero(~same):
-        same[place] = said(left[place].as_py()) == said(right[place].as_py())
+        same[place] = texts_of(left[place].as_py()) == texts_of(right[place].as_py())
     return same
 
 

@@ -1,7 +1,7 @@
 """Transactions of a source, whole and in commit order over all tables, from the landing and without Spark.
 
 Changes from cut to cut belong to `changes` and `subscribe`. Here a transaction is seen as soon as it has landed, about a
-second after its commit, and long before a cut has it. Those that the landing no longer has come from history
+second after its commit, and long before a cut has it. Transactions that the landing no longer has come from history
 (`past_transactions`).
 
     manifest by manifest → each file's batches, in order of `_lp_lsn` → those with the same commit are one transaction

@@ -1,6 +1,6 @@
 """A cut as it is stored: its difference from a base, the base, and the tables' schemas, each in documents of their own.
 
-What a cut means does not belong here but in `documents`, finding cuts in `store`.
+The meaning of a cut is in `documents`, finding cuts in `store`.
 
     cycles/cuts/<n>             tables and held tables that differ from the base, in full: a cut is read with two documents
     cycles/bases/<n>            all tables and held tables of cut n; one base serves many cuts

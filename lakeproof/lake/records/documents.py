@@ -1,6 +1,6 @@
 """Intents and cuts as values; an intent is also a document.
 
-A cut's bytes do not belong here but in `cut_documents`, the folders in `lakeproof.storage.paths`, the moment of writing in
+A cut's bytes are in `cut_documents`, the folders in `lakeproof.storage.paths`, the moment of writing in
 `lakeproof.lake.cycle`. FORMAT.md says what the fields mean.
 """
 

@@ -1,6 +1,6 @@
 """The checksum of a table's history as a value in a cut.
 
-Computing it from rows does not belong here but in `lakeproof.lake.rows.history_sum`.
+Computing the sum from rows is in `lakeproof.lake.rows.history_sum`.
 """
 
 from __future__ import annotations

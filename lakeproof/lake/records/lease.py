@@ -1,6 +1,6 @@
 """The source's one exclusive lease: who may write to its lake tables now (invariant one-writer).
 
-Writing under it does not belong here but in `lakeproof.lake.cycle`.
+Writing under the lease is in `lakeproof.lake.cycle`.
 
 A process takes an epoch by putting its document if there is none; the newest epoch is the lease. The holder also keeps a
 lock of the store (in a local folder a `flock`, which a killed process gives up at once): so a second compaction is refused

@@ -1,6 +1,6 @@
 """Ends a JVM that outlives its process: it might still commit while the next process holds the lease.
 
-Whose lease it was does not belong here but in `lease`. A process is identified by its number and the time of its start,
+The lease is in `lease`. A process is identified by its number and the time of its start,
 since the system gives a number again. If the system has no `/proc`, nothing is done.
 """
 

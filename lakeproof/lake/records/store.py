@@ -1,6 +1,6 @@
 """Intents and cuts in the store: the newest ones, those at a position or a time, and writing the next.
 
-What the documents say does not belong here but in `documents`; snapshots in `lakeproof.snapshot.folder`.
+The documents' fields are in `documents`, snapshots in `lakeproof.snapshot.folder`.
 """
 
 from __future__ import annotations

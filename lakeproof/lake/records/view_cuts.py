@@ -1,6 +1,6 @@
 """The views' cuts: which Delta version of a view is its answer at which cuts of the sources that it reads.
 
-Computing and committing a view does not belong here but in `lakeproof.views.refresh`; FORMAT.md has the document's fields.
+Computing and committing a view is in `lakeproof.views.refresh`; FORMAT.md has the document's fields.
 
 One sequence of numbers serves all views of a lake. A number is given once, by put-if-absent. The sequence may have a gap, if
 a refresh was killed between its Delta commit and its cut: the next refresh of that view takes a number past both.

@@ -1,8 +1,8 @@
 """The views' definitions: the query that a view's rows are the answer of, kept in the lake; a cut names it by its hash.
 
-Computing a view does not belong here but in `lakeproof.views`; FORMAT.md has the document's fields.
+Computing a view is in `lakeproof.views`; FORMAT.md has the document's fields.
 
-The configuration's file is what somebody wishes. A refresh goes by what the lake has: so an edit of the file changes nothing
+The configuration's file is a wish. A refresh uses the definition in the lake, so an edit of the file changes nothing
 until it is applied (`lakeproof replace`), and a view of a cut can always be computed again. A definition never changes: its
 key is its hash, and a cut is put after the definition that it names.
 """

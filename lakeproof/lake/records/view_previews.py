@@ -1,6 +1,6 @@
 """Previews of replaced views: what a view would be by another definition, staged in the lake where no reader looks.
 
-Computing and applying one does not belong here but in `lakeproof.views.replace`; FORMAT.md has the document's fields.
+Computing and applying a preview is in `lakeproof.views.replace`; FORMAT.md has the document's fields.
 
 A preview is a folder: the staged rows, and a document that is put when they are complete. Its name begins with its time. A
 folder without a document is a preview that was killed. Both are removed after `PREVIEW_KEPT_S`, by maintenance.

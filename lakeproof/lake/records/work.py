@@ -1,6 +1,6 @@
 """The kinds of work that a cycle does on a table, each with what an intent has to name for it.
 
-Doing it does not belong here but in `lakeproof.lake.cycle`. FORMAT.md says what the fields mean.
+Doing the work is in `lakeproof.lake.cycle`. FORMAT.md says what the fields mean.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names of columns in the lake: hidden ones, the source's own, and those that tell rows apart.
+"""Names of columns in the lake: hidden columns, the source's own columns, and the columns that distinguish rows.
 
 Computing the columns' values belongs to `exact` and to `lakeproof.lake.fold`.
 

@@ -1,4 +1,4 @@
-"""Columns of the lake from batches of landed files, in Arrow: those that a file has, and those that are computed from them.
+"""Columns of the lake from batches of landed files, in Arrow: read from the file, or computed from its columns.
 
 The expressions of Spark for the same are in `columns`, and one suite over all kinds holds the two equal; exact forms belong
 to `lakeproof.values.exact_texts`. Spark is not imported here.
