@@ -113,7 +113,7 @@ def prepare_linked_entry(
         left_out = _left_out(one)
         history = _prepare_history(one, landed)
         try:
-            return LinkedRange(history, prepare_links(_current(one, landed, left_out)))
+            return LinkedRange(history, prepare_links(_current(one, landed, left_out), history.prepared))
         except BaseException:
             # On a full disk: on two file systems history's files may be copies.
             history.prepared.discard()

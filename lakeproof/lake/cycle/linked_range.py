@@ -112,7 +112,7 @@ def prepare_linked_range(
         # Current first: what the changes presuppose is checked before any file is placed.
         prepared = _prepare_current(range_, current, before)
     try:
-        return LinkedRange(_prepare_history(range_, history, before), prepared)
+        return LinkedRange(_prepare_history(range_, history, before, prepared), prepared)
     except BaseException:
         # New files have other names in each attempt: on a full disk, each would leave its own.
         prepared.discard()
@@ -143,7 +143,7 @@ def refuse_unlinkable(context: CycleContext, landed: LandedRange, entry: Snapsho
         )
 
 
-def _prepare_history(range_: FoldedRange, path: str, before: CutTable) -> LinkedHistory:
+def _prepare_history(range_: FoldedRange, path: str, before: CutTable, current: PreparedLinks) -> LinkedHistory:
     schema, task = range_.landed.schema, range_.task
     required = in_files(schema, [*column_names(schema), *REQUIRED_IN_HISTORY])
     part = range_.history(may_link=links_fit(path, before.history_version, required))
@@ -157,7 +157,7 @@ def _prepare_history(range_: FoldedRange, path: str, before: CutTable) -> Linked
         rows=part.rows,
         row_count=part.count,
     )
-    return LinkedHistory(prepare_links(request), before.history_sum.plus(range_.all_rows.sum()))
+    return LinkedHistory(prepare_links(request, current), before.history_sum.plus(range_.all_rows.sum()))
 
 
 def _prepare_current(range_: FoldedRange, path: str, before: CutTable) -> PreparedLinks:

@@ -36,7 +36,7 @@ from lakeproof.lake.delta.column_types import in_spark, new_fields
 from lakeproof.lake.delta.commit import Applied, CommitInfo, TableSpec, Unsupported
 from lakeproof.lake.delta.committer import NewFile, version_to_follow
 from lakeproof.lake.delta.file_statistics import statistics_text
-from lakeproof.lake.delta.links import LandedFile, PlacedFile, mismatch, place, remove_placed, renamed
+from lakeproof.lake.delta.links import LandedFile, PlacedFile, Twin, mismatch, place, remove_placed, renamed
 from lakeproof.lake.delta.local_rows import LocalRows, write_rows
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.delta.protocol import check_writable, metadata_of
@@ -109,12 +109,16 @@ class LinkRequest:
 
 @dataclass(frozen=True, slots=True)
 class PreparedLinks:
-    """A commit that can be made, once: every file is in the table's folder. `before` is None for a new table."""
+    """A commit that can be made, once: every file is in the table's folder. `before` is None for a new table.
+
+    `linked` are the landed files among them.
+    """
 
     request: LinkRequest
     before: TableState | None
     files: Sequence[NewFile]
     places: Places
+    linked: Mapping[LandedFile, Twin]
 
     def commit(self) -> Applied:
         """Commit the files, and what goes."""
@@ -131,8 +135,10 @@ class PreparedLinks:
             remove_placed(Folder.at(self.request.path), file.entry["path"])
 
 
-def prepare_links(request: LinkRequest) -> PreparedLinks:
+def prepare_links(request: LinkRequest, beside: PreparedLinks | None = None) -> PreparedLinks:
     """Find the rows that go, place and check the files, and commit nothing yet.
+
+    What `beside`, the commit of the table's other layer, has linked has been compared, and is not read again.
 
     Raises `Unsupported` if Spark should write the rows instead, DriftedError if the rows that the change presupposes are
     not those in the table, LakeError about a damaged file, NoRoomError about a full disk, ForeignCommitError about a commit
@@ -152,11 +158,13 @@ def prepare_links(request: LinkRequest) -> PreparedLinks:
     # What the change presupposes is checked before any file is placed: a refused table gets none.
     places = _find(request, state)
     columns = statistics_columns(fields, request.statistics)
-    placed = _place_all(request, state, places, fields, columns)
+    placed = _place_all(request, state, places, fields, {} if beside is None else beside.linked)
     failpoint("apply.after_links")
     left_out = (link.left_out for link in request.links)
     files = [NewFile(entry_of(file, columns), next(left_out, None)) for file in placed]
-    return PreparedLinks(request, state, files, places)
+    folder = Folder.at(request.path)
+    linked = {link.landed: Twin(folder, file) for link, file in zip(request.links, placed, strict=False)}
+    return PreparedLinks(request, state, files, places, linked)
 
 
 def _find(request: LinkRequest, state: TableState | None) -> Places:
@@ -188,13 +196,13 @@ def _place_all(
     state: TableState | None,
     places: Places,
     fields: Sequence[Mapping[str, Any]],
-    statistics: Mapping[str, str],
+    twins: Mapping[LandedFile, Twin],
 ) -> Sequence[PlacedFile]:
     """Return the files in the table's folder, those of `rows` last: all of them, or an error and none."""
     folder, placed = Folder.at(request.path), list[PlacedFile]()
     try:
         for link in request.links:
-            file = place(link.landed, folder, linked_name(request.info, link.landed))
+            file = place(link.landed, folder, linked_name(request.info, link.landed), twins.get(link.landed))
             placed.append(file)
             _refuse(mismatch(file.footer, fields, request.required))
         if state is None:
@@ -202,7 +210,7 @@ def _place_all(
             rows: Iterable[pa.Table] = (_in_schema(part, schema) for part in request.rows)
         else:
             rows = _with_spared(request.rows, state, places)
-        placed.extend(_written(request, folder, rows, fields, statistics))
+        placed.extend(_written(request, folder, rows, fields))
     except BaseException as error:
         for file in placed:
             remove_placed(folder, file.name)
@@ -243,11 +251,11 @@ def _written(
     folder: Folder,
     rows: Iterable[pa.Table],
     fields: Sequence[Mapping[str, Any]],
-    statistics: Mapping[str, str],
 ) -> Iterator[PlacedFile]:
     physical = physical_names(fields)
     named = (part.rename_columns([physical[name] for name in part.column_names]) for part in rows)
-    return write_rows(named, folder, f"rows-{request.info.number:012d}-", {*statistics})
+    columns = statistics_columns(fields, request.statistics)
+    return write_rows(named, folder, f"rows-{request.info.number:012d}-", {*columns})
 
 
 def physical_names(fields: Sequence[Mapping[str, Any]]) -> dict[str, str]:

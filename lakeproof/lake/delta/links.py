@@ -77,14 +77,24 @@ class PlacedFile:
     modified_ms: int
 
 
-def place(landed: LandedFile, table: Folder, name: str) -> PlacedFile:
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """The same landed file in another table's folder, where it was compared."""
+
+    table: Folder
+    file: PlacedFile
+
+
+def place(landed: LandedFile, table: Folder, name: str, twin: Twin | None) -> PlacedFile:
     """Give the file a second name in a table's folder, and return it verified; the same again if it has been placed.
 
-    Raises LakeError if the file is missing, or not what its writer recorded. Whatever is raised, a full disk's error too,
-    nothing stays in the folder.
+    If the names share bytes with those of a `twin`, they are not read again. Raises LakeError if the file is missing, or not
+    what its writer recorded. Whatever is raised, a full disk's error too, nothing stays in the folder.
     """
     store, key = table.store, table.key_of(name)
     try:
+        if twin is not None and _share(twin, store, key):
+            return PlacedFile(name, twin.file.footer, landed.bytes, now_ms())
         checksums = _give_name(landed, store, key)
         failpoint("links.after_name")
         footer = _footer(landed, store, key)
@@ -93,6 +103,21 @@ def place(landed: LandedFile, table: Folder, name: str) -> PlacedFile:
         remove_placed(table, name)
         raise
     return PlacedFile(name, footer, landed.bytes, now_ms())
+
+
+def _share(twin: Twin, store: Store, key: str) -> bool:
+    """Give the twin's bytes, and Hadoop's checksums of them, another name; False if the store would copy them."""
+    compared = twin.table.key_of(twin.file.name)
+    beside, checksums = store.checksum_key(key), store.checksum_key(compared)
+    if beside is None or checksums is None:
+        return False
+    for source, target in ((compared, key), (checksums, beside)):
+        # An attempt before this one may have been killed after a link.
+        store.delete(target)
+        if not store.link(source, target):
+            return False
+        failpoint("links.after_name")
+    return True
 
 
 def _footer(landed: LandedFile, store: Store, key: str) -> pq.FileMetaData:
