@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.
 
 _ADDRESS = "host=db.example.org"
 # They fetch and install what is being tested here.
-_NOT_RUN = ("git ", "pip ")
+_NOT_RUN = ("git ", "make ", "pip ")
 _STATUS = re.compile(r"# exit status (\d)")
 # A start of Spark takes minutes on a machine that is busy.
 _TIMEOUT_S = 1800.0
