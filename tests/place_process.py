@@ -17,7 +17,7 @@ from tests.linkable_rows import in_one_store, landed
 def main(file: Path, folder: Path, name: str) -> None:
     """Place it."""
     in_one_store(folder, [landed(file)])
-    place(landed(file), Folder.at(str(folder)), name)
+    place(landed(file), Folder.at(str(folder)), name, None)
 
 
 if __name__ == "__main__":

@@ -38,12 +38,15 @@ framing.warm_up()
 
 def start_bootstrap(config: Config, failpoint: str = "") -> BaseProcess:
     """`bootstrap` of the source `shop`; its exit status is that of the command."""
-    process = _CONTEXT.Process(target=_work, args=(config, failpoint))
+    # The server of forks has the environment of the first test that asked for one.
+    process = _CONTEXT.Process(target=_work, args=(config, failpoint, dict(os.environ)))
     process.start()
     return process
 
 
-def _work(config: Config, failpoint: str) -> None:
+def _work(config: Config, failpoint: str, environment: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
     stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.request())

@@ -16,6 +16,14 @@ from demo.server import EmbeddedPostgres, ServerError
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs the installed programs as they are")
 
 
+def _let_pass(folder: Path) -> None:
+    """Let everybody into a folder, which is below the one for temporary files."""
+    for part in (folder, *folder.parents):
+        if Path(tempfile.gettempdir()) not in part.parents:
+            break
+        part.chmod(0o755)
+
+
 @pytest.fixture
 def private_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The package as in a checkout under a folder of mode 0700, and a TMPDIR of this test's own."""
@@ -27,8 +35,7 @@ def private_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shutil.copytree(folder, private / folder.name, symlinks=True)
     # inside: the installation is everybody's
     monkeypatch.setattr(module, "_installed", lambda: private / package.name / installed.name)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    _let_pass(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # inside: Python keeps the folder that it has found first
     return private
 
@@ -58,8 +65,7 @@ def test_programs_that_someone_else_has_put_there_are_not_run(tmp_path: Path) ->
 
 def test_the_servers_user_plants_no_link_that_its_starter_follows(tmp_path: Path) -> None:
     """A superuser runs programs as the server's user: outside the cluster it must have no place to write."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    _let_pass(tmp_path)
     precious = tmp_path / "precious"
     precious.write_text("as it was", encoding="utf-8")
     state = tmp_path / "state"

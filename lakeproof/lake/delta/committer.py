@@ -30,10 +30,10 @@ from lakeproof.lake.delta.arrow_rows import deleted_rows
 from lakeproof.lake.delta.checkpoint import write_checkpoint
 from lakeproof.lake.delta.commit import CHECKPOINT_INTERVAL, CommitInfo
 from lakeproof.lake.delta.files import data_file
-from lakeproof.lake.delta.log import ENGINE, NO_VERSION, checksum_name, commit_name, find_commit, note_end
+from lakeproof.lake.delta.log import ENGINE, NO_VERSION, checksum_name, commit_name, digest_of, find_commit, note_end
 from lakeproof.lake.delta.protocol import protocol_for
 from lakeproof.lake.delta.search import Rows
-from lakeproof.lake.delta.state import Action, Replay, TableState, digest_of, keep
+from lakeproof.lake.delta.state import Action, Replay, TableState, keep
 from lakeproof.lake.delta.vector_file import write_vectors
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import AlreadyExistsError

@@ -9,6 +9,7 @@ contain blanks. An unknown action counts as one that changes data.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -94,6 +95,11 @@ def commit_name(version: int) -> str:
 def checksum_name(version: int) -> str:
     """Return the name of the checksum file of a version in its table's folder."""
     return f"{LOG}/{version:0{_NAME_DIGITS}d}.crc"
+
+
+def digest_of(data: bytes) -> str:
+    """Return the digest of a commit's bytes."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def is_within(path: str, file: str) -> bool:

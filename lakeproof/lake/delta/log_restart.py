@@ -14,9 +14,9 @@ from typing import Any
 
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.delta.checkpoint import write_checkpoint
-from lakeproof.lake.delta.log import LOG, LogGapError, commit_name, log_files, read_actions
+from lakeproof.lake.delta.log import LOG, LogGapError, commit_name, digest_of, log_files, read_actions
 from lakeproof.lake.delta.protocol import protocol_for
-from lakeproof.lake.delta.state import TableState, digest_of
+from lakeproof.lake.delta.state import TableState
 from lakeproof.lake.delta.unnamed_commits import remove_above
 from lakeproof.storage.folder import Folder
 

@@ -11,7 +11,6 @@ it wrong. What is kept is bounded by the number of files that the states list (`
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +22,7 @@ from typing import Any, TypeAlias
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.checkpoint import TOMBSTONES_MAX, read_checkpoint
 from lakeproof.lake.delta.files import checkpoint_at
-from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, actions_of, commit_name
+from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, actions_of, commit_name, digest_of
 from lakeproof.lake.delta.reader_features import PHYSICAL_NAME
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
@@ -178,11 +177,6 @@ def kept_state(path: str, version: int) -> TableState | None:
     """Return the state that this process has made or read of a version, None if it keeps another one or none."""
     state = _kept.get(path)
     return state if state is not None and state.version == version else None
-
-
-def digest_of(data: bytes) -> str:
-    """Return the digest of a commit's bytes."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def read_state(path: str, version: int) -> TableState:
