@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CYCLES = 2
 _BETWEEN_CYCLES_S = 2.0
 # More rows than `compaction.spark_rows` in lakeproof.yaml, so Spark compacts them; what is less, Arrow does in the process.
-_MASS_UPDATE = "UPDATE pgbench_accounts SET abalance = abalance + 1 WHERE aid <= 60000"
+_MASS_UPDATE = "UPDATE public.pgbench_accounts SET abalance = abalance + 1 WHERE aid <= 60000"
 
 
 def main() -> int:
@@ -68,8 +68,6 @@ def _pipeline(config: Path, source: str) -> list[TableRow]:
     _publish(runs, source)
     with step("bootstrap: one snapshot of all tables, while workload and drain continue") as note:
         note(_copied(runs, runs.run(f"{source}_bootstrap")))
-    with step("Spark"):
-        runs.start_spark()
     for cycle in range(1, CYCLES + 1):
         with step(f"compaction {cycle} of {CYCLES}") as note:
             note(_compacted(runs, runs.run(f"{source}_compaction")))
@@ -77,6 +75,8 @@ def _pipeline(config: Path, source: str) -> list[TableRow]:
             announced = step("a mass update of 60,000 accounts, which Spark will compact")
             with announced, connect(runs.config.sources[source].dsn) as connection:
                 connection.execute(_MASS_UPDATE)
+            with step("Spark"):
+                runs.start_spark()
         time.sleep(_BETWEEN_CYCLES_S)
     with step("the view revenue_per_product"):
         runs.run("views_refresh")
