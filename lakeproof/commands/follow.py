@@ -98,9 +98,8 @@ def follow(
     with observed_follow(config, name, [lake.source for lake in lakes], whole) as observed:
         control = replace(control, report=observed.report)
         options = replace(options, on_cuts=observed.on_cuts, on_views=observed.on_views)
-        follower = _Follower(config, name, on_demand, control, options, lakes)
         proofs = ContinuousProofs(config, [lake.source for lake in lakes], on_demand, control)
-        follower.proofs = proofs
+        follower = _Follower(config, name, on_demand, control, options, lakes, proofs)
         with at_work(on_demand, config.location), ExitStack() as shown, follower.views_refreshed(), proofs:
             for lake in lakes:
                 shown.enter_context(followed(lake))
@@ -116,10 +115,10 @@ class _Follower:
     control: RunControl
     options: FollowOptions
     lakes: Sequence[SourceLake]
+    proofs: ContinuousProofs
     done: FollowReport = field(init=False)
     _began_s: float = field(init=False)
     _look_s: float = field(init=False)
-    proofs: ContinuousProofs | None = None
     _views: ViewRefresher | None = None
     _asked_s: float = 0.0
 
@@ -203,7 +202,7 @@ class _Follower:
             looked_s = time.monotonic()
             while not self._is_over() and not self._someone_waits():
                 now_s = time.monotonic()
-                self._look_at_views(now_s)
+                self._look_beside(now_s)
                 is_due = self._are_worth_it(tails, now_s)
                 if not is_due and now_s - looked_s >= _OTHER_WORK_S:
                     looked_s, is_due = now_s, self._has_other_work()
@@ -270,10 +269,9 @@ class _Follower:
             self.options.on_cuts(cuts)
         return any(cuts.values())
 
-    def _look_at_views(self, now_s: float) -> None:
-        """Raise what has ended their refreshes, and ask for one if nobody has for a while."""
-        if self.proofs is not None:
-            self.proofs.check()
+    def _look_beside(self, now_s: float) -> None:
+        """Raise what has ended proofs or refreshes of views, and ask for a refresh if nobody has for a while."""
+        self.proofs.check()
         if self._views is not None:
             self._views.check()
             if now_s - self._asked_s >= _VIEWS_S:
