@@ -179,15 +179,8 @@ def maintain(context: Context, args: argparse.Namespace) -> Outcome:
     text = format_table(
         ("part", "files", "bytes"), [(part, space.files, space.bytes) for part, space in report.freed.items()]
     )
-    tables_by_action = {
-        "trimmed": report.trimmed,
-        "optimized": report.optimized,
-        "rebuilt": report.rebuilt,
-        "views": report.views,
-    }
-    lines = [
-        printable(f"{action}: {', '.join(map(str, tables))}") for action, tables in tables_by_action.items() if tables
-    ]
+    done = {"trimmed": report.trimmed, "optimized": report.optimized, "rebuilt": report.rebuilt, "views": report.views}
+    lines = [printable(f"{action}: {', '.join(map(str, tables))}") for action, tables in done.items() if tables]
     if args.plan:
         lines.insert(0, "nothing was changed: this shows what would be deleted and optimized")
     lines += [printable(f"{thing}: {reason}") for thing, reason in report.damaged.items()]

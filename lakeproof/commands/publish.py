@@ -1,4 +1,4 @@
-"""What is published of a source: `plan` and `apply`, and `pause` and `resume` of tables for a mass migration.
+"""Changes what is published of a source: `plan` and `apply`, and `pause` and `resume` of tables for a mass migration.
 
 Drawing the plan does not belong here (`lakeproof.publication`), nor the record of paused tables (`snapshot.paused`).
 The statements of `pause` and `resume` are those of `plan` for these tables alone.

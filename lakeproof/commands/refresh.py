@@ -37,7 +37,7 @@ from lakeproof.views.round import Round, ViewReport, chosen_views, faulty_views,
 
 @dataclass(frozen=True, slots=True)
 class ReplaceReport:
-    """What a definition would change about a view (`previewed`), or has changed; `nothing`: it is applied already.
+    """The changes that a definition would make to a view (`previewed`), or has made; `nothing`: it is applied already.
 
     `inserted` and `retracted` are rows; of a preview, those that differ by the columns that stay. `rewritten`, `added`,
     `dropped` and `retyped` as in a `ViewPreview`. `moved`: why a preview was computed again; `previewed`: the rows that it

@@ -30,6 +30,7 @@ from lakeproof.state.due_work import why_not_refresh
 from lakeproof.state.status import lake_status
 from lakeproof.views.audit import audit_view
 from lakeproof.views.refresh import refresh_view
+from lakeproof.views.round import ViewReport
 from tests.view_lake import ViewLake
 
 pytestmark = pytest.mark.spark
@@ -292,7 +293,7 @@ def test_a_slow_view_of_a_follower_lets_the_others_go_on(
             assert may_end.wait(300), "the others were kept back"
         return refresh_view(session, store, view, *arguments)
 
-    def refreshed(views: Sequence[step.ViewReport]) -> None:
+    def refreshed(views: Sequence[ViewReport]) -> None:
         finished.extend((view.view, int(view.sources["shop"][0])) for view in views)
         if ("quick", shop.cuts) in finished and not may_end.is_set():
             others_moved.set()
