@@ -254,8 +254,8 @@ def expect(context: Context, args: argparse.Namespace) -> Outcome:
     source = context.source(args.source)
     from lakeproof.commands import expect as step
 
-    with context.spark() as spark:
-        report = step.expect(context.config, source, args.tables, spark)
+    with context.spark_on_demand() as spark:
+        report = step.expect(context.config, source, args.tables, spark, context.report)
     rows = [
         (str(table), result.name, "yes" if result.passed else "no")
         for table, results in report.tables.items()
