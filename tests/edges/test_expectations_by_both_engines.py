@@ -74,6 +74,7 @@ def _put(database: Database) -> dict[str, str]:
     ]
     lists += plain_values
     with connect(SecretStr(database.dsn)) as conn:
+        conn.execute("SET search_path = public")
         conn.execute(DEFINITIONS)
         parts = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(kind)) for n, kind in names.items()]
         conn.execute(sql.SQL("CREATE TABLE every (id int PRIMARY KEY, {})").format(sql.SQL(", ").join(parts)))
