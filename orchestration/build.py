@@ -47,13 +47,12 @@ from lakeproof.errors import LakeproofError
 from lakeproof.state.known_tables import with_known_tables
 from orchestration.alert_sensor import NAME as ALERTS
 from orchestration.alert_sensor import alert_sensor, watched
-from orchestration.compaction_sensor import compaction_sensor
 from orchestration.narrow import narrowed
 from orchestration.old_runs import NAME as OLD_RUNS
 from orchestration.old_runs import Lasting, old_runs_sensor
 from orchestration.outside_proofs import outside_proofs
 from orchestration.schedules import schedules
-from orchestration.sensors import held_sensor, slot_drain_sensor
+from orchestration.sensors import compaction_sensor, held_sensor, slot_drain_sensor
 from orchestration.start import start_of
 from orchestration.view_conditions import conditional_views, refreshed_by, view_condition, view_condition_sensor
 from resources import Compute, Settings
@@ -81,8 +80,8 @@ def build(file: Config, only: Sequence[str] | None = None, job: str | None = Non
     by_hand = [*(each for source in sources for each in jobs_by_hand(source)), *replace_jobs(config)]
     own = [each for each in (*scheduled, *by_hand) if each.name == job]
     if own:
-        made = [make() for jobs, make in _families(config, sources, units) if job in jobs]
-        return dg.Definitions(assets=[asset for asset in made if asset], jobs=own, resources=resources)
+        chosen = [make() for jobs, make in _families(config, sources, units) if job in jobs]
+        return dg.Definitions(assets=[asset for asset in chosen if asset], jobs=own, resources=resources)
     for source in config.sources.values():
         if not source.tables:
             _log.warning("sources.%s: %s", source.name, UNKNOWN)

@@ -89,5 +89,5 @@ def test_every_job_has_what_it_selects_in_the_process_of_its_run(tmp_path: Path)
 
 @pytest.mark.parametrize(("job", "layers"), [("shop_slot", {"slots"}), ("shop_compaction", {"history", "current"})])
 def test_a_run_makes_no_asset_of_another_job(tmp_path: Path, job: str, layers: set[str]) -> None:
-    """Of thousands of assets these are most of what a run would wait for."""
+    """A source has thousands of them, and a run would wait for all."""
     assert _layers(build(load(write_sample(tmp_path)), job=job)) == layers
