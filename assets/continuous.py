@@ -77,8 +77,8 @@ class _Reporter:
 
     def hear(self, event: Event) -> None:
         """Take the cycles or the refreshes that have just ended; the command's threads call it."""
-        from lakeproof.views.round import ViewReport
         from lakeproof.lake.cycle.runner import CutReport
+        from lakeproof.views.round import ViewReport
 
         if event.kind == FOLLOWED_CUTS:
             for source, ended in from_json(dict[str, list[CutReport]], event.fields["cuts"]).items():
