@@ -96,8 +96,8 @@ def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:
     from lakeproof.lake.planning.set_aside import set_aside
     from lakeproof.lake.records.held import describe_all
     from lakeproof.state.absent import absence
+    from lakeproof.state.slot import remedy_if_stuck
     from lakeproof.state.source_state import SourceState
-    from lakeproof.state.stuck import remedy_if_stuck
 
     state = SourceState.of(context.config, source)
     held = {} if state.cut is None else state.cut.held

@@ -18,12 +18,11 @@ from lakeproof.names import TableName
 from lakeproof.proof.record import Proved
 from lakeproof.snapshot.progress import sentence
 from lakeproof.snapshot.status import SnapshotStatus
-from lakeproof.state.groups import GroupStatus
 from lakeproof.state.problem import Problem
 from lakeproof.state.readers import TableReaders
 from lakeproof.state.shortfall import listed
 from lakeproof.state.source import SourceStatus
-from lakeproof.state.status import StatusReport
+from lakeproof.state.status import GroupStatus, StatusReport
 from lakeproof.state.views import ViewStatus
 
 if TYPE_CHECKING:

@@ -13,3 +13,20 @@ belong here, nor do arguments and output (`lakeproof.cli`).
     status.py      how everything stands                  recover.py     a new incarnation after a gap
     teardown.py    drops slot and publications
 """
+
+__all__ = [
+    "bootstrap",
+    "check",
+    "compact",
+    "daily",
+    "drain",
+    "expect",
+    "init",
+    "maintain",
+    "prove",
+    "publish",
+    "recover",
+    "refresh",
+    "status",
+    "teardown",
+]

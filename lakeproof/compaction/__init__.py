@@ -6,3 +6,5 @@ One cycle does not belong here (`lakeproof.lake.cycle`), nor going on and on (`l
     pending.py   whether there is anything to do     retention.py   what nothing needs any more
     sizes.py     the room that a lake takes
 """
+
+__all__ = ["group", "pending", "retention", "sizes", "source"]

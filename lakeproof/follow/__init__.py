@@ -5,3 +5,5 @@ Cycles do not belong here (`lakeproof.compaction`), nor keeping the process aliv
     follower.py   the turns and their cycles     views.py   views, refreshed in threads of their own
     proofs.py     what changed, proven again and again
 """
+
+__all__ = ["follower", "proofs"]

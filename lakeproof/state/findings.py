@@ -12,9 +12,8 @@ from lakeproof.postgres.check_findings import Finding, error, from_error, note
 from lakeproof.postgres.replication_slot import name_problem
 from lakeproof.snapshot.incarnation import check_lake_is_ours
 from lakeproof.state.absent import absence
-from lakeproof.state.slot import ServerSeen, slot_gap
+from lakeproof.state.slot import ServerSeen, refuse_stuck, slot_gap
 from lakeproof.state.source_state import SourceState
-from lakeproof.state.stuck import refuse_stuck
 
 
 def lake_findings(state: SourceState, seen: ServerSeen) -> list[Finding]:

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakeproof.config.model import Config
 from lakeproof.config.spark import is_local
 from lakeproof.config.view_graph import sources_of
-from lakeproof.state.groups import GroupStatus, group_status
-from lakeproof.state.problem import Problem
-from lakeproof.state.source import ServerLook, SourceStatus, source_status
+from lakeproof.lake.planning.group_position import group_position
+from lakeproof.lake.records.group_cuts import GroupCut, newest_group_cut
+from lakeproof.state.problem import Problem, Problems
+from lakeproof.state.source import ServerLook, SourceStatus, distance, source_status
 from lakeproof.state.views import ViewStatus, view_status
 from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.store import Store
 
 if TYPE_CHECKING:
     # Importing it needs PySpark, which a status without sizes does not.
@@ -73,3 +78,24 @@ def lake_status(
         },
         cluster=None if is_local(config.spark.master) else config.spark.master,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """One group's newest cut; `lag_bytes` is WAL that the least of its landings has beyond it, of source `slowest`."""
+
+    group: str
+    cut: GroupCut | None
+    slowest: str | None
+    lag_bytes: int | None
+    problems: tuple[Problem, ...]
+
+
+def group_status(config: Config, store: Store, group: str) -> GroupStatus:
+    """Return the state of one group."""
+    problems = Problems()
+    cut = problems.read(partial(newest_group_cut, store), group, None)
+    lakes = [SourceLake(store, LakePaths(source)) for source in config.group(group)]
+    place = problems.read(partial(group_position, group), lakes, None)
+    lag = distance(None if place is None else place.position, None if cut is None else cut.position)
+    return GroupStatus(group, cut, None if place is None else place.slowest, lag, tuple(problems.listed))
