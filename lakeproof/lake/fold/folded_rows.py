@@ -1,6 +1,6 @@
 """The rows of a range that was added up, read from their landed files: as history and as current have them.
 
-Adding up belongs to `key_fold`; whether a file becomes a table's as it is, to `lakeproof.lake.cycle.linked_range`.
+Adding up belongs to `key_fold`; whether a file becomes a table's as it is, to `lakeproof.lake.cycle.table`.
 """
 
 from __future__ import annotations
