@@ -20,7 +20,7 @@ from bench.cycle import HISTORY_EXTRA, VERSION, Meter, Spent
 from bench.many_tables import Lake
 from lakeproof.config.spark import SparkConfig
 from lakeproof.lake.cycle import commits_by_spark
-from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.history_sum import Summing
 from lakeproof.lake.spark.session import build_session
 from lakeproof.schema import SchemaVersion

@@ -25,7 +25,7 @@ from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, change_rows, few_files, state_rows
 from lakeproof.lake.fold.net_change import ResolvedChanges
 from lakeproof.lake.fold.replay import behind
-from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.correction import numbered
 from lakeproof.lake.rows.history_sum import Summing, sum_of

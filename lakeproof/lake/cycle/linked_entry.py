@@ -57,8 +57,8 @@ from lakeproof.lake.delta.search import Rows
 from lakeproof.lake.fold.folded_rows import in_landing, sum_of
 from lakeproof.lake.fold.key_fold import KEY_BYTES_MAX, fold_keys
 from lakeproof.lake.planning.landed_range import LandedRange
+from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.file_rows import in_files
 from lakeproof.lake.rows.key_preconditions import DriftedError, check_counts, check_firsts
 from lakeproof.lake.rows.keys_in_memory import FIRST, codes

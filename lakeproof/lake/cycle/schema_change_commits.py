@@ -26,7 +26,7 @@ from lakeproof.lake.delta.commit import Applied
 from lakeproof.lake.delta.reader_features import reader_features
 from lakeproof.lake.delta.schema import ColumnChanges, SchemaRequest, away_name, change_schema
 from lakeproof.lake.planning.schema_change import SchemaDifference, compare_schemas
-from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.records.work import SchemaChange
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.values.types import spark_type

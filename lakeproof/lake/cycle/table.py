@@ -60,9 +60,8 @@ from lakeproof.lake.fold.holders import NotFolded
 from lakeproof.lake.fold.key_fold import FoldedFile, KeyFold, Mask, fold_keys
 from lakeproof.lake.fold.table_range import TableRange
 from lakeproof.lake.planning.landed_range import LandedRange
-from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.lake.records.held import TableHeldError
-from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.file_rows import in_files
 from lakeproof.lake.rows.key_preconditions import DriftedError
 from lakeproof.lake.rows.memory import fit_table, refuse_too_large

@@ -16,9 +16,8 @@ from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import column_names, in_lake, needs_mapping
 from lakeproof.lake.delta.commit import Applied, CommitInfo, Engine, TableSpec, commit_of_cycle
 from lakeproof.lake.fold.table_range import RangeSpan, TableRange
-from lakeproof.lake.records.documents import NOBODY, CutTable, Intent, WrittenBy
+from lakeproof.lake.records.documents import NOBODY, CutTable, HistorySum, Intent, WrittenBy
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.work import Changes, SchemaChange
 from lakeproof.landing.chain import Chain
