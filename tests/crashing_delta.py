@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow.parquet as pq
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.lake.cycle.task import CycleContext, TableResult, TableTask
+from lakeproof.lake.cycle.task import Carried, CycleContext, TableResult, TableTask, Written
 from lakeproof.lake.delta.protocol import metadata_of, protocol_for
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.landing.reader import Slice, slices
@@ -107,7 +107,7 @@ class StandIn:
             self.crashes[name] += 1
             raise Crash(name)
 
-    def write_table(self, _session: None, context: CycleContext, task: TableTask) -> TableResult:
+    def write_table(self, _session: None, context: CycleContext, task: TableTask, _here: object = None) -> TableResult:
         """History, then current, as a cycle writes them."""
         before, end = task.before, context.intent.end_lsn
         self.step("before history")
@@ -122,9 +122,7 @@ class StandIn:
         events = list(_events(pieces, start, end))
         if task.entry is None and not events:
             assert before is not None
-            return TableResult(
-                self._at(context, task, before.history_version, before.current_version), ChangeCounts(), touched=False
-            )
+            return Carried(self._at(context, task, before.history_version, before.current_version))
         self.dead.append((context, task))
         versions = (-1, -1) if before is None else (before.history_version, before.current_version)
         log = self.history.setdefault(task.table, Log("history", task.table))
@@ -134,7 +132,7 @@ class StandIn:
         log = self.current.setdefault(task.table, Log("current", task.table))
         current = log.commit(context, versions[1], _fold(state, events))
         self.step("after current")
-        return TableResult(self._at(context, task, history, current), ChangeCounts())
+        return Written(self._at(context, task, history, current), ChangeCounts(), 0, 0)
 
     def _at(self, context: CycleContext, task: TableTask, history: int, current: int) -> CutTable:
         before, incarnation = task.before, context.intent.incarnation

@@ -19,7 +19,7 @@ from lakeproof.lake.delta.links import LandedFile
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.fold.history import SNAPSHOT, state_rows
 from lakeproof.lake.fold.table_state import as_current
-from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.columns import named, pick
 from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.landing.file_columns import file_names

@@ -15,9 +15,8 @@ from lakeproof.descriptions import describing
 from lakeproof.drain.until import Until
 from lakeproof.events import Event, silent
 from lakeproof.lake.cycle.schema_history import publish_schemas
-from lakeproof.lake.records.cut_ordinals import NO_ROWS
 from lakeproof.lake.records.described import DescribedTable, described
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent
+from lakeproof.lake.records.documents import NO_ROWS, Cut, CutTable, CycleKind, Intent
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.snapshot.folder import finished_tables
 from lakeproof.storage.source_lake import SourceLake

@@ -13,6 +13,7 @@ import pytest
 
 from lakeproof.lake.cycle import apply_cycle
 from lakeproof.lake.cycle import steps as cycle
+from lakeproof.lake.cycle import table as cycle_table
 from lakeproof.landing import chain as chains
 from lakeproof.landing.chain import Chain
 from lakeproof.schema import Identity
@@ -38,7 +39,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedSource:
     monkeypatch.setattr(cycle, "sync_commits", lambda *_: None)  # inside: the same
     monkeypatch.setattr("lakeproof.commands.compact.at_work", lambda *_: nullcontext())  # inside: the same
     for name in ("refuse_too_large", "fit_table"):
-        monkeypatch.setattr(apply_cycle, name, lambda *_: None)  # inside: the same
+        monkeypatch.setattr(cycle_table, name, lambda *_: None)  # inside: the same
     source.snapshot(TABLES)
     compacted(source, tmp_path)
     for number in range(SEGMENTS):

@@ -1,6 +1,6 @@
 """A batch's images in landed files and in new files at once: how the apply contract is kept by links.
 
-The model and its batches are in `apply_model.py`; which rows a cycle links is `lakeproof.lake.cycle.linked_range`'s.
+The model and its batches are in `apply_model.py`; which rows a cycle links is `lakeproof.lake.cycle.table`'s.
 """
 
 from __future__ import annotations

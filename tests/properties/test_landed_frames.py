@@ -19,8 +19,7 @@ from lakeproof.errors import ConfigError, LakeError
 from lakeproof.lake.columns import current_columns, keeps_key
 from lakeproof.lake.read import in_process
 from lakeproof.lake.read.in_process import LandedRows
-from lakeproof.lake.records.cut_ordinals import CutOrdinals
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
+from lakeproof.lake.records.documents import Cut, CutOrdinals, CutTable, CycleKind
 from lakeproof.lake.records.store import write_cut
 from lakeproof.lake.rows.file_rows import FileRows, in_files
 from lakeproof.landing.reader import slices

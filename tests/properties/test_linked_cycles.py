@@ -17,7 +17,7 @@ from lakeproof.config.model import Config
 from lakeproof.errors import NoRoomError
 from lakeproof.events import silent
 from lakeproof.failpoints import watched
-from lakeproof.lake.cycle import linked_range
+from lakeproof.lake.cycle import table as cycle_table
 from lakeproof.lake.delta import local_rows
 from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.spark_on_demand import SparkOnDemand
@@ -122,7 +122,7 @@ def _check_all(config: Config, source: SimulatedSource) -> None:
 @pytest.fixture
 def small_files_linked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Link files of any size."""
-    monkeypatch.setattr(linked_range, "LINK_BYTES_MIN", 0)  # inside: real files of this size would take minutes
+    monkeypatch.setattr(cycle_table, "LINK_BYTES_MIN", 0)  # inside: real files of this size would take minutes
 
 
 @pytest.mark.usefixtures("small_files_linked")
@@ -295,7 +295,7 @@ def test_a_range_whose_history_finds_no_room_leaves_no_file(
     before = _data_files(lake)
     with monkeypatch.context() as patched:
         # inside: a disk that is full for the second of two small files can't be had
-        patched.setattr(linked_range, "_prepare_history", _no_room)
+        patched.setattr(cycle_table, "_prepare_history", _no_room)
         for _ in range(3):
             with pytest.raises(NoRoomError):
                 run_compact(no_spark, config)

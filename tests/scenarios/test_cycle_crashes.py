@@ -25,6 +25,7 @@ from lakeproof.errors import TransientError
 from lakeproof.failpoints import watched
 from lakeproof.lake.cycle import apply_cycle
 from lakeproof.lake.cycle import steps as cycle
+from lakeproof.lake.cycle import table as cycle_table
 from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_number, read_cut
@@ -103,7 +104,7 @@ def test_each_cut_is_one_state_of_the_source_after_any_crash(
     # There is no driver that could be lost, and no JVM in which deletion vectors could be tried.
     monkeypatch.setattr("lakeproof.commands.compact.at_work", lambda *_: nullcontext())  # inside: the same
     for name in ("refuse_too_large", "fit_table"):
-        monkeypatch.setattr(apply_cycle, name, lambda *_: None)  # inside: the same
+        monkeypatch.setattr(cycle_table, name, lambda *_: None)  # inside: the same
     # One or two copies in a cycle, or all that wait.
     config = make_config(tmp_path, cycle_rows=20, engine="spark", cycle_copies=rng.choice([1, 2, 32]))
     source.snapshot(TABLES[:2])

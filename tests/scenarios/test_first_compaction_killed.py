@@ -17,6 +17,7 @@ import pytest
 
 from lakeproof.lake.cycle import apply_cycle
 from lakeproof.lake.cycle import steps as cycle
+from lakeproof.lake.cycle import table as cycle_table
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.schema import Identity
 from tests.crashing_delta import StandIn
@@ -45,7 +46,7 @@ def test_a_first_compaction_ends_although_each_process_lives_for_seven_tables_on
     lake.chance = 0.0
     written, lives = Counter[str](), list[None]()
 
-    def write_table(session: Any, context: Any, task: Any) -> Any:
+    def write_table(session: Any, context: Any, task: Any, _here: Any) -> Any:
         if task.entry is not None:
             if not lives:
                 raise Killed
@@ -61,7 +62,7 @@ def test_a_first_compaction_ends_although_each_process_lives_for_seven_tables_on
     )
     monkeypatch.setattr("lakeproof.commands.compact.at_work", lambda *_: nullcontext())  # inside: the same
     for name in ("refuse_too_large", "fit_table"):
-        monkeypatch.setattr(apply_cycle, name, lambda *_: None)  # inside: the same
+        monkeypatch.setattr(cycle_table, name, lambda *_: None)  # inside: the same
     config = make_config(tmp_path, engine="spark", cycle_copies=_COPIES)
     for name in names:
         source.insert(source.table(name), (1, "a"))

@@ -27,8 +27,7 @@ from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.net_change import IMAGE
 from lakeproof.lake.fold.replay import Complete, added_up, after_truncates, replayed
 from lakeproof.lake.fold.unchanged_values import completing, has_value, holder
-from lakeproof.lake.records.documents import CutTable, HistoryLow
-from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.documents import CutTable, HistoryLow, HistorySum
 from lakeproof.lake.records.work import Rebuild, Trim, Work
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col, pick, row_key

@@ -1,6 +1,6 @@
 """The features of Delta's that a reader of a table must know, each with the reason, from the table's log alone.
 
-Switching one on belongs to `schema` and `commit`, refusing names that need one to `lakeproof.lake.cycle.portable`. No Spark
+Switching one on belongs to `schema` and `commit`, refusing names that need one to `lakeproof.lake.cycle.task`. No Spark
 runs here: `status` asks.
 """
 

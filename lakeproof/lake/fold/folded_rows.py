@@ -1,6 +1,6 @@
 """The rows of a range that was added up, read from their landed files: as history and as current have them.
 
-Adding up belongs to `key_fold`; whether a file becomes a table's as it is, to `lakeproof.lake.cycle.linked_range`.
+Adding up belongs to `key_fold`; whether a file becomes a table's as it is, to `lakeproof.lake.cycle.table`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakeproof.lake.columns import current_columns, history_columns, keeps_key
 from lakeproof.lake.fold.key_fold import FoldedFile, KeyFold, Mask
 from lakeproof.lake.fold.unchanged_rows import Unchanged, values_of
 from lakeproof.lake.planning.landed_range import LandedRange
-from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.file_rows import FileRows
 from lakeproof.landing.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion

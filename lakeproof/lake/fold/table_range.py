@@ -51,7 +51,8 @@ class TableRange:
         self.schema = in_lake(version)
         pieces = [f for f in files if f.file.schema_id == version.id]
         self.landed = LandedRange(self.schema, pieces, span.first_ordinals, span.start, span.end)
-        self.older = older_versions(chain, version, files, span.start, span.end)
+        alike = len(pieces) == len(files)
+        self.older = {} if alike else older_versions(chain, version, files, span.start, span.end)
         self.counts = count_changes(self.all_slices, span.start, span.end)
 
     @property

@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from lakeproof.lake.records.cut_ordinals import CutOrdinals
-from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.documents import Cut, CutOrdinals
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 
