@@ -22,7 +22,7 @@ from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.commands.prove import ProofReport, ProofRequest, prove
 from lakeproof.config.model import Config
 from lakeproof.events import Event, RunControl, Stop, silent
-from lakeproof.lake.delta.arrow_rows import deleted_rows
+from lakeproof.lake.delta.data_files import deleted_rows
 from lakeproof.lsn import Lsn
 from lakeproof.proof import changed_keys
 from lakeproof.proof.record import Proved, read_proved

@@ -33,7 +33,7 @@ from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, run_cycle, vers
 from lakeproof.lake.cycle.table import no_spark, why_spark, write_table
 from lakeproof.lake.cycle.table_parts import files_since
 from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
-from lakeproof.lake.delta.commit import Engine
+from lakeproof.lake.delta.committer import Engine
 from lakeproof.lake.planning.range_counts import last_commit
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError

@@ -16,7 +16,7 @@ from lakeproof.lake.cycle.history_commit import HistoryRows, append_history
 from lakeproof.lake.cycle.snapshot_entry import EntryCorrection
 from lakeproof.lake.cycle.table_parts import commit_current, table_result
 from lakeproof.lake.cycle.task import CycleContext, TableResult, TableTask
-from lakeproof.lake.delta.commit import Hints
+from lakeproof.lake.delta.apply import Hints
 from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, change_rows, state_rows
 from lakeproof.lake.fold.net_change import ResolvedChanges
 from lakeproof.lake.rows.correction import numbered

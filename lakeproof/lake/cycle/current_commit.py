@@ -2,8 +2,8 @@
 
 Computing the change belongs to `table`, making a commit to `delta.apply`, history's commit to `history_commit`.
 
-The check that the lake has the rows that the changes presuppose (`rows.preconditions`) is made before history gets its
-commit. If the publication leaves out an operation, the source's rows change unseen: then nothing is presupposed.
+The check that the lake has the rows that the changes presuppose (`rows.correction.check_rows`) is made before history gets
+its commit. If the publication leaves out an operation, the source's rows change unseen: then nothing is presupposed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.lake.columns import current_statistics, in_lake
 from lakeproof.lake.cycle.task import CycleContext, TableTask
-from lakeproof.lake.delta.apply import Prepared, prepare
-from lakeproof.lake.delta.commit import NO_HINTS, CommitRequest, Hints
+from lakeproof.lake.delta.apply import NO_HINTS, CommitRequest, Hints, Prepared, prepare
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.fold.net_change import ResolvedChanges
 from lakeproof.lake.rows.change import NetChange
-from lakeproof.lake.rows.key_preconditions import DriftedError, check_counts
-from lakeproof.lake.rows.preconditions import check_rows
+from lakeproof.lake.rows.correction import check_rows
+from lakeproof.lake.rows.keys_in_memory import DriftedError, check_counts
 from lakeproof.landing.catalog_history import sends_everything
 
 

@@ -12,8 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import history_statistics, in_lake
-from lakeproof.lake.delta.apply import apply
-from lakeproof.lake.delta.commit import CommitRequest
+from lakeproof.lake.delta.apply import CommitRequest, apply
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.fold.history import few_files
 from lakeproof.lake.fold.replay import behind

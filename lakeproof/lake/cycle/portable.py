@@ -1,6 +1,6 @@
 """Refuses the names of a table that is configured portable, if readers would need column mapping for them.
 
-How a table is written is decided when it begins (`lakeproof.lake.delta.commit.TableSpec`) and does not belong here.
+How a table is written is decided when it begins (`lakeproof.lake.delta.protocol.TableSpec`) and does not belong here.
 """
 
 from __future__ import annotations

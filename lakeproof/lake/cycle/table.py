@@ -19,7 +19,7 @@ from lakeproof.lake.cycle.linked_entry import prepare_linked_entry
 from lakeproof.lake.cycle.linked_range import prepare_linked_range, refuse_unlinkable
 from lakeproof.lake.cycle.table_parts import commit_current, range_of, since_snapshot, table_at_end, table_result
 from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
-from lakeproof.lake.delta.commit import Unsupported
+from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.fold.table_range import TableRange
 from lakeproof.lake.records.held import TableHeldError
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand

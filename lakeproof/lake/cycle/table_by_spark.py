@@ -35,7 +35,7 @@ from lakeproof.lake.cycle.table_parts import (
     table_result,
 )
 from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
-from lakeproof.lake.delta.commit import Hints
+from lakeproof.lake.delta.apply import Hints
 from lakeproof.lake.fold.history import (
     SNAPSHOT,
     change_rows,
@@ -45,8 +45,8 @@ from lakeproof.lake.fold.history import (
     state_rows,
 )
 from lakeproof.lake.fold.net_change import ResolvedChanges
+from lakeproof.lake.fold.replay import empty_rows, snapshot_rows, with_net_change
 from lakeproof.lake.fold.table_range import TableRange
-from lakeproof.lake.fold.table_state import empty_rows, snapshot_rows, with_net_change
 from lakeproof.lake.records.documents import CutTable, HistoryLow
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.rows.change import NetChange

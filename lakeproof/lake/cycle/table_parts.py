@@ -13,7 +13,7 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask
-from lakeproof.lake.delta.commit import Applied
+from lakeproof.lake.delta.committer import Applied
 from lakeproof.lake.fold.table_range import RangeSpan, TableRange
 from lakeproof.lake.records.documents import NOBODY, CutTable
 from lakeproof.lake.records.history_sum import HistorySum
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakeproof.lake.delta.apply import Prepared
-    from lakeproof.lake.delta.link_commit import PreparedLinks
+    from lakeproof.lake.delta.link_commit import RowCommit
     from lakeproof.lake.fold.net_change import ResolvedChanges
 
 
@@ -64,7 +64,7 @@ def rows_before(session: SparkSession, context: CycleContext, task: TableTask, b
     return read_layer(session, context.lease.lake, task.table, before)
 
 
-def commit_current(context: CycleContext, prepared: Prepared | PreparedLinks) -> Applied:
+def commit_current(context: CycleContext, prepared: Prepared | RowCommit) -> Applied:
     """Make current's commit."""
     context.lease.check()
     applied = prepared.commit()

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
-from lakeproof.lake.delta.commit import CommitInfo, Engine, TableSpec, commit_of_cycle
+from lakeproof.lake.delta.committer import CommitInfo, Engine, commit_of_cycle
+from lakeproof.lake.delta.protocol import TableSpec
 from lakeproof.lake.records.documents import CutTable, Intent, WrittenBy
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.work import Changes, SchemaChange

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import json
 import re
-import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from lakeproof.errors import LakeError
+from lakeproof.lake.delta.data_files import DeltaFile, data_file, live_rows
 from lakeproof.lake.delta.log import LOG, log_files, read_actions
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import store_of
@@ -32,38 +31,6 @@ from lakeproof.storage.store import NotFoundError
 _CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint(\.[0-9]{10}\.[0-9]{10})?\.parquet")
 _COMMIT = re.compile(r"([0-9]{20})\.json")
 _NUMBERED = re.compile(r"\.?([0-9]{20})\..*")
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_UUID_LETTERS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class VectorPlace:
-    """The place of a deletion vector: its file and offset there; or its bytes in base 85, if it stands in the log."""
-
-    file: str | None
-    offset: int
-    inline: str
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeltaFile:
-    """A file of rows, its bytes, and the file of its deletion vector, if it has one; paths below the table.
-
-    `deleted` is the vector itself, which may also stand in the log; `rows` are those that the file has without it, None if
-    the log does not say.
-    """
-
-    path: str
-    bytes: int
-    vector: str | None
-    deleted: VectorPlace | None = None
-    rows: int | None = field(default=None, compare=False)
-
-    @property
-    def live_rows(self) -> int | None:
-        """The number of its rows that are not deleted; None if the log does not say."""
-        return None if self.rows is None else self.rows - (0 if self.deleted is None else self.deleted.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,16 +128,6 @@ def files_at(path: str, version: int) -> tuple[DeltaFile, ...]:
 def rows_at(path: str, version: int) -> int | None:
     """Return the number of rows of one version, by the log alone; None if it does not say. Raises as `files_at`."""
     return live_rows(files_at(path, version))
-
-
-def live_rows(files: Iterable[DeltaFile]) -> int | None:
-    """Return the number of rows of some files together; None if the log does not say."""
-    total = 0
-    for file in files:
-        if file.live_rows is None:
-            return None
-        total += file.live_rows
-    return total
 
 
 def _log(table: Folder, version: int) -> tuple[dict[int, str], int, list[str]]:
@@ -281,56 +238,3 @@ def files_of_commit(table: Folder, name: str) -> tuple[list[str], list[DeltaFile
         elif kind == "add":
             added.append(data_file(action))
     return removed, added
-
-
-def data_file(added: Mapping[str, Any]) -> DeltaFile:
-    """Return the file that an `add` or a `remove` in the log is about."""
-    vector = added.get("deletionVector")
-    path, size = unquote(added["path"]), int(added.get("size") or 0)
-    rows = _rows(added.get("stats"))
-    if vector is None:
-        return DeltaFile(path, size, None, rows=rows)
-    file = _vector(vector)
-    inline = str(vector["pathOrInlineDv"]) if vector.get("storageType") == "i" else ""
-    place = VectorPlace(file, int(vector.get("offset") or 0), inline, int(vector["cardinality"]))
-    return DeltaFile(path, size, file, place, rows)
-
-
-def _rows(stats: str | None) -> int | None:
-    try:
-        return int(json.loads(stats or "{}")["numRecords"])
-    except (ValueError, LookupError, TypeError):
-        return None
-
-
-def _vector(vector: dict[str, Any]) -> str | None:
-    """Return the file of a deletion vector: its name is 20 letters, a UUID in base 85, after a folder that may be empty."""
-    text = vector.get("pathOrInlineDv")
-    if vector.get("storageType") != "u" or text is None:
-        return None
-    folder, letters = text[:-_UUID_LETTERS], text[-_UUID_LETTERS:]
-    name = f"deletion_vector_{uuid.UUID(bytes=of_base_85(letters))}.bin"
-    return f"{folder}/{name}" if folder else name
-
-
-def of_base_85(letters: str) -> bytes:
-    """Return the bytes that five letters of Z85 for each four of them stand for; raises ValueError for other letters."""
-    octets = b""
-    for start in range(0, len(letters), 5):
-        number = 0
-        for letter in letters[start : start + 5]:
-            number = number * 85 + _Z85.index(letter)
-        octets += number.to_bytes(4, "big")
-    return octets
-
-
-def in_base_85(octets: bytes) -> str:
-    """Return Z85's letters for bytes, of which there are four for each five letters."""
-    letters = ""
-    for start in range(0, len(octets), 4):
-        number, group = int.from_bytes(octets[start : start + 4], "big"), ""
-        for _ in range(5):
-            number, place = divmod(number, 85)
-            group = _Z85[place] + group
-        letters += group
-    return letters

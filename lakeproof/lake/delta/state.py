@@ -22,8 +22,7 @@ from typing import Any, TypeAlias
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.checkpoint import TOMBSTONES_MAX, read_checkpoint
 from lakeproof.lake.delta.files import checkpoint_at
-from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, actions_of, commit_name, digest_of
-from lakeproof.lake.delta.reader_features import PHYSICAL_NAME
+from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, actions_of, commit_name, digest_of, physical_names
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
 
@@ -78,7 +77,7 @@ class TableState:
 
     def physical(self) -> dict[str, str]:
         """Return the name of each column in the data files."""
-        return {f["name"]: str((f.get("metadata") or {}).get(PHYSICAL_NAME, f["name"])) for f in self.fields}
+        return physical_names(self.fields)
 
     def after(self, version: int, actions: Actions, digest: str) -> TableState:
         """Return the state after one more commit."""
