@@ -1,6 +1,6 @@
 """The compaction's run that goes on: cycles as changes land, views after them, and at intervals an event for each table.
 
-The cycles do not belong here (`lakeproof.commands.follow`), nor keeping such a run alive (`orchestration.policies.lasting`).
+The cycles do not belong here (`lakeproof.follow.follower`), nor keeping such a run alive (`orchestration.policies.lasting`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from lakeproof.storage.open import folder_to_check
 from resources import Compute, Settings
 
 if TYPE_CHECKING:
-    from lakeproof.commands.refresh import ViewReport
     from lakeproof.lake.cycle.runner import CutReport
+    from lakeproof.views.round import ViewReport
 
 # Between two looks at what is due: on an object store a round takes three requests.
 _ROUND_S, _ROUND_S_REMOTE = 0.5, 10.0
@@ -49,7 +49,8 @@ class Continuous:
 
 def follow_and_report(context: dg.AssetExecutionContext, settings: Settings, spark: Compute, what: Continuous) -> None:
     """Follow the landing until the time is over; raises dagster.Failure for the engine's errors."""
-    from lakeproof.commands.follow import FollowOptions, follow
+    from lakeproof.commands.compact import follow
+    from lakeproof.follow.follower import FollowOptions
 
     reporter = _Reporter(context, settings, what)
     log = to_run_log(context.log.info)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakeproof.errors import LakeproofError
-from lakeproof.lake.planning.range_counts import count_changes
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.store import read_cut
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.manifest import Manifest, SegmentFile
-from lakeproof.landing.reader import Slice
+from lakeproof.landing.reader import Slice, count_changes
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.source_lake import SourceLake

@@ -15,17 +15,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakeproof.commands import prove_changed
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.follow import follow
+from lakeproof.commands.compact import follow
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
-from lakeproof.commands.prove import ProofReport, ProofRequest, prove
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.events import Event, RunControl, Stop, silent
 from lakeproof.lake.delta.data_files import deleted_rows
 from lakeproof.lsn import Lsn
+from lakeproof.proof import changed as prove_changed
 from lakeproof.proof import changed_keys
 from lakeproof.proof.record import Proved, read_proved
+from lakeproof.proof.result import ProofReport
+from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake
 from tests.damage import alter
 from tests.fix_postgres import Database

@@ -27,11 +27,10 @@ from lakeproof.lake.columns import current_columns, has_old_rows, history_column
 from lakeproof.lake.fold.counted_fold import bag_change, keyed_change
 from lakeproof.lake.fold.holders import Base, FoldedFile, Holders, Mask, NotFolded, Unchanged, find_holders, values_of
 from lakeproof.lake.planning.landed_range import LandedRange
-from lakeproof.lake.planning.range_counts import in_range_mask
 from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.file_rows import DIGEST, FileRows
 from lakeproof.lake.rows.keys_in_memory import FIRST, Places, codes, presupposed
-from lakeproof.landing.reader import Slice
+from lakeproof.landing.reader import Slice, in_range_mask
 from lakeproof.landing.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion
 

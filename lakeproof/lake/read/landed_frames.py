@@ -27,11 +27,11 @@ from lakeproof.lake.fold.holders import NotFolded
 from lakeproof.lake.fold.key_fold import FoldedRows, fold_keys
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.planning.landing_end import LakeAtLanding, LandingEnd
-from lakeproof.lake.planning.range_counts import count_changes
 from lakeproof.lake.planning.schema_changes import older_versions
 from lakeproof.lake.read.frames import ReadLake, Rows
 from lakeproof.lake.records.cut_choice import table_name
 from lakeproof.lake.records.documents import CutTable
+from lakeproof.landing.reader import count_changes
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.paths import LakePaths
