@@ -68,7 +68,9 @@ class DueProofs:
 
 
 class Settings(dg.ConfigurableResource["Settings"]):
-    """The path of `lakeproof.yaml`; every run and every tick reads it again, so editing a value needs no reload.
+    """The configuration, `lakeproof.yaml`, and the state of its sources: slots, landings, cuts and proofs.
+
+    Every run and every tick reads the file again, so editing a value needs no reload; new tables and views need one.
 
     Secrets come from the environment of the process that uses them, and never enter run configuration. Every method may
     raise the errors of `lakeproof.errors`.

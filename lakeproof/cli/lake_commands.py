@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from lakeproof.cli.context import Context
 from lakeproof.cli.first_use import report_decoding
-from lakeproof.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, format_table, printable
+from lakeproof.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, format_table, printable, to_json
 from lakeproof.errors import ConfigError
-from lakeproof.events import RunControl, counted
+from lakeproof.events import FOLLOWED_CUTS, FOLLOWED_VIEWS, Event, RunControl, counted
 from lakeproof.names import TableName
 from lakeproof.schema import describe_left_out
 from lakeproof.storage.source_lake import SourceLake
@@ -61,7 +61,14 @@ def _follow(context: Context, args: argparse.Namespace) -> Outcome:
     sources = context.config.group(name) if name in context.config.groups or source is None else (name,)
     config = context.config if args.metrics is None else context.config.with_metrics(sources, args.metrics)
     with context.spark_on_demand() as spark:
-        options = FollowOptions(args.seconds, views=not args.no_views)
+        options = FollowOptions(
+            args.seconds,
+            not args.no_views,
+            lambda cuts: context.report(Event(FOLLOWED_CUTS, f"{name}: cycles have ended", {"cuts": to_json(cuts)})),
+            lambda views: context.report(
+                Event(FOLLOWED_VIEWS, f"{counted(len(views), 'view')} refreshed", {"views": to_json(views)})
+            ),
+        )
         report = step.follow(config, name, spark, RunControl(context.report, context.stop), options)
     cycles = ", ".join(f"{source}: {counted(number, 'cycle')}" for source, number in sorted(report.cycles.items()))
     text = f"{cycles or name}; {counted(report.changes, 'change')}, {counted(report.refreshes, 'refresh', 'refreshes')}"

@@ -18,7 +18,7 @@ from lakeproof.expectations.evaluate import Expected, Shown, evaluate
 from lakeproof.expectations.in_pandas import SparkNeededError, pandas_frame
 from lakeproof.lake.delta.arrow_rows import NotInArrowError
 from lakeproof.lake.read.frames import ReadLake
-from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.lake.spark.lost_driver import driver_lives
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand

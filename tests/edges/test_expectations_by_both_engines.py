@@ -18,8 +18,8 @@ from lakeproof.events import Event
 from lakeproof.expectations.configured import Expectation
 from lakeproof.expectations.evaluate import evaluate
 from lakeproof.expectations.in_pandas import SparkNeededError, pandas_frame
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.read.open import open_lake
-from lakeproof.lake.read.read import read_lake
 from lakeproof.names import TableName
 from lakeproof.postgres.connection import connect
 from tests.edges.exact_values import DEFINITIONS, SINCE_15, columns
@@ -74,6 +74,7 @@ def _put(database: Database) -> dict[str, str]:
     ]
     lists += plain_values
     with connect(SecretStr(database.dsn)) as conn:
+        conn.execute("SET search_path = public")
         conn.execute(DEFINITIONS)
         parts = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(kind)) for n, kind in names.items()]
         conn.execute(sql.SQL("CREATE TABLE every (id int PRIMARY KEY, {})").format(sql.SQL(", ").join(parts)))

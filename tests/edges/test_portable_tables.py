@@ -246,7 +246,7 @@ def test_a_feature_is_switched_on_only_by_what_needs_it(
         assert [dict(e.fields["features"]) for e in events if e.kind == "compact.readers"] == (
             [switched] if switched else []
         )
-        metadata = totals(cuts, KEYED)
+        metadata = totals(cuts).get(KEYED)
         assert metadata is not None
         assert metadata.features == switched
         all_of_them |= switched

@@ -23,7 +23,7 @@ from lakeproof.errors import LakeError
 from lakeproof.events import Event, silent
 from lakeproof.follow import views as follow_views
 from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.records.view_cuts import newest_view_cut
 from lakeproof.names import TableName
 from lakeproof.state.due_work import why_not_refresh

@@ -19,7 +19,7 @@ from lakeproof.commands.recover import plan_recover, recover
 from lakeproof.commands.status import status
 from lakeproof.drain.slot_health import HealthCause
 from lakeproof.errors import SourceError, StuckError
-from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.landing.stuck import note_stuck
 from lakeproof.postgres.check_findings import Severity
 from lakeproof.state.status import lake_status
