@@ -23,7 +23,7 @@ from lakeproof.hidden_columns import OP, TEXT
 from lakeproof.lake.columns import in_lake, merge_key
 from lakeproof.lake.delta.arrow_rows import DeltaRows, NotInArrowError
 from lakeproof.lake.delta.changed_places import Changes, ChangesUnavailableError
-from lakeproof.lake.delta.files import DeltaFile, data_file
+from lakeproof.lake.delta.data_files import DeltaFile, data_file
 from lakeproof.lake.delta.search import find_places
 from lakeproof.lake.delta.state import TableState, read_state
 from lakeproof.lake.records.documents import CutTable

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from lakeproof.config.model import Config, ViewConfig
-from lakeproof.lake.delta.external_log import newest_external
-from lakeproof.lake.delta.log import NO_VERSION, LogGapError
+from lakeproof.lake.delta.log import NO_VERSION, LogGapError, newest_external
 from lakeproof.lake.delta.reader_features import table_state
 from lakeproof.lake.records.group_cuts import group_cuts
 from lakeproof.lake.records.store import newest_cut

@@ -22,8 +22,8 @@ from lakeproof.drain.until import Until
 from lakeproof.events import Event, Stop, silent
 from lakeproof.failpoints import watched
 from lakeproof.lake.delta.checkpoint import TOMBSTONES_MAX
-from lakeproof.lake.delta.commit import CHECKPOINT_INTERVAL
 from lakeproof.lake.delta.log import log_files
+from lakeproof.lake.delta.protocol import CHECKPOINT_INTERVAL
 from lakeproof.lake.delta.state import Replay, read_state
 from lakeproof.lake.records.documents import Cut, CycleKind
 from lakeproof.lake.records.store import cut_numbers, newest_cut

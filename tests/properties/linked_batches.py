@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lakeproof.lake.delta.commit import Applied, CommitRequest
+from lakeproof.lake.delta.apply import CommitRequest
+from lakeproof.lake.delta.committer import Applied
 from lakeproof.lake.delta.files import files_of_commit
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, Removal, linked_name, prepare_links
 from lakeproof.lake.delta.log import NO_VERSION, commit_name, newest_version

@@ -18,7 +18,6 @@ from lakeproof.errors import NoRoomError
 from lakeproof.events import silent
 from lakeproof.failpoints import watched
 from lakeproof.lake.cycle import table as cycle_table
-from lakeproof.lake.delta import local_rows
 from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.lsn import Lsn
@@ -166,8 +165,8 @@ def test_ranges_of_small_files_are_written_without_spark(
 
     No range has a Spark job: not for its rows, nor to find those that go.
     """
-    monkeypatch.setattr(local_rows, "ROW_GROUP_ROWS", 3)  # inside: a cycle of so many rows takes minutes to make
-    monkeypatch.setattr(local_rows, "ROWS_PER_FILE", 7)  # inside: the same
+    monkeypatch.setattr(links, "ROW_GROUP_ROWS", 3)  # inside: a cycle of so many rows takes minutes to make
+    monkeypatch.setattr(links, "ROWS_PER_FILE", 7)  # inside: the same
     rng = random.Random(SEED)
     source, config = SimulatedSource(tmp_path, _tables()), make_config(tmp_path)
     source.snapshot([table.name for table in source.tables])

@@ -17,9 +17,8 @@ from pyspark.sql import SparkSession
 from lakeproof.hidden_columns import COMMIT_TIME, FROM, TEXT
 from lakeproof.lake.columns import current_columns, history_columns, in_lake, merge_key
 from lakeproof.lake.delta.search import KeyLookup
-from lakeproof.lake.fold.folded_rows import FoldedRows
 from lakeproof.lake.fold.history import change_rows
-from lakeproof.lake.fold.key_fold import fold_keys
+from lakeproof.lake.fold.key_fold import FoldedRows, fold_keys
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.rows.columns import relation

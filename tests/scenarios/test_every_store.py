@@ -29,9 +29,9 @@ from lakeproof.drain.until import Until
 from lakeproof.errors import TransientError
 from lakeproof.events import Stop, silent
 from lakeproof.lake.delta import state as state_module
-from lakeproof.lake.delta.commit import CHECKPOINT_INTERVAL
 from lakeproof.lake.delta.committer import Change, Operation
 from lakeproof.lake.delta.log import commit_name, log_files, newest_version, read_commit
+from lakeproof.lake.delta.protocol import CHECKPOINT_INTERVAL
 from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut

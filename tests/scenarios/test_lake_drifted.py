@@ -19,7 +19,7 @@ from lakeproof.catalog.fingerprint import Fingerprint, PublicationFacts, TableFa
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.rows.preconditions import NULL_KEY
+from lakeproof.lake.rows.correction import NULL_KEY
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.schema import Identity
 from tests.lake_steps import check, make_config, run_compact

@@ -41,7 +41,7 @@ from lakeproof.lake.cycle.task import (
     check_names,
     files_since,
 )
-from lakeproof.lake.delta.commit import Engine, Unsupported
+from lakeproof.lake.delta.committer import Engine, Unsupported
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError
 from lakeproof.lake.records.lease import Lease

@@ -4,8 +4,8 @@ Computing what is written belongs to `table_by_spark`, `snapshot_entry` and `key
 `delta.apply`, the definition of a sum to `rows.history_sum`.
 
 History's rows are summed while they are written. The check that the lake has the rows that the changes presuppose
-(`rows.preconditions`) is made before history gets its commit. If the publication leaves out an operation, the source's rows
-change unseen: then nothing is presupposed.
+(`rows.correction.check_rows`) is made before history gets its commit. If the publication leaves out an operation, the
+source's rows change unseen: then nothing is presupposed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,16 @@ from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import current_statistics, history_statistics, in_lake
 from lakeproof.lake.cycle.snapshot_entry import EntryCorrection
 from lakeproof.lake.cycle.task import CycleContext, TableTask, Written, commit_current, written
-from lakeproof.lake.delta.apply import Prepared, apply, prepare
-from lakeproof.lake.delta.commit import NO_HINTS, CommitRequest, Hints
+from lakeproof.lake.delta.apply import NO_HINTS, CommitRequest, Hints, Prepared, apply, prepare
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, change_rows, few_files, state_rows
 from lakeproof.lake.fold.net_change import ResolvedChanges
 from lakeproof.lake.fold.replay import behind
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.change import NetChange
-from lakeproof.lake.rows.correction import numbered
+from lakeproof.lake.rows.correction import check_rows, numbered
 from lakeproof.lake.rows.history_sum import Summing, sum_of
-from lakeproof.lake.rows.key_preconditions import DriftedError, check_counts
-from lakeproof.lake.rows.preconditions import check_rows
+from lakeproof.lake.rows.keys_in_memory import DriftedError, check_counts
 from lakeproof.landing.catalog_history import sends_everything
 
 # A change up to this size (rows, and their decoded bytes) is sent whole to every task of its MERGE.

@@ -40,18 +40,14 @@ from lakeproof.lake.cycle.task import (
     rows_before,
 )
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
+from lakeproof.lake.fold.replay import snapshot_rows, with_net_change
 from lakeproof.lake.fold.table_range import TableRange
-from lakeproof.lake.fold.table_state import snapshot_rows, with_net_change
-from lakeproof.lake.rows.bucket_diff import BucketDiff
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import key_value, pick, row_key
-from lakeproof.lake.rows.correction import correct
-from lakeproof.lake.rows.key_preconditions import DriftedError
-from lakeproof.lake.rows.keys_in_memory import FIRST
+from lakeproof.lake.rows.correction import BucketDiff, check_rows, correct, join_on_key
+from lakeproof.lake.rows.keys_in_memory import FIRST, DriftedError
 from lakeproof.lake.rows.landing_rows import Changes
-from lakeproof.lake.rows.matching import join_on_key
 from lakeproof.lake.rows.memory import keep
-from lakeproof.lake.rows.preconditions import check_rows
 from lakeproof.lake.rows.refusal import refusals
 from lakeproof.landing.catalog_history import sends_everything
 from lakeproof.schema import SchemaVersion

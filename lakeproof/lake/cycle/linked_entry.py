@@ -49,19 +49,17 @@ from lakeproof.lake.cycle.table import (
 )
 from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask, by, entered, since_snapshot
 from lakeproof.lake.delta.base_rows import ChunkBase
-from lakeproof.lake.delta.commit import Unsupported
+from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, prepare_links
 from lakeproof.lake.delta.links import landed_file
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.delta.search import Rows
-from lakeproof.lake.fold.folded_rows import in_landing, sum_of
-from lakeproof.lake.fold.key_fold import KEY_BYTES_MAX, fold_keys
+from lakeproof.lake.fold.key_fold import KEY_BYTES_MAX, fold_keys, in_landing, sum_of
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.rows.file_rows import in_files
-from lakeproof.lake.rows.key_preconditions import DriftedError, check_counts, check_firsts
-from lakeproof.lake.rows.keys_in_memory import FIRST, codes
+from lakeproof.lake.rows.keys_in_memory import FIRST, DriftedError, check_counts, check_firsts, codes
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.catalog_history import sends_everything
 from lakeproof.landing.segment import ROW_GROUP_BYTES

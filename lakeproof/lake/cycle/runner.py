@@ -20,7 +20,7 @@ from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle, intent_of
 from lakeproof.lake.cycle.table import no_spark
 from lakeproof.lake.cycle.task import Entered, Reshaped, Written
 from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
-from lakeproof.lake.delta.commit import Engine
+from lakeproof.lake.delta.committer import Engine
 from lakeproof.lake.delta.optimize import is_crowded
 from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.next_incarnation import plan_switch

@@ -22,7 +22,7 @@ from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import DUP, FROM, KEY, ORD
 from lakeproof.lake.columns import current_columns, current_statistics, history_statistics, in_lake
 from lakeproof.lake.cycle.task import Carried, CycleContext, Reshaped, TableTask
-from lakeproof.lake.delta.commit import Applied
+from lakeproof.lake.delta.committer import Applied
 from lakeproof.lake.delta.reader_features import reader_features
 from lakeproof.lake.delta.schema import ColumnChanges, SchemaRequest, away_name, change_schema
 from lakeproof.lake.planning.schema_change import SchemaDifference, compare_schemas

@@ -14,7 +14,7 @@ current keeps its version while history gets its commit: the cut names both.
               touched, and after a TRUNCATE all of current's files go
 
 A row that lacks a value which its update left out is never linked: it is written anew, with its holder's name in history,
-and with the value in current (`lakeproof.lake.fold.unchanged_rows`). So is every row of a table with a computed `_lp_key`.
+and with the value in current (`lakeproof.lake.fold.holders`). So is every row of a table with a computed `_lp_key`.
 """
 
 from __future__ import annotations
@@ -51,19 +51,18 @@ from lakeproof.lake.cycle.task import (
     written,
 )
 from lakeproof.lake.delta.base_rows import LakeBase
-from lakeproof.lake.delta.commit import Engine, Unsupported
-from lakeproof.lake.delta.link_commit import Link, LinkRequest, PreparedLinks, Removal, links_fit, prepare_links
+from lakeproof.lake.delta.committer import Engine, Unsupported
+from lakeproof.lake.delta.link_commit import Link, LinkRequest, Removal, RowCommit, links_fit, prepare_links
 from lakeproof.lake.delta.links import landed_file
 from lakeproof.lake.delta.search import Rows
-from lakeproof.lake.fold.folded_rows import FoldedRows
-from lakeproof.lake.fold.holders import NotFolded
-from lakeproof.lake.fold.key_fold import FoldedFile, KeyFold, Mask, fold_keys
+from lakeproof.lake.fold.holders import FoldedFile, Mask, NotFolded
+from lakeproof.lake.fold.key_fold import FoldedRows, KeyFold, fold_keys
 from lakeproof.lake.fold.table_range import TableRange
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.lake.records.held import TableHeldError
 from lakeproof.lake.rows.file_rows import in_files
-from lakeproof.lake.rows.key_preconditions import DriftedError
+from lakeproof.lake.rows.keys_in_memory import DriftedError
 from lakeproof.lake.rows.memory import fit_table, refuse_too_large
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.catalog_history import sends_everything
@@ -175,7 +174,7 @@ def _why_here(spark: SparkOnDemand, context: CycleContext, counts: ChangeCounts)
 class LinkedHistory:
     """History's commit, prepared; `total` is history's sum after it."""
 
-    prepared: PreparedLinks
+    prepared: RowCommit
     total: HistorySum
 
     def commit(self, context: CycleContext) -> tuple[int, HistorySum]:
@@ -191,7 +190,7 @@ class LinkedRange:
     """Both commits of a range, prepared."""
 
     history: LinkedHistory
-    current: PreparedLinks
+    current: RowCommit
 
     def written(self, context: CycleContext, task: TableTask, counts: ChangeCounts, outcome: Callable[..., R]) -> R:
         """Make both commits; return what `outcome` says of them."""
@@ -258,7 +257,7 @@ def refuse_unlinkable(context: CycleContext, landed: LandedRange, entry: Snapsho
         )
 
 
-def _prepare_history(range_: FoldedRange, path: str, before: CutTable, current: PreparedLinks) -> LinkedHistory:
+def _prepare_history(range_: FoldedRange, path: str, before: CutTable, current: RowCommit) -> LinkedHistory:
     schema, task = range_.landed.schema, range_.task
     required = in_files(schema, [*column_names(schema), *REQUIRED_IN_HISTORY])
     part = range_.history(may_link=links_fit(path, before.history_version, required))
@@ -275,7 +274,7 @@ def _prepare_history(range_: FoldedRange, path: str, before: CutTable, current: 
     return LinkedHistory(prepare_links(request, current), before.history_sum.plus(range_.all_rows.sum()))
 
 
-def _prepare_current(range_: FoldedRange, path: str, before: CutTable) -> PreparedLinks:
+def _prepare_current(range_: FoldedRange, path: str, before: CutTable) -> RowCommit:
     schema, task, fold = range_.landed.schema, range_.task, range_.fold
     required = in_files(schema, [n for n in current_columns(schema) if n not in NOT_IN_FILES])
     part = range_.current(may_link=links_fit(path, before.current_version, required))

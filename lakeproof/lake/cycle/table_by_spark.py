@@ -51,7 +51,7 @@ from lakeproof.lake.cycle.task import (
     table_at_end,
     written,
 )
-from lakeproof.lake.delta.commit import Hints
+from lakeproof.lake.delta.apply import Hints
 from lakeproof.lake.fold.history import (
     SNAPSHOT,
     change_rows,
@@ -61,8 +61,8 @@ from lakeproof.lake.fold.history import (
     state_rows,
 )
 from lakeproof.lake.fold.net_change import ResolvedChanges
+from lakeproof.lake.fold.replay import empty_rows, snapshot_rows, with_net_change
 from lakeproof.lake.fold.table_range import TableRange
-from lakeproof.lake.fold.table_state import empty_rows, snapshot_rows, with_net_change
 from lakeproof.lake.records.documents import CutTable, HistoryLow
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.rows.change import NetChange

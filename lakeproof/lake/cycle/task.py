@@ -14,7 +14,8 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import column_names, in_lake, needs_mapping
-from lakeproof.lake.delta.commit import Applied, CommitInfo, Engine, TableSpec, commit_of_cycle
+from lakeproof.lake.delta.committer import Applied, CommitInfo, Engine, commit_of_cycle
+from lakeproof.lake.delta.protocol import TableSpec
 from lakeproof.lake.fold.table_range import RangeSpan, TableRange
 from lakeproof.lake.records.documents import NOBODY, CutTable, HistorySum, Intent, WrittenBy
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakeproof.lake.delta.apply import Prepared
-    from lakeproof.lake.delta.link_commit import PreparedLinks
+    from lakeproof.lake.delta.link_commit import RowCommit
     from lakeproof.lake.fold.net_change import ResolvedChanges
 
 R = TypeVar("R", bound="Written | Entered | Reshaped")
@@ -202,7 +203,7 @@ def rows_before(session: SparkSession, context: CycleContext, task: TableTask, b
     return read_layer(session, context.lease.lake, task.table, before)
 
 
-def commit_current(context: CycleContext, prepared: Prepared | PreparedLinks) -> Applied:
+def commit_current(context: CycleContext, prepared: Prepared | RowCommit) -> Applied:
     """Make current's commit."""
     context.lease.check()
     applied = prepared.commit()

@@ -69,8 +69,7 @@ class TableRange:
     def read(self, session: SparkSession) -> Changes:
         """Return the rows as a frame."""
         # Imported here, and below, because they import Spark.
-        from lakeproof.lake.rows.conversion import convert_rows
-        from lakeproof.lake.rows.landing_rows import Changes, read_changes
+        from lakeproof.lake.rows.landing_rows import Changes, convert_rows, read_changes
 
         frames = [read_changes(session, self.landed)] if self.landed.slices else []
         for old, slices in self.older.items():

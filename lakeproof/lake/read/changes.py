@@ -35,7 +35,7 @@ from lakeproof.lake.records.cut_choice import one_source, table_name
 from lakeproof.lake.records.cut_range import cuts_of_range, range_end, table_differs
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.rows.columns import col, no_rows, pick, row_key
-from lakeproof.lake.rows.matching import NET, ROW, join_on_key, multiset_difference, same_key
+from lakeproof.lake.rows.correction import NET, ROW, join_on_key, multiset_difference, same_key
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import SchemaVersion

@@ -26,11 +26,10 @@ from lakeproof.hidden_columns import DUP, ORD
 from lakeproof.lake.columns import column_names, current_columns, in_lake, merge_key
 from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows
 from lakeproof.lake.delta.base_rows import LakeBase
-from lakeproof.lake.delta.commit import Unsupported
+from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.delta.search import KeyLookup
-from lakeproof.lake.fold.folded_rows import FoldedRows
 from lakeproof.lake.fold.holders import NotFolded
-from lakeproof.lake.fold.key_fold import fold_keys
+from lakeproof.lake.fold.key_fold import FoldedRows, fold_keys
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.planning.landing_end import LANDING, LakeAtLanding, LandingEnd, landing_ends
 from lakeproof.lake.planning.schema_changes import older_versions

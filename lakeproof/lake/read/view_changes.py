@@ -29,7 +29,7 @@ from lakeproof.lake.read.changes import ChangesPart
 from lakeproof.lake.records.cut_range import check_follows, view_cuts_of_range, view_range_end
 from lakeproof.lake.records.view_cuts import ViewCut, view_path
 from lakeproof.lake.rows.columns import col, no_rows
-from lakeproof.lake.rows.matching import NET, ROW, multiset_difference, net_counts
+from lakeproof.lake.rows.correction import NET, ROW, multiset_difference, net_counts
 from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 
