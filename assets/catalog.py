@@ -31,10 +31,10 @@ from assets.support.columns import (
 from assets.support.keys import Layer, group_of, proof_key, table_key, view_key
 from assets.support.places import uri
 from assets.views import read_keys, stored_columns
-from lakeproof.commands.describe import described
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.errors import LakeproofError
 from lakeproof.expectations.configured import expectations
+from lakeproof.lake.records.described import described
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName

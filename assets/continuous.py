@@ -1,6 +1,6 @@
 """The compaction's run that goes on: cycles as changes land, views after them, and at intervals an event for each table.
 
-The cycles do not belong here (`lakeproof.commands.follow`), nor keeping such a run alive (`orchestration.policies.lasting`).
+The cycles do not belong here (`lakeproof.follow.follower`), nor keeping such a run alive (`orchestration.policies.lasting`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lakeproof.storage.open import folder_to_check
 from resources import Compute, Settings
 
 if TYPE_CHECKING:
-    from lakeproof.commands.refresh import ViewReport
+    from lakeproof.views.round import ViewReport
 
 # Between two looks at what is due: on an object store a round takes three requests.
 _ROUND_S, _ROUND_S_REMOTE = 0.5, 10.0
@@ -77,8 +77,8 @@ class _Reporter:
 
     def hear(self, event: Event) -> None:
         """Take the cycles or the refreshes that have just ended; the command's threads call it."""
-        from lakeproof.commands.refresh import ViewReport
         from lakeproof.lake.cycle.runner import CutReport
+        from lakeproof.views.round import ViewReport
 
         if event.kind == FOLLOWED_CUTS:
             for source, ended in from_json(dict[str, list[CutReport]], event.fields["cuts"]).items():

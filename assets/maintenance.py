@@ -41,8 +41,7 @@ def maintenance_asset(config: Config, source: SourceConfig) -> dg.AssetsDefiniti
     def maintained(
         context: dg.AssetExecutionContext, config: MaintenanceRun, settings: Settings, compute: Compute
     ) -> dg.MaterializeResult[None]:
-        from lakeproof.commands.maintain import Maintained
-        from lakeproof.commands.sizes import lake_sizes
+        from lakeproof.commands.maintain import Maintained, lake_sizes
 
         rebuild, restore = ([parse_table(name) for name in names] for names in (config.rebuild, config.restore))
         extra = [*table_words("--rebuild", rebuild), *table_words("--restore", restore)]

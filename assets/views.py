@@ -27,7 +27,7 @@ from lakeproof.storage.paths import LakePaths
 from resources import Compute
 
 if TYPE_CHECKING:
-    from lakeproof.commands.refresh import ViewReport
+    from lakeproof.views.round import ViewReport
 
 _log = logging.getLogger("lakeproof.dagster")
 
@@ -53,7 +53,7 @@ def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
         },
     )
     def refreshed(context: dg.AssetExecutionContext, compute: Compute) -> Iterator[dg.MaterializeResult[None]]:
-        from lakeproof.commands.refresh import ViewReport
+        from lakeproof.views.round import ViewReport
 
         # Maintenance may hold the lock on the views for as long as it takes to merge their files.
         # The views that it reads are brought up first, as one refresh.

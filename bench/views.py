@@ -19,7 +19,7 @@ from typing import Any, cast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakeproof.commands.refresh import ViewReport, refresh
+from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.config.spark import SparkConfig
 from lakeproof.lake.delta.apply import apply
@@ -32,6 +32,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.views.round import ViewReport
 
 _ONE = Incarnation(1)
 _COLUMNS = {

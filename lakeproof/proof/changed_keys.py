@@ -1,6 +1,6 @@
 """The lake's side of a proof of what changed: the keys touched since a table was proven, and the rows under them now.
 
-Comparing with the source belongs to `lakeproof.commands.prove_changed`. Everything is read by this process, in Arrow.
+Comparing with the source belongs to `lakeproof.proof.changed`. Everything is read by this process, in Arrow.
 
     history's log   files that came since ─► the keys of their rows: what the stream, a copy or a repair has touched
     current's log   files and vectors that changed since ─► the keys of rows that came or went, whoever has made the commit

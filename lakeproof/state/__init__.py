@@ -11,4 +11,7 @@ What follows from a state does not belong here, nor does how it is shown.
     groups.py         cuts of groups                      readers.py     what each table's readers must know
     problem.py        what could not be read              known_tables.py    a source's tables without its database
     due_copies.py     copies that are due without being asked   already_copied.py   those that a run need not repeat
+    status.py         all sources, views and groups
+    findings.py       what is wrong between source and lake  due_work.py     whether compact or refresh has work
+    machine.py        what is wrong with this machine
 """

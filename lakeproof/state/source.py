@@ -33,7 +33,7 @@ from lakeproof.state.unproved import proved_tables
 
 if TYPE_CHECKING:
     # Importing it needs PySpark, which a state without sizes does not.
-    from lakeproof.commands.sizes import LakeSizes
+    from lakeproof.compaction.sizes import LakeSizes
 
 
 @dataclass(frozen=True, slots=True)

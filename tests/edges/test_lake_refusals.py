@@ -13,7 +13,7 @@ from lakeproof.errors import InvariantError, LakeError
 from lakeproof.lake.delta.apply import apply
 from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, TableSpec
 from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.schema import Identity
 from tests.lake_steps import check, make_config, run_compact

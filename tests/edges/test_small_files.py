@@ -15,7 +15,7 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.commands.maintain import maintain
-from lakeproof.commands.prove import ProofRequest, prove
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.drain.until import Until
@@ -29,6 +29,7 @@ from lakeproof.lake.records.documents import Cut, CycleKind
 from lakeproof.lake.records.store import cut_numbers, newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
+from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.source_lake import SourceLake
 from tests.compare import lake_rows, source_rows, table_columns

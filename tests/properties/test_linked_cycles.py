@@ -19,7 +19,7 @@ from lakeproof.events import silent
 from lakeproof.failpoints import watched
 from lakeproof.lake.cycle import linked_range
 from lakeproof.lake.delta import local_rows
-from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName

@@ -25,7 +25,7 @@ from lakeproof.errors import TransientError
 from lakeproof.failpoints import watched
 from lakeproof.lake.cycle import apply_cycle
 from lakeproof.lake.cycle import steps as cycle
-from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_number, read_cut
 from lakeproof.names import CycleNumber

@@ -34,7 +34,6 @@ from lakeproof.lake.cycle.table import no_spark, why_spark, write_table
 from lakeproof.lake.cycle.table_parts import files_since
 from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.commit import Engine
-from lakeproof.lake.planning.range_counts import last_commit
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError
 from lakeproof.lake.records.lease import Lease
@@ -43,7 +42,7 @@ from lakeproof.lake.rows.memory import fit_table, largest_row, refuse_too_large
 from lakeproof.lake.spark.failures import concerns_all
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.reader import Slice, slices, verify, verify_file
+from lakeproof.landing.reader import Slice, last_commit, slices, verify, verify_file
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.snapshot.folder import read_snapshot

@@ -27,10 +27,9 @@ from lakeproof.lake.columns import has_old_rows, merge_key
 from lakeproof.lake.fold.counted_fold import bag_change, keyed_change
 from lakeproof.lake.fold.holders import Base, Holders, NotFolded, find_holders
 from lakeproof.lake.planning.landed_range import LandedRange
-from lakeproof.lake.planning.range_counts import in_range_mask
 from lakeproof.lake.rows.file_rows import DIGEST, FileRows
 from lakeproof.lake.rows.keys_in_memory import FIRST, Places, codes, presupposed
-from lakeproof.landing.reader import Slice
+from lakeproof.landing.reader import Slice, in_range_mask
 from lakeproof.landing.segment import ROW_GROUP_BYTES
 
 # The key columns of a range in memory, in Arrow; adding them up takes about three times as much.

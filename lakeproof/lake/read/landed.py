@@ -24,8 +24,8 @@ from lakeproof.lake.delta.versions import Layer, read_layer
 from lakeproof.lake.fold.table_range import RangeSpan, TableRange
 from lakeproof.lake.fold.table_state import empty_rows, with_net_change
 from lakeproof.lake.planning.landing_end import AT_A_CUT, LakeAtLanding, LandingEnd
+from lakeproof.lake.read.in_process import landed_net
 from lakeproof.lake.read.lake_frame import LakeFrame
-from lakeproof.lake.read.landed_frames import landed_net
 from lakeproof.lake.read.opened import OpenedLake
 from lakeproof.lake.records.cut_choice import table_name
 from lakeproof.lake.records.documents import CutTable

@@ -1,7 +1,7 @@
 """One table's landing rows of a range, by column name and with `_lp_ord`.
 
 Adding the changes up belongs to `lakeproof.lake.fold`, finding the files to `lakeproof.landing.reader`, counting rows
-without Spark to `lakeproof.lake.planning.range_counts`.
+without Spark to `lakeproof.landing.reader`.
 """
 
 from __future__ import annotations

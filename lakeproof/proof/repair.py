@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 import psycopg
 import pyarrow as pa
 
-from lakeproof.commands.prove_tables import OpenProof
 from lakeproof.errors import SourceError, TableError, TransientError
 from lakeproof.events import Event, Stop, counted
 from lakeproof.failpoints import failpoint
@@ -36,6 +35,7 @@ from lakeproof.postgres.copy_blocks import copy_blocks, typed_batch
 from lakeproof.postgres.copy_keys import Key, keys_query, why_not_by_keys
 from lakeproof.proof.keys_to_repair import KeysToRepair
 from lakeproof.proof.result import ProofReport, TableRepair
+from lakeproof.proof.tables import OpenProof
 from lakeproof.snapshot.keyed_copy import KeyedCopy, KeyedTable, PlacedCopy, place_copy
 from lakeproof.snapshot.keyed_rows import keys_batch, write_rows
 from lakeproof.snapshot.run import SnapshotReport

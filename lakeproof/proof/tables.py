@@ -13,8 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from lakeproof.commands.concurrently import few_at_a_time
-from lakeproof.commands.prove_source import Asked, SourceSide, read_source
+from lakeproof.concurrently import few_at_a_time
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import write_table
 from lakeproof.errors import DefiniteError, TransientError, UnreadableRowsError, manual
@@ -41,6 +40,7 @@ from lakeproof.proof.keys_to_repair import ROWS_MAX, KeysToRepair, keys_to_repai
 from lakeproof.proof.lake_in_arrow import TooLargeError
 from lakeproof.proof.lake_side import LakeSide, Reader
 from lakeproof.proof.result import ProofReport, Status, TableProof, compared
+from lakeproof.proof.source import Asked, SourceSide, read_source
 from lakeproof.proof.source_side import source_rows
 from lakeproof.proof.unsent import ALL_ACTIONS, differences, judge
 from lakeproof.snapshot.folder import part_key, read_snapshot

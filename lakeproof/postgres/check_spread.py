@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from lakeproof.commands.check import CheckReport
-from lakeproof.config.model import Config
 from lakeproof.events import counted
 from lakeproof.names import TableName
 from lakeproof.postgres.check_findings import Finding, note
@@ -20,15 +18,6 @@ LOPSIDED = 2
 MOVES_MAX = 20
 
 _Changes: TypeAlias = Mapping[str, Mapping[TableName, int]]
-
-
-def spread_findings(config: Config, reports: Mapping[str, CheckReport]) -> dict[str, Finding]:
-    """Return a note for each group all of whose sources were reached."""
-    findings = {}
-    for group, sources in config.groups.items():
-        if all(source in reports and reports[source].server is not None for source in sources):
-            findings[group] = spread(group, {s: {t.name: t.changes for t in reports[s].tables} for s in sources})
-    return findings
 
 
 def spread(group: str, changes: _Changes) -> Finding:

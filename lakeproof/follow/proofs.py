@@ -1,6 +1,6 @@
 """Proves what changed, again and again, beside the cycles of a follower, in a thread of its own.
 
-The proof does not belong here (`prove_changed`), nor whole proofs, which have a schedule. It runs in this process since a
+The proof does not belong here (`lakeproof.proof`), nor whole proofs, which have a schedule. It runs in this process since a
 process of its own would cost more to start than the proof costs. Like any other proof it takes the lease for the cycle that
 ends at its position, and the follower goes on while the sides are compared.
 """
@@ -12,12 +12,12 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
-from lakeproof.commands.prove import ProofRequest, prove
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, RunControl
 from lakeproof.lake.spark.lost_driver import DriverLostError
 from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.proof.run import ProofRequest, prove_once
 
 # A proof that takes long is followed by a pause of so many times as long, whatever is configured.
 _PAUSE_TIMES = 10
@@ -76,7 +76,7 @@ class ContinuousProofs:
         began_s = time.monotonic()
         try:
             with self._spark.in_use():
-                prove(self._config, name, None, self._spark, self._control, ProofRequest(changed=True))
+                prove_once(self._config, name, None, self._spark, self._control, ProofRequest(changed=True))
         except DriverLostError:
             raise
         except LakeproofError as error:

@@ -9,25 +9,20 @@ process that is killed leaves cuts of sources, which the next run's group cut na
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from lakeproof.commands.compact import compact_under
+from lakeproof.compaction.source import compact_under
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
-from lakeproof.events import Event, Report, RunControl, Stop
+from lakeproof.events import Event, RunControl
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.runner import CutReport, finish_interrupted
 from lakeproof.lake.planning.group_position import GroupPosition, group_position
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.group_cuts import GroupCut, GroupMember, newest_group_cut, put_group_cut
-from lakeproof.lake.records.lease import Lease, hold_lease
+from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
-from lakeproof.landing.chain import newest_incarnation
-from lakeproof.landing.missing import no_landing
 from lakeproof.lsn import Lsn
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
@@ -41,26 +36,6 @@ class GroupReport:
     group: str
     cuts: Mapping[str, list[CutReport]] = field(default_factory=dict)
     cut: GroupCut | None = None
-
-
-@without_java(lambda _config, group, *_, **__: f"group {group}")
-def compact_group(  # noqa: PLR0917  the same order in every step of the pipeline
-    config: Config, group: str, spark: AnySpark, report: Report, stop: Stop, end: Lsn | None = None
-) -> GroupReport:
-    """Bring all sources of a group to the least end of their landings (or `end`, if that is less), then put its cut.
-
-    Takes the leases of all of them. Raises LakeError if a source has no landing, or if they are not of one history of one
-    database; TransientError if another process holds a lease, or if a source can't be brought to that position yet.
-    """
-    names = config.group(group)
-    lakes = [SourceLake.open(config.location, name) for name in names]
-    for lake in lakes:
-        if newest_incarnation(lake) is None:
-            raise no_landing(lake)
-    with at_work(spark, config.location), ExitStack() as held:
-        # In one order for everybody; who waits for a lease has none of the group's later ones.
-        leases = [held.enter_context(hold_lease(lake, spark, stop)) for lake in in_order(lakes)]
-        return compact_group_under(leases, config, group, spark, RunControl(report, stop), end=end)
 
 
 def in_order(lakes: Iterable[SourceLake]) -> list[SourceLake]:

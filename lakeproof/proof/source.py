@@ -24,7 +24,7 @@ from lakeproof.proof.compare import Buckets, rows_in
 from lakeproof.proof.source_side import source_buckets
 
 if TYPE_CHECKING:
-    from lakeproof.commands.prove_tables import OpenProof
+    from lakeproof.proof.tables import OpenProof
 
 # What is read by one statement: so many tables, columns and rows (as the lake has them) at most. An ALTER of one of the
 # tables waits for all of them.

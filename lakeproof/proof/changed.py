@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from lakeproof.commands.prove_tables import OpenProof, compare_all, in_lake_at_point, read_published, unreadable
 from lakeproof.errors import LakeError, TransientError, UnreadableRowsError
 from lakeproof.events import Stop, counted
 from lakeproof.lake.delta.files import files_at
@@ -34,6 +33,7 @@ from lakeproof.proof.lake_side import Reader
 from lakeproof.proof.record import Proved, read_proved
 from lakeproof.proof.result import ProofReport, TableProof, compared
 from lakeproof.proof.source_side import source_rows_of
+from lakeproof.proof.tables import OpenProof, compare_all, in_lake_at_point, read_published, unreadable
 from lakeproof.snapshot.rate_limit import RateLimiter
 
 # So many keys are in one statement, and so many are looked up in a second.

@@ -1,6 +1,7 @@
-"""Reading the lake as fresh as its landing without Spark: a table's rows at the newest cut, and what has landed since.
+"""Opening the lake without Spark: at cuts, or as fresh as its landing: the newest cut, and what has landed since.
 
-The same with Spark, for every kind of table and any number of changes, belongs to `landed`; rows at a cut to `frames`.
+The same with Spark, for every kind of table and any number of changes, belongs to `open` and `landed`; rows at a cut to
+`frames`.
 
     the cut's batches, without the rows whose key was touched ─► then the newest row of each key that is there
 
@@ -12,10 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from typing import Literal, overload
 
 import numpy as np
 import pyarrow as pa
 
+from lakeproof.config.location import LakeLocation
+from lakeproof.config.model import Config, location_of
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import DUP, ORD
 from lakeproof.lake.columns import column_names, current_columns, in_lake, merge_key
@@ -27,12 +32,12 @@ from lakeproof.lake.fold.folded_rows import FoldedRows
 from lakeproof.lake.fold.holders import NotFolded
 from lakeproof.lake.fold.key_fold import fold_keys
 from lakeproof.lake.planning.landed_range import LandedRange
-from lakeproof.lake.planning.landing_end import LakeAtLanding, LandingEnd
-from lakeproof.lake.planning.range_counts import count_changes
+from lakeproof.lake.planning.landing_end import LANDING, LakeAtLanding, LandingEnd, landing_ends
 from lakeproof.lake.planning.schema_changes import older_versions
 from lakeproof.lake.read.frames import ReadLake, Rows
-from lakeproof.lake.records.cut_choice import table_name
+from lakeproof.lake.records.cut_choice import NEWEST, At, cuts_at, table_name
 from lakeproof.lake.records.documents import CutTable
+from lakeproof.landing.reader import count_changes
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.paths import LakePaths
@@ -114,6 +119,28 @@ class LandedReadLake(LakeAtLanding, ReadLake):
     def history(self, source: str, table: TableName | str) -> Rows:
         """Raise LakeError: history is made by cycles."""
         raise LakeError(f"{source}: {table}", "history is made by cycles, and ends at a cut", "open the lake at a cut")
+
+
+@overload
+def read_lake(
+    lake: Config | LakeLocation | str | Path, at: Literal["landing"], *, group: str | None = None
+) -> LandedReadLake: ...
+@overload
+def read_lake(
+    lake: Config | LakeLocation | str | Path, at: At | Mapping[str, At] = NEWEST, *, group: str | None = None
+) -> ReadLake: ...
+def read_lake(
+    lake: Config | LakeLocation | str | Path, at: At | Mapping[str, At] = NEWEST, *, group: str | None = None
+) -> ReadLake:
+    """Open a lake to be read without Spark; the arguments and errors are those of `lakeproof.open`.
+
+    At the `landing`, tables that have a key of exact columns can be read; others raise LakeError if they have changes.
+    """
+    place = location_of(lake)
+    if at == LANDING:
+        cuts = cuts_at(lake, NEWEST, group)
+        return LandedReadLake(place, cuts, landing_ends(place, cuts, group))
+    return ReadLake(place, cuts_at(lake, at, group))
 
 
 def landed_net(end: LandingEnd, version: SchemaVersion, before: CutTable | None) -> LandedNet | None:

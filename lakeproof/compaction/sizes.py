@@ -1,6 +1,6 @@
 """The room that a source's lake takes: landing, tables, kept cuts, and what maintenance would remove now.
 
-What may go is in `maintain`. No Spark session: the sizes are those in the tables' logs and the
+What may go is in `retention.py`. No Spark session: the sizes are those in the tables' logs and the
 landing's folder.
 
 Cost: a listing of the landing, and of each table the log from its last checkpoint on; what a run would remove costs the same
@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lakeproof.commands.maintain import maintenance_plan
-from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
 from lakeproof.lake.cycle.table_files import Damaged
 from lakeproof.lake.delta.files import TableFiles, Unread, counted_again, table_files
@@ -58,12 +56,8 @@ class LakeSizes:
         return summed(size.history for size in self.tables.values())
 
 
-def lake_sizes(config: Config, name: str, *, plan: bool = False) -> LakeSizes:
-    """Return one source's sizes; with `plan` also what maintenance would remove.
-
-    With `plan` raises TransientError if files go while they are looked at.
-    """
-    lake = SourceLake.open(config.location, name)
+def measure(lake: SourceLake) -> LakeSizes:
+    """Return one source's sizes, without what maintenance would remove."""
     landing, snapshots = (
         summed(SpaceReclaimed(1, file.bytes) for file in lake.store.entries(folder) if not _is_hidden(file.key))
         for folder in (lake.paths.landings, lake.paths.all_snapshots)
@@ -71,7 +65,7 @@ def lake_sizes(config: Config, name: str, *, plan: bool = False) -> LakeSizes:
     cut = newest_cut(lake)
     if cut is None:
         return LakeSizes(landing, 0, snapshots=snapshots)
-    tables, damaged = dict[TableName, TableSize](), Damaged(name)
+    tables, damaged = dict[TableName, TableSize](), Damaged(lake.source)
     files: dict[str, TableFiles] = {}
     for table, cut_table in sorted(cut.tables.items()):
         try:
@@ -83,11 +77,8 @@ def lake_sizes(config: Config, name: str, *, plan: bool = False) -> LakeSizes:
             # A held table is known to be unreadable.
             if table not in cut.held:
                 damaged.add(table, error)
-    planned = maintenance_plan(config, name) if plan else None
-    unread = {str(table): why for table, why in damaged.items()} | dict({} if planned is None else planned.damaged)
-    reclaimable = None if planned is None else summed(planned.freed.values())
-    cuts, again = len(cut_numbers(lake)), counted_again(files)
-    return LakeSizes(landing, cuts, tables, reclaimable, unread, snapshots, again)
+    unread = {str(table): why for table, why in damaged.items()}
+    return LakeSizes(landing, len(cut_numbers(lake)), tables, None, unread, snapshots, counted_again(files))
 
 
 def _newest(files: TableFiles) -> SpaceReclaimed:

@@ -13,34 +13,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakeproof.commands.compact import compact_under
-from lakeproof.commands.compact_group import compact_group_under, in_order
-from lakeproof.commands.follow_proofs import ContinuousProofs
-from lakeproof.commands.follow_views import ViewRefresher
-from lakeproof.commands.pending_work import compaction_has_work, group_has_work
+from lakeproof.compaction.group import compact_group_under
+from lakeproof.compaction.pending import compaction_has_work, group_has_work
+from lakeproof.compaction.source import compact_under
 from lakeproof.config.model import Config
 from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import TransientError
 from lakeproof.events import Event, RunControl
 from lakeproof.failpoints import failpoint
+from lakeproof.follow.proofs import ContinuousProofs
+from lakeproof.follow.views import ViewRefresher
 from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.planning.waiting_changes import LandingTail
-from lakeproof.lake.records.lease import Lease, followed, hold_lease, someone_waits
+from lakeproof.lake.records.lease import Lease, hold_lease, someone_waits
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.lost_driver import DriverLostError, at_work
-from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
-from lakeproof.landing.chain import Chain, newest_incarnation
-from lakeproof.landing.missing import no_landing
-from lakeproof.metrics.observed import ObservedFollow, observed_follow
+from lakeproof.lake.spark.lost_driver import DriverLostError
+from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.landing.chain import Chain
 from lakeproof.storage.open import folder_to_check
 from lakeproof.storage.source_lake import SourceLake
 
 if TYPE_CHECKING:
-    from lakeproof.commands.refresh import ViewReport
+    from lakeproof.views.round import ViewReport
 
 # Between two looks at the landing, and at who waits: microseconds in a folder, two requests on an object store.
 _LOOK_S, _LOOK_S_REMOTE = 0.2, 1.0
@@ -79,36 +76,10 @@ class FollowReport:
     reason_for_end: str = "asked"
 
 
-@without_java(lambda _config, name, *_, **__: name)
-def follow(
-    config: Config, name: str, spark: AnySpark, control: RunControl, options: FollowOptions | None = None
-) -> FollowReport:
-    """Compact the source or group `name` until `control.stop` is requested or `options.max_seconds` are over.
-
-    Raises LakeError if there is no landing or it is damaged, DriverLostError, ConfigError for an unknown name; and
-    TransientError if other processes write to the lake for longer than a turn.
-    """
-    options, on_demand = options or FollowOptions(), SparkOnDemand.of(spark)
-    sources = config.groups.get(name) or (config.source(name).name,)
-    lakes = in_order(SourceLake.open(config.location, source) for source in sources)
-    for lake in lakes:
-        if newest_incarnation(lake) is None:
-            raise no_landing(lake)
-    whole = ObservedFollow(control.report, options.on_cuts, options.on_views)
-    with observed_follow(config, name, [lake.source for lake in lakes], whole) as observed:
-        control = replace(control, report=observed.report)
-        options = replace(options, on_cuts=observed.on_cuts, on_views=observed.on_views)
-        proofs = ContinuousProofs(config, [lake.source for lake in lakes], on_demand, control)
-        follower = _Follower(config, name, on_demand, control, options, lakes, proofs)
-        with at_work(on_demand, config.location), ExitStack() as shown, follower.views_refreshed(), proofs:
-            for lake in lakes:
-                shown.enter_context(followed(lake))
-            follower.run()
-        return follower.done
-
-
 @dataclass(slots=True)
-class _Follower:
+class Follower:
+    """One follower at work: its sources, what runs beside its cycles, and what it has done."""
+
     config: Config
     name: str
     spark: SparkOnDemand

@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from lakeproof.commands.pending_work import due_views
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError, TransientError
 from lakeproof.events import Event, Report
@@ -20,11 +19,12 @@ from lakeproof.lake.records.view_cuts import ViewsLock, newest_view_cut_number, 
 from lakeproof.lake.rows.memory import views_at_once
 from lakeproof.lake.spark.lost_driver import DriverLostError
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
+from lakeproof.state.due_work import due_views
 from lakeproof.storage.open import open_store
 from lakeproof.views.applied import AppliedViews
 
 if TYPE_CHECKING:
-    from lakeproof.commands.refresh import ViewReport
+    from lakeproof.views.round import ViewReport
 
 # The pause after an error: another process that refreshes or maintains views, or a damaged document.
 _PAUSE_S = 5.0
@@ -111,7 +111,7 @@ class ViewRefresher:
         if not behind:
             return
         # Imported here, and below, because it imports Spark.
-        from lakeproof.commands.refresh import Round, refresh_under
+        from lakeproof.views.round import Round, refresh_under
 
         store = open_store(self._config.location)
         with (
@@ -145,7 +145,7 @@ class ViewRefresher:
         apart = at_work.apart(self._names)
         behind = due_views(self._config, apart) if threads > 0 and apart else []
         if behind:
-            from lakeproof.commands.refresh import Round, refresh_under
+            from lakeproof.views.round import Round, refresh_under
 
             this = Round(lock, int(lock.next_number(0)), threads)
             self._tell(refresh_under(this, self._config, behind, self._spark.get(), self._report))

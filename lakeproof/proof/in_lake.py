@@ -10,22 +10,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from lakeproof.commands.concurrently import few_at_a_time
+from lakeproof.concurrently import few_at_a_time
 from lakeproof.config.model import Config
 from lakeproof.config.table_names import write_table
 from lakeproof.errors import LakeError
 from lakeproof.events import Event, RunControl, Stop
 from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.lost_driver import at_work
-from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.proof.compare import Sums
 from lakeproof.proof.history import HistoryProof, check_history, prove_history
 from lakeproof.proof.lake_side import Reader
-from lakeproof.proof.record import histories_due, one_proof, read_proved, read_views, record, views_due
-from lakeproof.proof.result import LakeProof, ProofReport
+from lakeproof.proof.record import histories_due, read_proved, read_views, views_due
+from lakeproof.proof.result import LakeProof
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.views.maintain import views_of
 
@@ -92,24 +89,6 @@ def prove_lake(
         return proof
 
     return LakeProof(int(cut.number), histories, _until_stopped(named, view, control.stop))
-
-
-@without_java(lambda _config, name, *_, **__: name)
-def prove_in_lake(
-    config: Config, name: str, part: LakePart, spark: AnySpark, control: RunControl | None = None
-) -> LakeProof | None:
-    """Prove `part` alone at the newest cut, without the source; None if the lake has no cut.
-
-    Raises TransientError if another process proves or maintains this source.
-    """
-    source_lake, on_demand = SourceLake.open(config.location, name), SparkOnDemand.of(spark)
-    with at_work(on_demand, config.location), one_proof(source_lake):
-        cut = newest_cut(source_lake)
-        if cut is None:
-            return None
-        lake = prove_lake(config, on_demand, control or RunControl(), source_lake, LakeScope(part=part), cut=cut)
-        record(source_lake, cut.incarnation, ProofReport(name, None, {}, lake))
-    return lake
 
 
 def refuse_damaged(reader: Reader, cut: Cut, tables: Iterable[TableName]) -> None:
