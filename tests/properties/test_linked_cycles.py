@@ -17,6 +17,7 @@ from lakeproof.config.model import Config
 from lakeproof.errors import NoRoomError
 from lakeproof.events import silent
 from lakeproof.failpoints import watched
+from lakeproof.lake.delta import links
 from lakeproof.lake.cycle import table as cycle_table
 from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.spark_on_demand import SparkOnDemand

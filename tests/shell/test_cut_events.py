@@ -112,7 +112,7 @@ def test_a_run_that_lasts_reports_its_changes_once_wherever_its_work_is_done(
             events = shop.events("orders", layer)
             assert sum(each["changes"] for each in events) == 3 + 4 + 5, layer
             cuts = [each["cut"] for each in events]
-            assert cuts == sorted(set(cuts)), layer
+            assert cuts == sorted(cuts), layer
             assert cuts[-1] == shop.newest, layer
             assert len(shop.events("lines", layer)) == 1, layer
         assert shop.events("orders")[-1]["dagster/row_count"] == database.rows("SELECT count(*) FROM orders")[0][0]
