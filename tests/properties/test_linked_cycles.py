@@ -26,7 +26,7 @@ from lakeproof.names import TableName
 from lakeproof.proof.history_in_arrow import ArrowHistory
 from lakeproof.schema import Identity
 from lakeproof.storage.source_lake import SourceLake
-from tests.crashing_delta import Crash
+from tests.crashes import Crash
 from tests.fix_lake import other_file_system
 from tests.lake_steps import check, jobs_run, make_config, run_compact
 from tests.lake_workload import ODD, SEED
