@@ -62,7 +62,7 @@ def check_no_gap(conn: Connection, source: SourceConfig, chain: Chain) -> SlotAn
         raise GapError(problem.thing, f"{problem.reason}: {gap}", problem.remedy)
     if problem is not None:
         raise problem
-    _check_positions(server, slot, source, chain)
+    check_positions(server, slot, source, chain)
     if followed is not None:
         # Before anything is read: once the landing has grown, its end says nothing about the switch any more.
         follow(chain, followed)
@@ -111,7 +111,8 @@ def _check_server(server: ServerIdentity, source: SourceConfig, chain: Chain) ->
             )
 
 
-def _check_positions(server: ServerIdentity, slot: SlotState, source: SourceConfig, chain: Chain) -> None:
+def check_positions(server: ServerIdentity, slot: SlotState, source: SourceConfig, chain: Chain) -> None:
+    """Compare the three positions; raise GapError if they leave changes out. `chain` is refreshed as above."""
     # Compared before the chain is refreshed: the server's end was read after the chain's end was known.
     restored = chain.end > server.current_lsn
     confirmed = slot.confirmed_flush_lsn

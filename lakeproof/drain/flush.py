@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -59,11 +60,19 @@ class Look:
 Work: TypeAlias = DecodeUnit | LargeTransaction | EndSegment | Look
 
 
+def _load_loops() -> None:
+    warm_up()
+    # It loads the compiler, which a process that never decodes does without.
+    from lakeproof.landing import row_sums
+
+    row_sums.warm_up()
+
+
 class Flusher:
     """The worker thread of one connection; `close` ends it. All methods are for the thread that created it.
 
-    The worker runs `watch` before anything else, and whenever it is due and no segment is open. `limits` has `queue_bytes`
-    (by default four units, so that the worker always has work) and the limits of a segment.
+    The worker runs `prepare` first, then `watch`, and `watch` again whenever it is due and no segment is open. `limits` has
+    `queue_bytes` (by default four units, so that the worker always has work) and the limits of a segment.
     """
 
     def __init__(
@@ -73,6 +82,8 @@ class Flusher:
         writer: str,
         watch: CatalogWatch | None = None,
         limits: DrainConfig | None = None,
+        *,
+        prepare: Callable[[], None] = _load_loops,
     ) -> None:
         limits = limits or DrainConfig()
         self._queue_bytes_max = limits.queue_bytes
@@ -81,6 +92,7 @@ class Flusher:
         self._chain = chain
         self._watch = watch
         self._decoder = decoder
+        self._prepare = prepare
         self._writer = writer
         self._segment: SegmentWriter | None = None
         # Where the next segment begins while one is being ended; None is the chain's end.
@@ -226,12 +238,7 @@ class Flusher:
     def _run(self) -> None:
         # While the first messages arrive: loading the loops takes 0.7 s, compiling them on a new machine 5 s.
         try:
-            warm_up()
-            from lakeproof.landing import (
-                row_sums,
-            )  # loads the compiler, which a process that never decodes does without
-
-            row_sums.warm_up()
+            self._prepare()
         except BaseException as error:  # noqa: BLE001  as below
             with self._changed:
                 self._failure = _translate(error, self._chain)

@@ -11,8 +11,8 @@ No hand-over can leave a hole: a unit stays here until the worker has it, and be
 whatever fails next. Each unit says where the unit before it ended, and the worker refuses a unit that does not continue
 there. A segment ends at the end of its last unit.
 
-Every wait in here is shorter than `WAIT_S` and followed by `stream.tick()`, so the server hears from us however slow the
-disk is.
+Every wait in here is shorter than `Pace.wait_s` and followed by `stream.tick()`, so the server hears from us however slow
+the disk is.
 """
 
 from __future__ import annotations
@@ -32,15 +32,12 @@ from lakeproof.drain.pulse import Pulse
 from lakeproof.drain.rates import Rates
 from lakeproof.drain.segment_ends import Flushed
 from lakeproof.drain.transactions.buffer import TransactionBuffer
-from lakeproof.drain.transactions.units import DecodeUnit, LargeTransaction
+from lakeproof.drain.transactions.units import UNIT_BYTES, DecodeUnit, LargeTransaction
 from lakeproof.errors import LakeproofError, SourceError, TransientError
 from lakeproof.events import Stop
 from lakeproof.failpoints import failpoint
 from lakeproof.lsn import Lsn
 from lakeproof.postgres.replication_stream import READ_BYTES, WAIT_S, Received, ReplicationStream
-
-# While the worker is busy, its results are polled this often: an acknowledgement is at most this late.
-BUSY_WAIT_S = 0.02
 
 
 class SessionEnd(Enum):
@@ -90,6 +87,21 @@ class Listeners:
     rates: Rates | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The size of a unit, and how long a session waits at once, also while its worker is busy.
+
+    An acknowledgement is at most `busy_wait_s` late.
+    """
+
+    unit_bytes: int = UNIT_BYTES
+    wait_s: float = WAIT_S
+    busy_wait_s: float = 0.02
+
+
+_USUAL = Pace()
+
+
 class Session:
     """The loop over one stream. `durable` is the chain's end as this session knows it."""
 
@@ -100,15 +112,20 @@ class Session:
         limits: DrainConfig,
         durable: Lsn,
         listeners: Listeners,
+        *,
+        pace: Pace = _USUAL,
     ) -> None:
         self._stream = stream
         self._flusher = flusher
         self._limits = limits
+        self._pace = pace
         self._on_flushed = listeners.on_flushed
         self._on_spilled = listeners.on_spilled
         self._large = listeners.large
         self._pulse, self._rates = listeners.pulse, listeners.rates
-        self._buffer = TransactionBuffer(limits.spill_bytes, limits.spill_files, limits.spill_bytes_max, start=durable)
+        self._buffer = TransactionBuffer(
+            limits.spill_bytes, limits.spill_files, limits.spill_bytes_max, start=durable, unit_bytes=pace.unit_bytes
+        )
         # Units out of the buffer that the worker does not have yet.
         self._waiting: deque[DecodeUnit | LargeTransaction] = deque()
         self._pending = _Pending()
@@ -155,7 +172,7 @@ class Session:
 
     def _receive(self, goal: Goal) -> Received:
         if self._buffer.crowded and not self._flusher.idle:
-            self._flusher.first(BUSY_WAIT_S)
+            self._flusher.first(self._pace.busy_wait_s)
             return Received()
         return self._stream.read(READ_BYTES, self._patience(goal))
 
@@ -173,7 +190,7 @@ class Session:
         self._hand_over(everything=True)
         self._end_segment()
         while not self._flusher.idle:
-            self._collect(WAIT_S)
+            self._collect(self._pace.wait_s)
 
     def _keep(self) -> None:
         """After a failure of the stream: make durable what arrived whole; the next connection acknowledges it."""
@@ -184,12 +201,12 @@ class Session:
 
     def _patience(self, goal: Goal) -> float:
         """Return how long a read may wait for its first message."""
-        longest = WAIT_S if self._flusher.idle else BUSY_WAIT_S
+        longest = self._pace.wait_s if self._flusher.idle else self._pace.busy_wait_s
         if goal.deadline is not None:
             longest = min(longest, max(0.0, goal.deadline - time.monotonic()))
         if self._pending.end is not None or self._buffer.complete:
             due = self._pending.since + self._limits.flush_interval_s
-            longest = min(longest, max(BUSY_WAIT_S, due - time.monotonic()))
+            longest = min(longest, max(self._pace.busy_wait_s, due - time.monotonic()))
         return longest
 
     def _hand_over(self, *, everything: bool) -> None:
@@ -206,7 +223,7 @@ class Session:
 
     def _submit(self, work: Work) -> None:
         """Wait until the worker has the work. Raises only while it does not."""
-        while not self._flusher.submit(work, WAIT_S):
+        while not self._flusher.submit(work, self._pace.wait_s):
             self._tend()
             if self._alive:
                 self._collect(0.0)

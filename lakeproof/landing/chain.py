@@ -60,6 +60,7 @@ class NewHead:
 class _KeptManifests:
     """The manifests that were read, with their checksums, by number."""
 
+    names_max: int
     manifests: dict[int, tuple[Manifest, str]] = field(default_factory=dict)
     names: int = 0
     start_read: bool = False
@@ -67,7 +68,7 @@ class _KeptManifests:
     def keep(self, read: tuple[Manifest, str]) -> None:
         manifest = read[0]
         self.names += 1 + len(manifest.files) + sum(len(entry.version.columns) for entry in manifest.schemas)
-        if self.names <= KEPT_NAMES_MAX:
+        if self.names <= self.names_max:
             self.manifests[manifest.number] = read
 
     def around(self, position: Lsn, low: int, high: int) -> tuple[int, int]:
@@ -169,12 +170,12 @@ class Chain:
         return self._read(number)[0]
 
     @contextmanager
-    def read_once(self) -> Iterator[None]:
+    def read_once(self, names_max: int = KEPT_NAMES_MAX) -> Iterator[None]:
         """Keep the manifests that are read in the block until it ends, so that none is read, parsed and hashed twice.
 
         Where the chain begins is read once, too: the caller holds the lease, under which manifests are removed.
         """
-        before, self._kept = self._kept, _KeptManifests()
+        before, self._kept = self._kept, _KeptManifests(names_max)
         try:
             yield
         finally:

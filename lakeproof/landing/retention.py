@@ -67,7 +67,9 @@ def first_needed(chain: Chain, consumed: int, position: Lsn, older_than: datetim
     return number
 
 
-def put_chain_start(chain: Chain, number: int, in_lake: Mapping[Oid, Lsn] | None = None) -> None:
+def put_chain_start(
+    chain: Chain, number: int, in_lake: Mapping[Oid, Lsn] | None = None, *, unread_max: int = UNREAD_MAX
+) -> None:
     """Step 1: let the chain begin at manifest `number` from now on.
 
     `in_lake` has the positions up to which histories have the changes of their tables, by the tables' OIDs; None: all have
@@ -84,14 +86,16 @@ def put_chain_start(chain: Chain, number: int, in_lake: Mapping[Oid, Lsn] | None
         manifest.first_ordinal,
         now_text(),
         _record_below(chain, number),
-        *_unread(chain, number, in_lake),
+        *_unread(chain, number, in_lake, unread_max),
     )
     with suppress(AlreadyExistsError):
         chain.lake.store.put_if_absent(chain.lake.paths.chain_start(chain.incarnation, number), start.to_bytes())
     failpoint("maintain.after_start")
 
 
-def _unread(chain: Chain, number: int, in_lake: Mapping[Oid, Lsn] | None) -> tuple[dict[TableName, Lsn], Lsn | None]:
+def _unread(
+    chain: Chain, number: int, in_lake: Mapping[Oid, Lsn] | None, unread_max: int
+) -> tuple[dict[TableName, Lsn], Lsn | None]:
     """Return the tables whose changes below manifest `number` no history has, with the last ends, and that of the others."""
     unread = {} if chain.start is None else dict(chain.start.unread)
     others = None if chain.start is None else chain.start.unread_others
@@ -103,8 +107,8 @@ def _unread(chain: Chain, number: int, in_lake: Mapping[Oid, Lsn] | None) -> tup
         end = manifest.end_lsn
         unread |= {file.table: end for file in manifest.files if in_lake.get(file.oid, Lsn.ZERO) < end}
     newest_first = sorted(unread, key=lambda table: unread[table], reverse=True)
-    ends = [unread[table] for table in newest_first[UNREAD_MAX:]] + ([] if others is None else [others])
-    return {table: unread[table] for table in newest_first[:UNREAD_MAX]}, max(ends, default=None)
+    ends = [unread[table] for table in newest_first[unread_max:]] + ([] if others is None else [others])
+    return {table: unread[table] for table in newest_first[:unread_max]}, max(ends, default=None)
 
 
 def keys_before(chain: Chain, number: int) -> list[str]:

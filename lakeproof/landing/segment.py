@@ -65,13 +65,14 @@ def _counted(commit_us: int | None, created_at: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class SegmentLimits:
-    """Limits of an unfinished segment: decoded rows that are not written, and open files.
+    """Limits of an unfinished segment: decoded rows that are not written, open files, and rows of a row group.
 
     Each open Parquet writer keeps a descriptor and its column writers; 1024 descriptors is a common limit of a process.
     """
 
     buffered_bytes: int = 128 << 20
     open_files: int = 64
+    group_rows: int = ROW_GROUP_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +260,7 @@ class SegmentWriter:
         part.waiting_bytes += rows.nbytes
         self._waiting_bytes += rows.nbytes
         part.counts += changes.counts
-        if part.waiting_rows >= ROW_GROUP_ROWS or part.waiting_bytes >= ROW_GROUP_BYTES:
+        if part.waiting_rows >= self._limits.group_rows or part.waiting_bytes >= ROW_GROUP_BYTES:
             self._write_group(part)
 
     def _note_commit(self, rows: pa.RecordBatch) -> None:

@@ -14,6 +14,8 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, TableName
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
 from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.storage.local import LocalStore
+from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 
 WRITER = "0123456789abcdef0123456789abcdef"
@@ -64,7 +66,12 @@ def inserts(schema: SchemaVersion, lsn: int, count: int, *, announced: bool = Fa
 
 def new_chain(lake: Path) -> Chain:
     """A landing that has just begun, at `START`."""
-    return Chain.create(SourceLake.open(lake, "shop"), Incarnation(1), NewHead(START, HEAD, WRITER))
+    return chain_in(LocalStore(lake))
+
+
+def chain_in(store: LocalStore) -> Chain:
+    """Return a landing that has just begun, in a test's own store."""
+    return Chain.create(SourceLake(store, LakePaths("shop")), Incarnation(1), NewHead(START, HEAD, WRITER))
 
 
 def reopen(chain: Chain) -> Chain:

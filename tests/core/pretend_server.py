@@ -20,7 +20,7 @@ from lakeproof.drain.acknowledge import acknowledge
 from lakeproof.drain.catalog_watch import CatalogWatch
 from lakeproof.drain.flush import Flusher
 from lakeproof.drain.large_transactions import LargeProgress
-from lakeproof.drain.loop import Goal, Listeners, Session
+from lakeproof.drain.loop import Goal, Listeners, Pace, Session
 from lakeproof.drain.segment_ends import Flushed
 from lakeproof.errors import InvariantError, LakeError, TransientError
 from lakeproof.events import Stop, silent
@@ -176,6 +176,8 @@ class PretendDrain:
     make_watch: Callable[[Chain, str], Any] = lambda _chain, _writer: None
     on_flushed: Callable[[Flushed], None] = lambda _: None
     counted: list[int] = field(default_factory=list)
+    # Several units in a few transactions, and thousands of waits that a test can afford.
+    pace: Pace = field(default_factory=lambda: Pace(unit_bytes=400, wait_s=0.002, busy_wait_s=0.001))
 
     def open(self) -> Chain:
         """The landing as it stands, through its own store."""
@@ -199,6 +201,7 @@ class PretendDrain:
                 self.limits,
                 chain.end,
                 Listeners(self._flushed, on_spilled=lambda _: None, large=LargeProgress(silent, "shop")),
+                pace=self.pace,
             )
             session.run(Goal(Stop(), target or self.server.end))
         finally:

@@ -7,8 +7,6 @@ import struct
 
 import pytest
 
-from lakeproof.drain.transactions import buffer as buffer_module
-from lakeproof.drain.transactions import units as units_module
 from lakeproof.drain.transactions.buffer import TransactionBuffer
 from lakeproof.drain.transactions.units import DecodeUnit, LargeTransaction
 from lakeproof.errors import SourceError
@@ -46,19 +44,13 @@ def _changes(units: list[DecodeUnit | LargeTransaction]) -> list[bytes]:
     return actual
 
 
-def _small_units(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    for module in (buffer_module, units_module):
-        monkeypatch.setattr(module, "UNIT_BYTES", size)  # inside: units of a stream that a test can afford
-
-
 @pytest.mark.parametrize("seed", range(20))
-def test_units_hold_whole_transactions_in_order(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_units_hold_whole_transactions_in_order(seed: int) -> None:
     """The pieces that the socket brings, and the limits, may fall anywhere."""
-    _small_units(monkeypatch, 2000)
     chance = random.Random(seed)
     transactions = [_transaction(end, chance.choice((0, 1, 5, 40, 300))) for end in range(10, 40)]
     stream = [frame for transaction in transactions for frame in transaction]
-    buffer = TransactionBuffer(spill_bytes=chance.choice((1000, 5000, 1 << 20)))
+    buffer = TransactionBuffer(spill_bytes=chance.choice((1000, 5000, 1 << 20)), unit_bytes=2000)
     units: list[DecodeUnit | LargeTransaction] = []
     most = 0
     while stream:
@@ -90,10 +82,9 @@ def test_an_open_transaction_stays_until_its_commit() -> None:
     assert (buffer.take(everything=True)[0].change_count, buffer.nothing_waits) == (2, True)
 
 
-def test_a_large_transaction_spills_and_comes_back_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_transaction_spills_and_comes_back_in_parts() -> None:
     """Memory never holds more than the limit and one read; the parts have the xid and time of the begin."""
-    _small_units(monkeypatch, 1000)
-    buffer = TransactionBuffer(spill_bytes=3000)
+    buffer = TransactionBuffer(spill_bytes=3000, unit_bytes=1000)
     frames = _transaction(77, 500)
     for position in range(0, len(frames), 10):
         buffer.feed(MessageBuffer.of(frames[position : position + 10]))
@@ -109,10 +100,9 @@ def test_a_large_transaction_spills_and_comes_back_in_parts(monkeypatch: pytest.
     assert (buffer._memory._used_bytes, len(buffer._files)) == (0, 0)
 
 
-def test_messages_of_no_transaction_end_where_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_no_transaction_end_where_they_stand() -> None:
     """Each is complete as it comes; inside a transaction it is a part of that."""
-    _small_units(monkeypatch, 400)
-    buffer = TransactionBuffer(spill_bytes=1 << 20)
+    buffer = TransactionBuffer(spill_bytes=1 << 20, unit_bytes=400)
     buffer.feed(
         MessageBuffer.of([_message(5), _message(6), *_transaction(10, 1), _message(12), _begin(20), _message(15)])
     )
@@ -146,10 +136,9 @@ def _feed_singly(buffer: TransactionBuffer, frames: list[bytes]) -> None:
     ],
     ids=["a begin cut off", "another commit", "a longer commit", "no begin"],
 )
-def test_what_is_no_transaction_is_refused_by_name(frames: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_transaction_is_refused_by_name(frames: list[bytes]) -> None:
     """The error is ours, not an accident of Python's."""
-    _small_units(monkeypatch, 100)
-    buffer = TransactionBuffer(spill_bytes=1000)
+    buffer = TransactionBuffer(spill_bytes=1000, unit_bytes=100)
     with pytest.raises(SourceError):
         _feed_singly(buffer, frames)
     buffer.close()

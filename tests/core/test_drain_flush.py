@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeproof.config.model import DrainConfig
-from lakeproof.drain import flush
 from lakeproof.drain.flush import EndSegment, Flusher
 from lakeproof.drain.transactions.units import DecodeUnit
 from lakeproof.errors import InvariantError
@@ -52,16 +51,13 @@ def test_a_text_that_is_no_value_of_its_type_is_landed_under_a_mark(tmp_path: Pa
     assert [tuple(row.values()) for row in rows] == [(None, '{"!1":"41x7"}'), (None, '{"!x1":"ff"}'), (7, None)]
 
 
-def test_loops_that_can_not_be_loaded_end_the_worker_with_their_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loops_that_can_not_be_loaded_end_the_worker_with_their_error(tmp_path: Path) -> None:
     """The worker ends before it takes any work; a caller that waits for it gets the error."""
 
     def fail() -> None:
         raise InvariantError("compiled loops", "they can't be loaded", "remove them")
 
-    monkeypatch.setattr(flush, "warm_up", fail)  # inside: compiled loops that can't be loaded would spoil the cache
-    flusher = Flusher(new_chain(tmp_path / "lake"), BatchDecoder(RelationCache(resolve)), WRITER)
+    flusher = Flusher(new_chain(tmp_path / "lake"), BatchDecoder(RelationCache(resolve)), WRITER, prepare=fail)
     try:
         with pytest.raises(InvariantError, match="compiled loops"):
             flusher.first(_WAIT_S)
@@ -71,12 +67,16 @@ def test_loops_that_can_not_be_loaded_end_the_worker_with_their_error(
         assert isinstance(flusher.close(), InvariantError)
 
 
-def test_what_waits_for_the_worker_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_for_the_worker_is_bounded_in_bytes(tmp_path: Path) -> None:
     """The queue always takes one unit, however large; a second one only if both are within `drain.queue_bytes`."""
     hold = threading.Event()
-    monkeypatch.setattr(flush, "warm_up", hold.wait)  # inside: a worker is held before it takes its first work
     limits = DrainConfig(queue_bytes=1000)
-    flusher = Flusher(new_chain(tmp_path / "lake"), BatchDecoder(RelationCache(resolve)), WRITER, limits=limits)
+
+    def held() -> None:
+        hold.wait()
+
+    chain, decoder = new_chain(tmp_path / "lake"), BatchDecoder(RelationCache(resolve))
+    flusher = Flusher(chain, decoder, WRITER, limits=limits, prepare=held)
     try:
         for size, taken in ((600, True), (401, False), (400, True), (1, False)):
             assert flusher.submit(DecodeUnit([], size, START, Lsn(2000), 2), 0.0) is taken

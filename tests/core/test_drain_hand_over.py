@@ -16,9 +16,7 @@ from typing import Any
 import pytest
 
 from lakeproof.config.model import DrainConfig
-from lakeproof.drain import loop
 from lakeproof.drain.flush import EndSegment, Flusher
-from lakeproof.drain.transactions import buffer, units
 from lakeproof.drain.transactions.spill import SpillFiles
 from lakeproof.drain.transactions.spool import Spool, SpoolMemory
 from lakeproof.drain.transactions.units import DecodeUnit, LargeTransaction
@@ -40,15 +38,6 @@ SEED = int(os.environ.get("LAKEPROOF_SEED", "0"))
 
 def _lost() -> TransientError:
     return TransientError("replication stream", "the connection is lost", "connect again")
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small units, and waits that a test can afford."""
-    for module in (buffer, units):
-        monkeypatch.setattr(module, "UNIT_BYTES", 400)  # inside: units of a stream that a test can afford
-    monkeypatch.setattr(loop, "WAIT_S", 0.002)  # inside: thousands of waits that a test can afford
-    monkeypatch.setattr(loop, "BUSY_WAIT_S", 0.001)  # inside: the same
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -130,7 +119,7 @@ def test_a_transaction_that_was_closed_is_not_taken_for_an_empty_one() -> None:
         wire = server.stream(START).read(0, 0.0).buffer
         for position in range(len(wire)):
             spool.add(Xid(7), wire[position : position + 1])
-        transaction = LargeTransaction(Xid(7), START, Commit(Lsn(1990), Lsn(2000), 5), spool)
+        transaction = LargeTransaction(Xid(7), START, Commit(Lsn(1990), Lsn(2000), 5), spool, part_bytes=400)
         reading = transaction.parts()
         for _ in range(parts):
             next(reading)

@@ -10,8 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from lakeproof.drain.transactions import buffer as buffer_module
-from lakeproof.drain.transactions import units as units_module
 from lakeproof.drain.transactions.buffer import TransactionBuffer
 from lakeproof.drain.transactions.spill import Spill, SpillFiles, SpillLimitError
 from lakeproof.drain.transactions.units import DecodeUnit, LargeTransaction
@@ -157,18 +155,17 @@ class _Server:
 
 
 @pytest.mark.parametrize("number", range(30))
-def test_what_is_committed_comes_out_in_commit_order(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_committed_comes_out_in_commit_order(number: int) -> None:
     """Pieces and limits may fall anywhere, and files may be shared or not."""
     print(f"LAKEPROOF_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
     rng = random.Random(SEED + number)
-    for module in (buffer_module, units_module):
-        # inside: units of a stream that a test can afford
-        monkeypatch.setattr(module, "UNIT_BYTES", rng.choice([300, 3000, 1 << 20]))
     server = _Server(rng)
     for _ in range(150):
         server.step()
     server.finish()
-    buffer = TransactionBuffer(rng.choice([0, 2000, 50_000, 1 << 20]), rng.choice([1, 2, 64]))
+    buffer = TransactionBuffer(
+        rng.choice([0, 2000, 50_000, 1 << 20]), rng.choice([1, 2, 64]), unit_bytes=rng.choice([300, 3000, 1 << 20])
+    )
     stream = frames(*server.sent)
     actual: list[tuple[Lsn, int, list[Message]]] = []
     held: list[DecodeUnit | LargeTransaction] = []

@@ -15,7 +15,6 @@ import pytest
 
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.config.model import DrainConfig
-from lakeproof.drain.transactions import buffer, units
 from lakeproof.landing.catalog_history import append_catalog, newest_catalog, put_fingerprint
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain import Chain
@@ -71,12 +70,10 @@ class _Watch:
     ("number", "tried"), [(0, SOME), *(pytest.param(n, STATES, marks=pytest.mark.full) for n in range(60))]
 )
 def test_a_power_cut_at_any_sync_of_a_drain_loses_nothing_acknowledged_and_repeats_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, tried: int
+    tmp_path: Path, number: int, tried: int
 ) -> None:
     """The beginning of the landing, segments, fingerprints and progress, in several connections; then the power goes."""
     print(f"LAKEPROOF_SEED={SEED} number {number}")  # noqa: T201  (to run a failure again)
-    for module in (buffer, units):
-        monkeypatch.setattr(module, "UNIT_BYTES", 400)  # inside: units of a stream that a test can afford
     rng = random.Random(f"{SEED}/{number}")
     server = PretendServer(piece=40)
     server.random(rng, 12)

@@ -14,7 +14,6 @@ import pytest
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import VARIABLE
-from lakeproof.landing import retention
 from lakeproof.landing.catalog_history import (
     append_catalog,
     catalog_manifests,
@@ -84,7 +83,7 @@ def test_only_what_is_consumed_old_and_not_read_again_may_go(chain: Chain) -> No
     assert needed(older_than=datetime(2020, 1, 1, tzinfo=timezone.utc)) == 0
 
 
-def test_what_no_history_has_is_named(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_history_has_is_named(chain: Chain) -> None:
     """A table without a copy stands in every later start, with the end of the last removed manifest that had its rows."""
     table, others = version().table, {Oid(1): Lsn(99_000)}
     put_chain_start(chain, 5, {version().oid: Lsn(5000)})
@@ -95,9 +94,7 @@ def test_what_no_history_has_is_named(chain: Chain, monkeypatch: pytest.MonkeyPa
     start = reopen(chain).start
     assert start is not None
     assert (start.unread, start.unread_others) == ({table: Lsn(9000)}, None)
-    # inside: a thousand tables without a copy
-    monkeypatch.setattr(retention, "UNREAD_MAX", 0)
-    put_chain_start(reopen(chain), 12, {version().oid: Lsn(12_000)})
+    put_chain_start(reopen(chain), 12, {version().oid: Lsn(12_000)}, unread_max=0)
     start = reopen(chain).start
     assert start is not None
     assert (start.unread, start.unread_others) == ({}, Lsn(9000))

@@ -10,16 +10,40 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeproof.errors import InvariantError, LakeError
-from lakeproof.landing import segment as segment_module
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.inspect import inspect, inspect_text
 from lakeproof.landing.manifest import Kind, Manifest, SegmentFile
 from lakeproof.landing.reader import file_url, slices, verify_file, verify_files
 from lakeproof.landing.segment import SegmentLimits, SegmentWriter
 from lakeproof.lsn import Lsn
-from lakeproof.names import TableName
+from lakeproof.names import Incarnation, TableName
+from lakeproof.storage.local import LocalStore
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import NewFile
-from tests.core.landing_segments import WRITER, add_segment, inserts, new_chain, reopen, version
+from tests.core.landing_segments import WRITER, add_segment, chain_in, inserts, new_chain, reopen, version
+
+
+class _CountingStore(LocalStore):
+    """A store that notes how many of its files are open whenever one more is begun."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.open_now: list[int] = []
+        self._opened: list[NewFile] = []
+
+    def create(self, key: str, *, durable: bool = True) -> NewFile:
+        self._opened.append(super().create(key, durable=durable))
+        self.open_now.append(sum(not file.closed for file in self._opened))
+        return self._opened[-1]
+
+
+class _FailingStore(LocalStore):
+    """A store whose reply to a put is an error, although it was done."""
+
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> None:
+        super().put_if_absent(key, data, durable=durable)
+        raise OSError(5, "Input/output error")
 
 
 @pytest.fixture
@@ -67,25 +91,15 @@ def test_files_have_the_columns_of_the_format_page(chain: Chain) -> None:
     assert [t for n, t in types.items() if n in ("_lp_lsn", "_lp_seq", "_lp_ord", "_lp_xid")] == [pa.int64()] * 4
 
 
-def test_open_files_are_bounded_however_many_tables_there_are(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_files_are_bounded_however_many_tables_there_are(tmp_path: Path) -> None:
     """The one used least recently is finished; a table that comes again gets another file."""
-    monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS", 2)  # inside: row groups of a file that a test can afford
-    writer = SegmentWriter(chain, WRITER, SegmentLimits(open_files=3))
-    opened: list[NewFile] = []
-    open_now: list[int] = []
-    create = writer._create
-
-    def counted(name: str) -> NewFile:
-        opened.append(create(name))
-        open_now.append(sum(not file.closed for file in opened))
-        return opened[-1]
-
-    # inside: the writer's own way to begin a file, which counts the others
-    monkeypatch.setattr(writer, "_create", counted)
+    store = _CountingStore(tmp_path / "lake")
+    chain = chain_in(store)
+    writer = SegmentWriter(chain, WRITER, SegmentLimits(open_files=3, group_rows=2))
     for lsn in range(1100, 1140):
         writer.add(inserts(version(f"t{lsn % 8}", oid=lsn % 8 + 1), lsn, 2))
     manifest = writer.finish(Lsn(1139))
-    assert max(open_now) == 3
+    assert max(store.open_now) == 3
     assert manifest.rows == 80
     rows = [n for f in manifest.files for n in _places(chain, manifest, f)]
     assert sorted(rows) == list(range(80))
@@ -109,10 +123,9 @@ def test_a_change_that_came_again_is_refused(chain: Chain) -> None:
         SegmentWriter(chain, WRITER).add(inserts(version(), 2000, 1))
 
 
-def test_an_abandoned_segment_leaves_nothing(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_abandoned_segment_leaves_nothing(chain: Chain) -> None:
     """The open file and the finished file are both removed."""
-    monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS", 1)  # inside: row groups of a file that a test can afford
-    writer = SegmentWriter(chain, WRITER, SegmentLimits(open_files=1))
+    writer = SegmentWriter(chain, WRITER, SegmentLimits(open_files=1, group_rows=1))
     writer.add(inserts(version("a", 1), 1100, 1))
     writer.add(inserts(version("b", 2), 1200, 1))
     writer.abandon()
@@ -169,17 +182,12 @@ def test_inspect_refuses_what_it_does_not_know(tmp_path: Path, name: str) -> Non
         inspect(tmp_path / name)
 
 
-def test_a_manifest_that_may_stand_keeps_its_files(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_that_may_stand_keeps_its_files(tmp_path: Path) -> None:
     """The folder could not be synced after the manifest had its name: abandoning must not take its files away."""
+    new_chain(tmp_path / "lake")
+    chain = Chain.open(SourceLake(_FailingStore(tmp_path / "lake"), LakePaths("shop")), Incarnation(1))
     writer = SegmentWriter(chain, WRITER)
     writer.add(inserts(version(), 2000, 3, announced=True))
-
-    def put_then_fail(key: str, data: bytes) -> None:
-        Path(chain.lake.url(key)).write_bytes(data)
-        raise OSError(5, "Input/output error")
-
-    # inside: the test's own store, whose reply is an error
-    monkeypatch.setattr(chain.lake.store, "put_if_absent", put_then_fail)
     with pytest.raises(OSError, match="Input/output"):
         writer.finish(Lsn(2000))
     writer.abandon()

@@ -4,20 +4,48 @@ from __future__ import annotations
 
 import errno
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from lakeproof.landing import segment as segment_module
 from lakeproof.landing.segment import SegmentLimits, SegmentWriter
 from lakeproof.landing.writer_thread import WriterThread
 from lakeproof.lsn import Lsn
-from lakeproof.storage.local import LocalFile
-from tests.core.landing_segments import WRITER, inserts, new_chain, version
+from lakeproof.storage.local import LocalFile, LocalStore
+from lakeproof.storage.store import NewFile
+from tests.core.landing_segments import WRITER, chain_in, inserts, new_chain, version
 
 _WAIT_S = 10.0
+
+
+class _SlowFile(LocalFile):
+    """A file of a `_Disk`."""
+
+    def __init__(self, disk: _Disk, path: Path, key: str, *, durable: bool) -> None:
+        super().__init__(path, key, durable=durable)
+        self._disk = disk
+
+    def write(self, data: bytes) -> int:
+        time.sleep(self._disk.write_s)
+        if self.bytes_written > self._disk.room:
+            _fail()
+        return super().write(data)
+
+
+class _Disk(LocalStore):
+    """A store with little room for each file, or one that writes slowly."""
+
+    def __init__(self, root: Path, room: int = 1 << 30, write_s: float = 0.0) -> None:
+        super().__init__(root)
+        self.room, self.write_s = room, write_s
+
+    def create(self, key: str, *, durable: bool = True) -> NewFile:
+        path = Path(self.url(key))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _SlowFile(self, path, key, durable=durable)
 
 
 @pytest.fixture
@@ -115,20 +143,10 @@ def test_an_abandoned_thread_does_what_it_has_begun_and_nothing_else(gate: threa
     assert done == ["first"]
 
 
-def test_a_full_disk_in_the_thread_ends_the_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_in_the_thread_ends_the_segment(tmp_path: Path) -> None:
     """The segment's next call raises it, there is no manifest, and nothing is left."""
-    monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS", 2)  # inside: row groups of a file that a test can afford
-    chain = new_chain(tmp_path / "lake")
-    writer = SegmentWriter(chain, WRITER)
-    write = LocalFile.write
-
-    def full(file: LocalFile, data: bytes) -> int:
-        if file.bytes_written > 2000:
-            _fail()
-        return write(file, data)
-
-    # inside: a disk with little room, without a file system of its own
-    monkeypatch.setattr(LocalFile, "write", full)
+    chain = chain_in(_Disk(tmp_path / "lake", room=2000))
+    writer = SegmentWriter(chain, WRITER, SegmentLimits(group_rows=2))
     with pytest.raises(OSError, match="No space"):
         _many(writer)
     writer.abandon()
@@ -142,29 +160,20 @@ def _many(writer: SegmentWriter) -> None:
     writer.finish(Lsn(1139))
 
 
-def test_a_segment_abandoned_amid_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_abandoned_amid_writing_leaves_nothing(tmp_path: Path) -> None:
     """The thread's file is removed too, after its last write."""
-    monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS", 2)  # inside: row groups of a file that a test can afford
     chain = new_chain(tmp_path / "lake")
-    writer = SegmentWriter(chain, WRITER)
+    writer = SegmentWriter(chain, WRITER, SegmentLimits(group_rows=2))
     for lsn in range(1100, 1140):
         writer.add(inserts(version(), lsn, 2))
     writer.abandon()
     assert chain.lake.store.list(chain.lake.paths.data(chain.incarnation)) == []
 
 
-def test_rows_in_the_threads_hands_count_as_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_in_the_threads_hands_count_as_waiting(tmp_path: Path) -> None:
     """However slowly they are written, both together stay below the limit; `settle` waits for the thread."""
-    chain = new_chain(tmp_path / "lake")
+    chain = chain_in(_Disk(tmp_path / "lake", write_s=0.002))
     writer = SegmentWriter(chain, WRITER, SegmentLimits(buffered_bytes=20_000))
-    write, pause = LocalFile.write, threading.Event()
-
-    def slow(file: LocalFile, data: bytes) -> int:
-        pause.wait(0.002)
-        return write(file, data)
-
-    # inside: a slow disk
-    monkeypatch.setattr(LocalFile, "write", slow)
     handed_over = 0
     for lsn in range(1100, 1200):
         writer.add(inserts(version(f"t{lsn % 5}", oid=lsn % 5 + 1), lsn, 20))

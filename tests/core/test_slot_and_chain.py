@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 from pydantic import SecretStr
 
 from lakeproof.config.model import SourceConfig
-from lakeproof.continuity import gap
+from lakeproof.continuity.gap import check_positions
 from lakeproof.errors import GapError
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
@@ -40,34 +39,32 @@ def _slot(confirmed: int) -> SlotState:
     )
 
 
-def _compare(patch: pytest.MonkeyPatch, chain: Chain, *, confirmed: int, server_end: int) -> gap.SlotAndChain:
+def _compare(chain: Chain, *, confirmed: int, server_end: int) -> None:
     server = ServerIdentity(
         HEAD.system_id, HEAD.timeline, HEAD.database, HEAD.database_oid, 180006, Lsn(server_end), in_recovery=False
     )
-    patch.setattr(gap, "identify", lambda _conn: server)  # inside: a real server's slot stands where it stands
-    patch.setattr(gap, "read_slot", lambda _conn, _name: _slot(confirmed))  # inside: the same
-    return gap.check_no_gap(cast("Any", None), SOURCE, chain)
+    check_positions(server, _slot(confirmed), SOURCE, chain)
 
 
-def test_a_slot_that_another_drain_moved_meanwhile_is_no_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slot_that_another_drain_moved_meanwhile_is_no_gap(tmp_path: Path) -> None:
     """The chain was read before that drain appended and acknowledged; the server's end is older than both."""
     chain = new_chain(tmp_path / "lake")
     add_segment(reopen(chain), 2000)
-    assert _compare(monkeypatch, chain, confirmed=2000, server_end=1500).slot.active
+    _compare(chain, confirmed=2000, server_end=1500)
     assert chain.end == Lsn(2000)
 
 
-def test_a_slot_beyond_all_that_has_landed_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slot_beyond_all_that_has_landed_is_a_gap(tmp_path: Path) -> None:
     """It is a gap even if the chain has gone on a little since it was read."""
     chain = new_chain(tmp_path / "lake")
     add_segment(reopen(chain), 2000)
     with pytest.raises(GapError, match="it was moved to 0/7D1, the landing ends at 0/7D0"):
-        _compare(monkeypatch, chain, confirmed=2001, server_end=3000)
+        _compare(chain, confirmed=2001, server_end=3000)
 
 
-def test_a_landing_beyond_the_server_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_landing_beyond_the_server_is_a_gap(tmp_path: Path) -> None:
     """The server was restored; its slot may stand anywhere behind."""
     chain = new_chain(tmp_path / "lake")
     add_segment(chain, 2000)
     with pytest.raises(GapError, match="restored"):
-        _compare(monkeypatch, chain, confirmed=1500, server_end=1900)
+        _compare(chain, confirmed=1500, server_end=1900)

@@ -29,7 +29,7 @@ from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import open_store
 from lakeproof.storage.parquet import bounded, open_parquet
 from lakeproof.storage.store import Store
-from tests.crashing_delta import Crash
+from tests.crashes import Crash
 from tests.linkable_rows import SPARK_TYPES, as_numbers, random_rows
 
 pytestmark = pytest.mark.spark

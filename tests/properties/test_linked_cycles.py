@@ -17,8 +17,8 @@ from lakeproof.config.model import Config
 from lakeproof.errors import NoRoomError
 from lakeproof.events import silent
 from lakeproof.failpoints import watched
-from lakeproof.lake.delta import links
 from lakeproof.lake.cycle import table as cycle_table
+from lakeproof.lake.delta import links
 from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.lsn import Lsn
@@ -26,7 +26,7 @@ from lakeproof.names import TableName
 from lakeproof.proof.history_in_arrow import ArrowHistory
 from lakeproof.schema import Identity
 from lakeproof.storage.source_lake import SourceLake
-from tests.crashing_delta import Crash
+from tests.crashes import Crash
 from tests.fix_lake import other_file_system
 from tests.lake_steps import check, jobs_run, make_config, run_compact
 from tests.lake_workload import ODD, SEED

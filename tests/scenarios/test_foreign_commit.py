@@ -25,7 +25,7 @@ from lakeproof.lake.records.held import WayOut
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
-from tests.crashing_delta import Crash
+from tests.crashes import Crash
 from tests.fix_lake import TABLES_ALONE
 from tests.fix_postgres import Database
 from tests.foreign_commits import NAMES, begun, foreign_commit, place, write

@@ -18,7 +18,7 @@ from lakeproof.failpoints import watched
 from lakeproof.lake.records.store import newest_number
 from lakeproof.landing.chain import Chain, verify_chain
 from lakeproof.lsn import Lsn
-from tests.crashing_delta import Crash
+from tests.crashes import Crash
 from tests.lake_steps import check, run_compact
 from tests.lake_workload import SEED, run_transactions
 from tests.maintain_steps import BAG, LINES, MUCH_LATER, TABLES, begun, policy

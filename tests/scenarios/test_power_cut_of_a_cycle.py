@@ -30,7 +30,7 @@ from lakeproof.lake.records.view_cuts import newest_view_cut, view_path
 from lakeproof.names import TableName
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
-from tests.crashing_delta import Crash
+from tests.crashes import Crash
 from tests.lake_steps import check, run_compact
 from tests.lake_workload import insert_random_row, make_tables, run_transactions
 from tests.maintain_steps import policy

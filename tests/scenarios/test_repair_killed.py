@@ -19,7 +19,7 @@ from lakeproof.config.model import Config
 from lakeproof.failpoints import watched
 from lakeproof.lake.records.store import newest_cut, newest_number
 from lakeproof.storage.source_lake import SourceLake
-from tests.crashing_delta import Crash
+from tests.crashes import Crash
 from tests.damage import alter
 from tests.fix_lake import TABLES_ALONE, into_the_lake
 from tests.fix_postgres import Database

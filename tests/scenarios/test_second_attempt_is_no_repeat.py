@@ -17,7 +17,7 @@ from lakeproof.failpoints import watched
 from lakeproof.lake.read.in_process import read_lake
 from lakeproof.names import TableName
 from lakeproof.schema import Identity
-from tests.crashing_delta import Crash
+from tests.crashes import Crash
 from tests.lake_steps import check, make_config, run_compact
 from tests.simulated_rows import schema
 from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable

@@ -5,7 +5,7 @@ streamed transactions go to `streamed.py`.
 
 Invariant whole-transactions: the units that `take` returns hold whole transactions in the order of their commits, and
 messages outside transactions, each at its own place among them. Invariant bounded: small complete transactions are handed
-out at `UNIT_BYTES`; an open one beyond that, and every streamed one, waits in a spool. All spools together hold
+out at `unit_bytes`; an open one beyond that, and every streamed one, waits in a spool. All spools together hold
 `drain.spill_bytes` in memory: beyond that the largest goes to disk. A large transaction is handed out by itself, to be
 decoded in parts.
 
@@ -47,16 +47,23 @@ _WHOLE = Xid(0)
 class TransactionBuffer:
     """The messages between the stream and the decoder, from the position `start` on.
 
-    `spill_bytes`, `spill_files` and `spill_bytes_max` are the configured limits of that name.
+    `spill_bytes`, `spill_files` and `spill_bytes_max` are the configured limits of that name; a unit has `unit_bytes`.
     """
 
     def __init__(
-        self, spill_bytes: int, spill_files: int = 64, spill_bytes_max: int = 0, *, start: Lsn = Lsn.ZERO
+        self,
+        spill_bytes: int,
+        spill_files: int = 64,
+        spill_bytes_max: int = 0,
+        *,
+        start: Lsn = Lsn.ZERO,
+        unit_bytes: int = UNIT_BYTES,
     ) -> None:
-        self._large_from = min(UNIT_BYTES, spill_bytes)
+        self._unit_bytes = unit_bytes
+        self._large_from = min(unit_bytes, spill_bytes)
         self._memory = SpoolMemory(spill_bytes)
         self._files = SpillFiles(spill_files, spill_bytes_max)
-        self._streams = StreamedTransactions(self._memory, self._files)
+        self._streams = StreamedTransactions(self._memory, self._files, unit_bytes)
         self._units: list[DecodeUnit | LargeTransaction] = []
         self._ready: list[MessageBuffer] = []
         self._ready_messages = 0
@@ -136,7 +143,7 @@ class TransactionBuffer:
             if stop < len(tags):
                 self._special(buffer.message(stop))
             passed = stop + 1
-        if self._ready_bytes >= UNIT_BYTES:
+        if self._ready_bytes >= self._unit_bytes:
             self._cut()
         self._limit_memory()
 
@@ -237,7 +244,7 @@ class TransactionBuffer:
             raise _broken("a commit does not agree with its begin")
         spool.add(_WHOLE, rest)
         self._cut()
-        self._append(LargeTransaction(begin.xid, self._given, commit, spool))
+        self._append(LargeTransaction(begin.xid, self._given, commit, spool, part_bytes=self._unit_bytes))
         self._begin, self._large, self._newest = None, None, commit.end_lsn
 
     def _cut(self) -> None:

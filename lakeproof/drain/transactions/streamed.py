@@ -40,11 +40,12 @@ class _Open:
 
 
 class StreamedTransactions:
-    """The open streamed transactions of one connection."""
+    """The open streamed transactions of one connection; they are decoded in parts of `part_bytes`."""
 
-    def __init__(self, memory: SpoolMemory, files: SpillFiles) -> None:
+    def __init__(self, memory: SpoolMemory, files: SpillFiles, part_bytes: int) -> None:
         self._memory = memory
         self._files = files
+        self._part_bytes = part_bytes
         self._open: dict[Xid, _Open] = {}
         self._current: Xid | None = None
         self._chunks = 0
@@ -107,7 +108,9 @@ class StreamedTransactions:
         if commit.xid not in self._open:
             raise _broken(f"transaction {commit.xid} is committed, and no chunk of it has come")
         transaction = self._open[commit.xid]
-        committed = LargeTransaction(commit.xid, start, commit, transaction.spool, transaction.arrivals)
+        committed = LargeTransaction(
+            commit.xid, start, commit, transaction.spool, transaction.arrivals, part_bytes=self._part_bytes
+        )
         del self._open[commit.xid]
         return committed
 

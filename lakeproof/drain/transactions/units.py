@@ -79,7 +79,14 @@ class LargeTransaction:
     """
 
     def __init__(
-        self, xid: Xid, start: Lsn, commit: Commit | StreamCommit, spool: Spool, arrivals: Arrivals | None = None
+        self,
+        xid: Xid,
+        start: Lsn,
+        commit: Commit | StreamCommit,
+        spool: Spool,
+        arrivals: Arrivals | None = None,
+        *,
+        part_bytes: int = UNIT_BYTES,
     ) -> None:
         if not 0 < commit.end_lsn.value < POSITION_END:
             raise SourceError("replication stream", f"a commit ends at {commit.end_lsn}", "connect again; report this")
@@ -94,16 +101,17 @@ class LargeTransaction:
         self.streamed = arrivals is not None
         self._spool = spool
         self._arrivals = arrivals
+        self._part_bytes = part_bytes
 
     def parts(self) -> Iterator[TransactionPart]:
-        """Yield the messages without begin and commit, at most `UNIT_BYTES` at a time, or one block if that is more."""
+        """Yield the messages without begin and commit, at most `part_bytes` at a time, or one block if that is more."""
         arrivals = self._arrivals or Arrivals.none()
         buffers: list[MessageBuffer] = []
         size, passed = 0, 0
         arrival: Arrival | None = None
         for ordinal, block in self._spool.read():
             begins = passed < len(arrivals.blocks) and arrivals.blocks[passed] <= ordinal
-            if buffers and (begins or size + block.size > UNIT_BYTES):
+            if buffers and (begins or size + block.size > self._part_bytes):
                 yield self._part(buffers, arrival)
                 size = 0
             while passed < len(arrivals.blocks) and arrivals.blocks[passed] <= ordinal:
