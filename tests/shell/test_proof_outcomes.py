@@ -96,14 +96,14 @@ def test_what_was_found_equal_says_so_in_a_sentence() -> None:
 
 def test_each_proof_shows_where_it_compared() -> None:
     """As text for people, and as a number for plots: from the run's result, and from the lake's record alone."""
-    at, there = Lsn(0x2A), {"shop": Lsn(0x2A), "stock": Lsn(0x2B)}
-    lake = LakeProof(3, at, {T: HistoryProof("equal", 9)}, {"v": ViewProof("equal", positions=there)})
-    report = ProofReport("shop", at, {}, lake)
-    recorded = LakeProved("equal", AT, 3, {"shop": at})
+    here, there = Lsn(0x2A), {"shop": Lsn(0x2A), "stock": Lsn(0x2B)}
+    lake = LakeProof(3, here, {T: HistoryProof("equal", 9)}, {"v": ViewProof("equal", positions=there)})
+    report = ProofReport("shop", here, {}, lake)
+    recorded = LakeProved("equal", AT, 3, {"shop": here})
     for history in (history_outcome(T, report, None, ""), recorded_history(recorded)):
-        assert md.lsns(compared_at_lsn=at).items() <= history.metadata.items()
+        assert md.lsns(compared_at_lsn=here).items() <= history.metadata.items()
     for view in (view_outcome("v", report, None, ""), recorded_view(LakeProved("equal", AT, positions=there))):
-        assert md.lsns(shop_lsn=at, stock_lsn=Lsn(0x2B)).items() <= view.metadata.items()
+        assert md.lsns(shop_lsn=here, stock_lsn=Lsn(0x2B)).items() <= view.metadata.items()
 
 
 def test_a_table_that_was_never_proved_says_only_why() -> None:
