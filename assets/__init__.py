@@ -6,7 +6,6 @@ Pipeline logic does not belong here (`lakeproof.commands`), and no job, sensor o
     bootstrap.py  snapshots: the first and every later copy  changes.py      the drain: changes landed
     current.py    compaction: history and current tables     maintenance.py  retention, archive, small files
     continuous.py the compaction's run that goes on          cycle_totals.py    sums of cycles, one event per interval
-    cycle_events.py  each cut in an event, once
     views.py      SQL over current tables                    cycle_metadata.py  history and current after cycles
     daily.py      tables at the end of each day            external.py         tables outside of the lake that views read
     catalog.py    completes every spec: columns, lineage, comments, tags, owners

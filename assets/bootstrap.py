@@ -23,7 +23,7 @@ from resources import Settings
 if TYPE_CHECKING:
     from lakeproof.snapshot.attempts import SnapshotTableReport
     from lakeproof.snapshot.run import SnapshotReport
-    from lakeproof.state.already_copied import Copied
+    from lakeproof.state.due_copies import Copied
 
 # Of thousands of tables a line names some.
 _NAMES_MAX = 10
@@ -54,7 +54,7 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     ) -> Iterator[dg.MaterializeResult[None]]:
         from lakeproof.commands.bootstrap import bootstrap
         from lakeproof.snapshot.run import SnapshotIncompleteError
-        from lakeproof.state.already_copied import already_copied
+        from lakeproof.state.due_copies import already_copied
 
         selected = [table for key, table in tables.items() if key in context.selected_asset_keys]
         kept: Mapping[TableName, Copied] = {}

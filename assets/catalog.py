@@ -31,10 +31,10 @@ from assets.support.columns import (
 from assets.support.keys import Layer, group_of, proof_key, table_key, view_key
 from assets.support.places import uri
 from assets.views import read_keys, stored_columns
-from lakeproof.commands.describe import described
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.errors import LakeproofError
 from lakeproof.expectations.configured import expectations
+from lakeproof.lake.records.described import described
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
@@ -76,6 +76,7 @@ class Catalog:
         }
         self._views = {view_key(view.name): view for view in config.views.values()}
         self._view_columns: dict[str, dict[str, str]] = {}
+        self._of_all = self._documentation()
 
     def show(self, asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
         """Return the asset with completed specs."""
@@ -83,7 +84,10 @@ class Catalog:
 
     def complete(self, spec: dg.AssetSpec) -> dg.AssetSpec:
         """Return one completed spec."""
-        metadata: md.Metadata = {"lakeproof_version": lakeproof.__version__, **self._documentation(spec.key)}
+        documentation = (
+            self._of_all if spec.key not in self._views else self._documentation(self._views[spec.key].sql_file)
+        )
+        metadata: md.Metadata = {"lakeproof_version": lakeproof.__version__, **documentation}
         description = spec.description
         if spec.key in self._tables:
             metadata |= self._of_table(*self._tables[spec.key])
@@ -141,10 +145,9 @@ class Catalog:
         source = self._source(key)
         return [] if source is None else list(source.owners)
 
-    def _documentation(self, key: dg.AssetKey) -> md.Metadata:
-        files = {"configuration": self._config.path}
-        if key in self._views:
-            files = {"query": self._views[key].sql_file, **files}
+    def _documentation(self, query: Path | None = None) -> md.Metadata:
+        files = {} if query is None else {"query": query}
+        files["configuration"] = self._config.path
         docs = self._config.dagster.docs
         return md.merged(
             {"dagster/code_references": _code_references(files)},

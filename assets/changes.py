@@ -1,6 +1,6 @@
 """The drain as an asset: one long-lived run per slot, which reports each table's progress at intervals.
 
-Reading the slot does not belong here (`lakeproof.commands.drain`), nor keeping a run alive (`orchestration.lasting_runs`).
+Reading the slot does not belong here (`lakeproof.commands.drain`), nor keeping a run alive (`orchestration.sensors`).
 No Spark and no pool are needed: PostgreSQL admits one reader per slot, and that is the lock.
 """
 

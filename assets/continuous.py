@@ -1,6 +1,6 @@
 """The compaction's run that goes on: cycles as changes land, views after them, and at intervals an event for each table.
 
-The cycles do not belong here (`lakeproof.commands.follow`), nor keeping such a run alive (`orchestration.policies.lasting`).
+The cycles do not belong here (`lakeproof.follow.follower`), nor keeping such a run alive (`orchestration.policies.lasting`).
 """
 
 from __future__ import annotations
@@ -13,28 +13,25 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets.cycle_events import CycleEvents
-from assets.cycle_totals import EVENTS, CutThrottle, TableTotals, Taken
-from assets.support.engine_call import run_engine
+from assets.cycle_metadata import layers
+from assets.cycle_totals import EVENTS, CutThrottle, TableTotals
+from assets.support.command_call import Lasting, run_lasting_command
 from assets.support.event_budget import EventBudget
-from assets.support.event_log import to_run_log
 from assets.support.freshness import Heartbeat, window_s
 from assets.support.keys import Layer
 from assets.views import view_event
+from lakeproof.cli.read_results import from_json
 from lakeproof.errors import LakeproofError
-from lakeproof.events import RunControl
+from lakeproof.events import FOLLOWED_CUTS, FOLLOWED_VIEWS, Event
 from lakeproof.names import TableName
 from lakeproof.storage.open import folder_to_check
 from resources import Compute, Settings
 
 if TYPE_CHECKING:
-    from lakeproof.commands.refresh import ViewReport
-    from lakeproof.lake.cycle.runner import CutReport
+    from lakeproof.views.round import ViewReport
 
 # Between two looks at what is due: on an object store a round takes three requests.
 _ROUND_S, _ROUND_S_REMOTE = 0.5, 10.0
-# Another run writes its events in less.
-_TURN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +44,16 @@ class Continuous:
     event_seconds: float
 
 
-def follow_and_report(context: dg.AssetExecutionContext, settings: Settings, spark: Compute, what: Continuous) -> None:
-    """Follow the landing until the time is over; raises dagster.Failure for the engine's errors."""
-    from lakeproof.commands.follow import FollowOptions, follow
-
+def follow_and_report(
+    context: dg.AssetExecutionContext, settings: Settings, compute: Compute, what: Continuous
+) -> None:
+    """Follow the landing until the time is over; raises as `run_lasting_command` does."""
     reporter = _Reporter(context, settings, what)
-    log = to_run_log(context.log.info)
-    options = FollowOptions(what.max_seconds, on_cuts=reporter.take_cuts, on_views=reporter.views.add)
+    of = ["--group", what.name] if what.name in settings.config().groups else [what.name]
+    words = ["compact", *of, "--follow", "--seconds", str(what.max_seconds)]
+    beside = Lasting(reporter.hear, reporter.write_due, lambda: settings.compacted_through(what.tables))
     try:
-        run_engine(
-            lambda stop: follow(settings.config(), what.name, spark.on_demand, RunControl(log, stop), options),
-            meanwhile=reporter.write_due,
-            achieved=lambda: settings.compacted_through(what.tables),
-        )
+        run_lasting_command(context, compute, words, beside)
     finally:
         # Even if a person ended the run, so that plots have no gaps.
         reporter.write_rest()
@@ -69,31 +63,28 @@ class _Reporter:
     """The events of such a run: what is due, in rounds, each table once and then one event a second."""
 
     def __init__(self, context: dg.AssetExecutionContext, settings: Settings, what: Continuous) -> None:
-        now_s, tables = time.monotonic(), what.tables
         self._context = context
-        self._tables = {source: frozenset(names) for source, names in tables.items()}
-        self._budget = EventBudget(EVENTS * sum(map(len, tables.values())), now_s)
-        self._events = {s: CycleEvents(context.instance, settings, s, names) for s, names in tables.items()}
-        unreported = {source: events.unreported() for source, events in self._events.items()}
-        through = {source: int(each.through) for source, each in unreported.items()}
-        self._cuts = CutThrottle(what.event_seconds, through, self._budget)
-        for source, each in unreported.items():
-            self._cuts.add_totals(source, each.tables, each.through)
-        self.views = _ViewThrottle(what.event_seconds)
+        self._settings = settings
+        self._tables = {source: frozenset(names) for source, names in what.tables.items()}
+        self._budget = EventBudget(EVENTS * sum(map(len, what.tables.values())), time.monotonic())
+        self._cuts = CutThrottle(what.event_seconds, self._budget)
+        self._views = _ViewThrottle(what.event_seconds)
         self._quiet = _QuietTables(settings, what, self._cuts.is_waiting)
         self._lake = settings.config().location
         is_remote = folder_to_check(self._lake) is None
         self._round_s = _ROUND_S_REMOTE if is_remote else _ROUND_S
         self._looked_s = float("-inf")
 
-    def take_cuts(self, cuts: Mapping[str, Sequence[CutReport]]) -> None:
-        """Take the cycles that have just ended, with those that others have ended before; the follower's threads call it."""
-        for source, ended in cuts.items():
-            if ended and source in self._tables:
-                before, first = self._cuts.through(source), int(ended[0].number)
-                if first > before + 1:
-                    self._cuts.add_totals(source, self._events[source].between(before, first - 1), first - 1)
-                self._cuts.add(source, ended, self._tables[source])
+    def hear(self, event: Event) -> None:
+        """Take the cycles or the refreshes that have just ended; the command's threads call it."""
+        from lakeproof.lake.cycle.runner import CutReport
+        from lakeproof.views.round import ViewReport
+
+        if event.kind == FOLLOWED_CUTS:
+            for source, ended in from_json(dict[str, list[CutReport]], event.fields["cuts"]).items():
+                self._cuts.add(source, ended, self._tables.get(source, frozenset()))
+        elif event.kind == FOLLOWED_VIEWS:
+            self._views.add(from_json(list[ViewReport], event.fields["views"]))
 
     def write_due(self) -> None:
         """Write the events that are due."""
@@ -105,34 +96,28 @@ class _Reporter:
         for source in self._tables:
             own = {table: TableTotals() for of, table in quiet if of == source}
             if own or self._cuts.is_due(source, now_s):
-                with self._events[source].turn(0) as is_mine:
-                    if is_mine:
-                        self._write(source, self._cuts.take_due(source, now_s), own)
+                self._write(source, {**own, **self._cuts.take_due(source, now_s)})
         self._write_views(now_s)
 
     def write_rest(self) -> None:
-        """Write the events of all that no event has, at the end; what can't be written the next compaction reports."""
-        for source, events in self._events.items():
-            with events.turn(_TURN_S) as is_mine:
-                if is_mine:
-                    self._write(source, self._cuts.take_all(source, time.monotonic()), {})
+        """Write the events of all that no event has, at the end."""
+        for source in self._tables:
+            self._write(source, self._cuts.take_all(source, time.monotonic()))
         self._write_views(float("inf"))
 
-    def _write(self, source: str, taken: Taken, quiet: Mapping[TableName, TableTotals]) -> None:
-        done = {**quiet, **taken.tables}
+    def _write(self, source: str, done: Mapping[TableName, TableTotals]) -> None:
         try:
-            layers = list(self._events[source].events(done, taken.through))
+            written = layers(self._settings, source, done)
         except LakeproofError as error:
-            self._context.log.warning("events of %s have to wait: %s", source, error)
-            self._cuts.put_back(source, taken)
+            self._context.log.warning("events of %s are missing: %s", source, error)
             return
         self._quiet.heartbeat.beat([(source, table) for table in done], time.monotonic())
-        for layer in layers:
+        for layer in written:
             tags = {"dagster/data_version": layer.data_version.value}
             self._context.log_event(dg.AssetMaterialization(layer.key, layer.in_words, layer.metadata, tags=tags))
 
     def _write_views(self, now_s: float) -> None:
-        for view in self.views.take(now_s):
+        for view in self._views.take(now_s):
             self._budget.spend(1, time.monotonic(), must=True)
             self._context.log_event(view_event(self._lake, view))
 
@@ -149,7 +134,8 @@ class _QuietTables:
             for name, tables in what.tables.items()
             for table in tables
         }
-        self.heartbeat = Heartbeat(windows, time.monotonic())
+        # Each table is due as soon as a run has begun and its source is caught up: others may have compacted it.
+        self.heartbeat = Heartbeat(windows, float("-inf"))
         self._settings = settings
         self._is_waiting = is_waiting
         self._looked_s = float("-inf")

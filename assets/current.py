@@ -13,8 +13,8 @@ import dagster as dg
 from pydantic import Field
 
 from assets.continuous import Continuous, follow_and_report
-from assets.cycle_events import CycleEvents
-from assets.cycle_totals import TableTotals
+from assets.cycle_metadata import layers
+from assets.cycle_totals import TableTotals, totals
 from assets.support.command_call import run_command
 from assets.support.keys import Layer, proof_key, table_key
 from assets.support.specs import COMPACTION_CODE_VERSION, LayerTable, table_spec
@@ -26,10 +26,6 @@ from resources import Compute, Settings
 
 if TYPE_CHECKING:
     from lakeproof.lake.cycle.runner import CutReport
-
-
-# Another run writes its events in less.
-_TURN_S = 10.0
 
 
 class CompactionRun(dg.Config):
@@ -52,30 +48,26 @@ class CompactionRun(dg.Config):
 class CompactionUnit:
     """What one run compacts: a source, or all sources of a group; `name` is that of the source or group.
 
-    `sources` are those with tables that Dagster shows; `is_here`: its Spark work is done in Dagster's run.
+    `sources` are those with tables that Dagster shows.
     """
 
     name: str
     sources: tuple[SourceConfig, ...]
     is_group: bool = False
-    is_here: bool = True
 
     @property
     def is_continuous(self) -> bool:
-        """True if a run is kept going, False if a schedule starts runs, as it does for Spark work that is done elsewhere."""
-        return self.is_here and all(source.compaction.mode == "continuous" for source in self.sources)
+        """True if a run is kept going, False if a schedule starts runs."""
+        return all(source.compaction.mode == "continuous" for source in self.sources)
 
 
 def compaction_units(config: Config) -> list[CompactionUnit]:
     """Return a unit for each group, and for each source that is in none, if it has tables."""
-    here = config.compute is None
     groups = [
-        CompactionUnit(group, tuple(s for n in names if (s := config.sources[n]).tables), is_group=True, is_here=here)
+        CompactionUnit(group, tuple(s for n in names if (s := config.sources[n]).tables), is_group=True)
         for group, names in config.groups.items()
     ]
-    alone = [
-        CompactionUnit(s.name, (s,), is_here=here) for s in config.sources.values() if config.group_of(s.name) is None
-    ]
+    alone = [CompactionUnit(s.name, (s,)) for s in config.sources.values() if config.group_of(s.name) is None]
     return [unit for unit in [*alone, *groups] if any(source.tables for source in unit.sources)]
 
 
@@ -94,20 +86,15 @@ def compaction_asset(config: Config, unit: CompactionUnit) -> dg.AssetsDefinitio
             event_s, tables = config.event_seconds, {s.name: s.tables for s in unit.sources}
             follow_and_report(context, settings, compute, Continuous(unit.name, tables, config.max_seconds, event_s))
             return
-        sources = {s.name: CycleEvents(context.instance, settings, s.name, s.tables) for s in unit.sources}
-        before = {name: events.unreported() for name, events in sources.items()}
-        cuts = _compact(context, compute, unit, lambda: settings.compacted_through(sources))
+        names = [source.name for source in unit.sources]
+        cuts = _compact(context, compute, unit, lambda: settings.compacted_through(names))
         for source in unit.sources:
-            events = sources[source.name]
-            # Without the lock, if need be: this run's result is what a person waits for.
-            with events.turn(_TURN_S):
-                done = events.after_run(before[source.name], cuts.get(source.name, ()))
-                every = source.tables if config.report == "all" else [t for t in source.tables if t in done.tables]
-                reported = {table: done.tables.get(table) or TableTotals() for table in every}
-                for layer in events.events(reported, done.through, always=config.report == "all"):
-                    yield dg.MaterializeResult(
-                        asset_key=layer.key, data_version=layer.data_version, metadata=layer.metadata
-                    )
+            done = totals(cuts.get(source.name, ()))
+            every = source.tables if config.report == "all" else [table for table in source.tables if table in done]
+            for layer in layers(settings, source.name, {table: done.get(table, TableTotals()) for table in every}):
+                yield dg.MaterializeResult(
+                    asset_key=layer.key, data_version=layer.data_version, metadata=layer.metadata
+                )
 
     return compaction
 

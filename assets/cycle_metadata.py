@@ -1,11 +1,12 @@
-"""The metadata of history and current after cycles: where they stand, and what was done.
+"""The events of history and current after cycles: each says where its table stands at the newest cut, and what a run did.
 
-Sums of cycles do not belong here (`cycle_totals.py`), nor the events that carry them (`current.py`, `continuous.py`).
+Sums of cycles do not belong here (`cycle_totals.py`). An event has the changes of Dagster's own runs, and the table as all
+have left it; what cycles of others did is in the metrics of the lake and in `status`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import dagster as dg
@@ -14,12 +15,15 @@ from assets.cycle_totals import TableTotals
 from assets.support import metadata as md
 from assets.support.columns import table_columns
 from assets.support.keys import Layer, table_key
+from lakeproof.errors import LakeproofError
 from lakeproof.events import counted
-from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import describe
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog_descriptions import TableDescription
 from lakeproof.schema import SchemaVersion
+from lakeproof.storage.source_lake import SourceLake
+from resources import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +36,22 @@ class WrittenLayer:
     in_words: str
 
 
-def written(
-    source: str, table: TableName, cut: Cut, done: TableTotals, description: TableDescription | None = None
+def layers(settings: Settings, source: str, done: Mapping[TableName, TableTotals]) -> list[WrittenLayer]:
+    """Return history and current of tables at the source's newest cut; raises the errors of `lakeproof.errors`."""
+    cut = settings.newest_cut(source) if done else None
+    if cut is None:
+        return []
+    lake, descriptions = settings.lake_of(source), settings.descriptions(source)
+    return [
+        layer for table, each in done.items() for layer in _written(lake, table, cut, each, descriptions.get(table))
+    ]
+
+
+def _written(
+    lake: SourceLake, table: TableName, cut: Cut, done: TableTotals, description: TableDescription | None
 ) -> Iterator[WrittenLayer]:
     """Yield history and current of a table; none if it has no snapshot in the lake yet."""
-    state = cut.tables.get(table)
+    state, source = cut.tables.get(table), lake.source
     if state is None:
         return
     held = None if table not in cut.held else describe(cut.held[table], source, table)
@@ -48,8 +63,6 @@ def written(
             held=held and f"{held.reason}; {held.remedy}",
             schema_change="; ".join(done.schema_changes) or None,
             readers_need="; ".join(f"{name}: {reason}" for name, reason in done.features.items()) or None,
-            first_cut=done.first_cut or None,
-            cuts_of_others=True if done.others else None,
         ),
     )
     history = md.merged(
@@ -64,7 +77,7 @@ def written(
         common,
         _columns(Layer.CURRENT, state.version, description),
         {"inserted": done.inserted, "deleted": done.deleted, "delta_version": state.current_version},
-        md.row_count(done.rows),
+        md.row_count(_rows(lake, table, state, done)),
         {"written_by": f"{state.written_by.engine}: {state.written_by.reason}"},
     )
     if done.cycles and held is None:
@@ -77,14 +90,20 @@ def _columns(layer: Layer, version: SchemaVersion, description: TableDescription
     return {"dagster/column_schema": table_columns(layer, version, description)}
 
 
+def _rows(lake: SourceLake, table: TableName, state: CutTable, done: TableTotals) -> int | None:
+    """Return the rows of current as a cycle counted them, else as Delta's log has them."""
+    if done.rows is not None and done.version == state.current_version:
+        return done.rows
+    from lakeproof.lake.delta.files import rows_at
+
+    try:
+        return rows_at(lake.url(lake.paths.current(table)), state.current_version)
+    except (LakeproofError, OSError):
+        return None
+
+
 def _in_words(done: TableTotals, held: str | None) -> str:
     """Return what was done, as the line of an event."""
     if held is not None:
         return f"held: {held}"
-    if not done.cycles and not done.others:
-        return "no changes"
-    changes = "changes whose number is not known" if done.uncounted else counted(done.changes, "change")
-    if not done.others:
-        return f"{changes} in {counted(done.cycles, 'cycle')}"
-    whose = f"{counted(done.cycles, 'cycle')} and others'" if done.cycles else "others' cycles"
-    return f"{changes} in {whose}, cuts {done.first_cut} to {done.last_cut}"
+    return f"{counted(done.changes, 'change')} in {counted(done.cycles, 'cycle')}" if done.cycles else "no changes"

@@ -1,6 +1,6 @@
 """External Delta tables that views read, as external assets: where a view's lineage begins beside PostgreSQL.
 
-Looking for their newest versions does not belong here (`lakeproof.state.views_behind`).
+Looking for their newest versions does not belong here (`lakeproof.state.views`).
 """
 
 from __future__ import annotations

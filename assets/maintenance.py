@@ -41,16 +41,16 @@ def maintenance_asset(config: Config, source: SourceConfig) -> dg.AssetsDefiniti
     def maintained(
         context: dg.AssetExecutionContext, config: MaintenanceRun, settings: Settings, compute: Compute
     ) -> dg.MaterializeResult[None]:
-        from lakeproof.commands.maintain import Maintained
-        from lakeproof.commands.sizes import lake_sizes
+        from lakeproof.commands.maintain import Maintained, lake_sizes
 
         rebuild, restore = ([parse_table(name) for name in names] for names in (config.rebuild, config.restore))
         extra = [*table_words("--rebuild", rebuild), *table_words("--restore", restore)]
         result = from_json(Maintained, run_command(context, compute, "maintain", source.name, *extra))
-        sizes = lake_sizes(settings.config(), source.name)
+        sizes, cut = lake_sizes(settings.config(), source.name), settings.newest_cut(source.name)
         freed = {f"{kind}_bytes": space.bytes for kind, space in result.freed.items()}
         return dg.MaterializeResult(
             metadata=md.merged(
+                md.lsns(compacted_through_lsn=None if cut is None else cut.position),
                 {"files_removed": result.files, "bytes_removed": result.bytes, "cycles": len(result.cycles), **freed},
                 {
                     "kept_cuts": sizes.cuts,

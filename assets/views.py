@@ -21,13 +21,13 @@ from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import LakeproofError
 from lakeproof.events import counted
-from lakeproof.lake.delta.column_types import column_types
+from lakeproof.lake.delta.protocol import column_types
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from resources import Compute
 
 if TYPE_CHECKING:
-    from lakeproof.commands.refresh import ViewReport
+    from lakeproof.views.round import ViewReport
 
 _log = logging.getLogger("lakeproof.dagster")
 
@@ -53,7 +53,7 @@ def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
         },
     )
     def refreshed(context: dg.AssetExecutionContext, compute: Compute) -> Iterator[dg.MaterializeResult[None]]:
-        from lakeproof.commands.refresh import ViewReport
+        from lakeproof.views.round import ViewReport
 
         # Maintenance may hold the lock on the views for as long as it takes to merge their files.
         # The views that it reads are brought up first, as one refresh.

@@ -27,9 +27,10 @@ from pyspark.sql import functions as F
 
 from bench.cycle import DELETES, KINDS, Meter, Spent
 from lakeproof.config.spark import SparkConfig
-from lakeproof.lake.delta.apply import apply
-from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, Hints, TableSpec
+from lakeproof.lake.delta.apply import CommitRequest, Hints, apply
+from lakeproof.lake.delta.committer import Applied, CommitInfo
 from lakeproof.lake.delta.log import newest_version
+from lakeproof.lake.delta.protocol import TableSpec
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.lake.spark.session import build_session

@@ -31,8 +31,9 @@ from lakeproof.commands.compact import compact
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.spark import SparkConfig
 from lakeproof.events import Stop, silent
-from lakeproof.lake.delta.apply import apply
-from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, TableSpec
+from lakeproof.lake.delta.apply import CommitRequest, apply
+from lakeproof.lake.delta.committer import CommitInfo
+from lakeproof.lake.delta.protocol import TableSpec
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import write_cut
 from lakeproof.lake.rows.change import NetChange

@@ -37,8 +37,8 @@ from bench.freshness import landed_commits
 from demo.server import EmbeddedPostgres
 from lakeproof.config.load import load
 from lakeproof.lake.planning.landing_end import LakeAtLanding
+from lakeproof.lake.read.in_process import LandedReadLake
 from lakeproof.lake.read.landed import LandedLake
-from lakeproof.lake.read.landed_frames import LandedReadLake
 from lakeproof.storage.source_lake import SourceLake
 
 _ROOT = Path(__file__).resolve().parent.parent

@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 from bench.cycle import HISTORY_EXTRA, VERSION, Meter, Spent
 from bench.many_tables import Lake
 from lakeproof.config.spark import SparkConfig
-from lakeproof.lake.cycle import history_commit
-from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.cycle import commits_by_spark
+from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.history_sum import Summing
 from lakeproof.lake.spark.session import build_session
 from lakeproof.schema import SchemaVersion
@@ -55,7 +55,7 @@ class Append:
 
     def run(self) -> None:
         """Append once, as a cycle does."""
-        summing = getattr(history_commit, "Summing")(VERSION, self.rows)  # noqa: B009  the class that is being measured
+        summing = getattr(commits_by_spark, "Summing")(VERSION, self.rows)  # noqa: B009  the class that is being measured
         summing.rows.write.format("delta").mode("append").save(self.url)
         summing.sum()
 
@@ -81,7 +81,7 @@ def main() -> None:
             spent: dict[str, list[Spent]] = {name: [] for name in MAKES}
             for number in range(-options.warm, options.rounds):
                 for name in random.sample(sorted(MAKES), len(MAKES)):
-                    setattr(history_commit, "Summing", MAKES[name])  # noqa: B010  replaces the class that is measured
+                    setattr(commits_by_spark, "Summing", MAKES[name])  # noqa: B010  replaces the class that is measured
                     if task == "cycle":
                         lake.land()
                     one = meter.measure(lake.cycle if task == "cycle" else append.run)

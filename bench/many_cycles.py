@@ -28,8 +28,8 @@ import pyarrow as pa
 from pydantic import SecretStr
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.commands.compact import compact_under
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
+from lakeproof.compaction.source import compact_under
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.events import Stop, silent

@@ -29,13 +29,14 @@ from demo.server import EmbeddedPostgres
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
-from lakeproof.commands.prove import ProofRequest, prove
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.spark import SparkConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.spark.session import build_session
 from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.proof.run import ProofRequest
 
 _SECRET = "LAKEPROOF_BENCH_PASSWORD"  # noqa: S105  the name of a variable
 _CHANGE = """

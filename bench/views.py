@@ -19,11 +19,12 @@ from typing import Any, cast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakeproof.commands.refresh import ViewReport, refresh
+from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.config.spark import SparkConfig
-from lakeproof.lake.delta.apply import apply
-from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, TableSpec
+from lakeproof.lake.delta.apply import CommitRequest, apply
+from lakeproof.lake.delta.committer import CommitInfo
+from lakeproof.lake.delta.protocol import TableSpec
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import write_cut
 from lakeproof.lake.rows.change import NetChange
@@ -32,6 +33,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.views.round import ViewReport
 
 _ONE = Incarnation(1)
 _COLUMNS = {

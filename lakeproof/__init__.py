@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lakeproof.lake.read.as_of import as_of
     from lakeproof.lake.read.changes import changes
+    from lakeproof.lake.read.in_process import read_lake as read
     from lakeproof.lake.read.open import open_lake as open  # noqa: A004  its public name
-    from lakeproof.lake.read.read import read_lake as read
     from lakeproof.lake.read.read_changes import read_changes, read_view_changes
     from lakeproof.lake.read.register import register
     from lakeproof.lake.read.subscribe import subscribe
@@ -62,7 +62,7 @@ _PUBLIC = {
     "as_of": ("lakeproof.lake.read.as_of", "as_of"),
     "changes": ("lakeproof.lake.read.changes", "changes"),
     "open": ("lakeproof.lake.read.open", "open_lake"),
-    "read": ("lakeproof.lake.read.read", "read_lake"),
+    "read": ("lakeproof.lake.read.in_process", "read_lake"),
     "read_changes": ("lakeproof.lake.read.read_changes", "read_changes"),
     "read_view_changes": ("lakeproof.lake.read.read_changes", "read_view_changes"),
     "register": ("lakeproof.lake.read.register", "register"),

@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+# A follower's cycles, and its refreshes of views, with what each did to every table: for whoever reports them further.
+FOLLOWED_CUTS, FOLLOWED_VIEWS = "follow.cuts", "follow.refreshed"
+
 
 @dataclass(frozen=True, slots=True)
 class Event:

@@ -5,10 +5,9 @@ here, nor does any work on a lake.
 
     definitions.py    the file that workspace.yaml names      build.py          assembles the location
     find_config.py    finds the configuration                 runs.py           reads Dagster's run records
-    sensors.py        one drain per slot; copies held tables  schedules.py      compaction, proof, maintenance, views
-    compaction_sensor.py   one continuous compaction per source or group
+    sensors.py        drains, continuous compactions, held tables schedules.py      compaction, proof, maintenance, views
     component.py      the sources as a Dagster component  narrow.py            some of a configuration's sources alone
-    location.py       the location of a configuration file
+    location.py       the location of a configuration file    own_job.py     the job of whose run this process is
     start.py          on or off by default                view_conditions.py   views by declarative automation
     alert_sensor.py   notifies people of problems          problems.py          what is wrong, as Dagster has it
     policies/         the decisions of both, as pure functions

@@ -60,8 +60,8 @@ class SourceComponent(dg.Component, dg.Model, dg.Resolvable):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         return self.definitions(context.path)
 
-    def definitions(self, folder: Path) -> dg.Definitions:
-        """Return the assets, jobs, sensors and schedules; `folder` is where a relative path begins.
+    def definitions(self, folder: Path, job: str | None = None) -> dg.Definitions:
+        """Return the assets, jobs, sensors and schedules, or what a run of `job` needs; relative paths begin at `folder`.
 
         Raises ConfigError, with every mistake, for a configuration that is wrong or missing, or has no such source.
         """
@@ -69,4 +69,4 @@ class SourceComponent(dg.Component, dg.Model, dg.Resolvable):
         for name, fault in config.faulty_views.items():
             # Everything else of the location goes on; `lakeproof status` and `check` have it, too.
             _LOG.warning("without view %s: %s", name, fault)
-        return build(config, self.sources)
+        return build(config, self.sources, job)

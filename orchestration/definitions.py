@@ -1,4 +1,4 @@
-"""The location that `workspace.yaml` names: the configuration that `find_config` finds, assembled.
+"""The location that `workspace.yaml` names: the configuration that `find_config` finds; in a run, what its job needs.
 
 Dagster loads this file by its path; everything that could be tested or reused belongs to `location` and `find_config`.
 """
@@ -7,5 +7,6 @@ from __future__ import annotations
 
 from orchestration.find_config import configuration_path
 from orchestration.location import location
+from orchestration.own_job import own_job
 
-defs = location(configuration_path())
+defs = location(configuration_path(), own_job())

@@ -19,8 +19,8 @@ from orchestration.find_config import HINT
 _log = logging.getLogger("lakeproof.dagster")
 
 
-def location(path: Path | None) -> dg.Definitions:
-    """Return the location of a configuration file; without a file, an empty location that says what to do.
+def location(path: Path | None, job: str | None = None) -> dg.Definitions:
+    """Return the location of a configuration file, or what a run of `job` needs; without a file, an empty one that says why.
 
     Raises ConfigError, with every mistake, for a file that is wrong or missing: Dagster shows it in place of the location.
     """
@@ -30,7 +30,8 @@ def location(path: Path | None) -> dg.Definitions:
     # A run of several assets starts one JVM, not one for each.
     executor = dg.Definitions(executor=dg.in_process_executor)
     with _loaded_for_life():
-        return dg.Definitions.merge(SourceComponent(config=str(path)).definitions(path.parent), executor)
+        definitions = SourceComponent(config=str(path)).definitions(path.parent, job)
+        return dg.Definitions.merge(definitions, executor)
 
 
 @contextmanager

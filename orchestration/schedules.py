@@ -1,7 +1,7 @@
 """The schedules of compaction, maintenance, slot checks, days, proofs and views.
 
 A tick is skipped if another run is in the way (`orchestration.policies.run`) or if there is nothing to do
-(`lakeproof.commands.pending_work`); neither decision is made here.
+(`lakeproof.compaction.pending`); neither decision is made here.
 """
 
 import math
@@ -25,10 +25,10 @@ from jobs.names import (
     slot_job_name,
     verification_job_name,
 )
-from lakeproof.commands.pending_work import compaction_is_pointless, drifted_views, refresh_is_pointless
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.view_graph import sources_of, with_inputs
 from lakeproof.errors import LakeproofError
+from lakeproof.state.due_work import compaction_is_pointless, drifted_views, refresh_is_pointless
 from orchestration.policies import run as run_policy
 from orchestration.runs import fail_dead, recent_runs
 from orchestration.start import Start

@@ -1,4 +1,4 @@
-"""The sensors: one per source keeps its drain running; if configured, a second one copies held and new tables.
+"""The sensors: those that keep one run going, of a drain and of a continuous compaction, and one that copies held tables.
 
 They observe and act. Decisions do not belong here: `orchestration.policies` has them.
 """
@@ -6,22 +6,24 @@ They observe and act. Decisions do not belong here: `orchestration.policies` has
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import dagster as dg
 
 from assets.bootstrap import SnapshotOptions
 from assets.changes import DrainRun
 from assets.checks.proof import evaluation
+from assets.current import CompactionRun, CompactionUnit
 from assets.slots import check_result, unreachable_result
 from assets.support.keys import Layer, table_key
-from jobs.names import bootstrap_job_name, drain_job_name
+from jobs.names import SENSOR_TAG, bootstrap_job_name, compaction_job_name, drain_job_name
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import LakeproofError
 from lakeproof.state.slot import SlotStatus
-from orchestration.lasting_runs import INTERVAL_S, LASTING_S, LastingJob
 from orchestration.outside_proofs import LastLook, OutsideProofs
 from orchestration.policies import copy as copy_policy
 from orchestration.policies import lasting, slot_check
+from orchestration.policies import run as run_policy
 from orchestration.policies.run import JobRuns
 from orchestration.runs import fail_dead, recent_runs
 from orchestration.start import Start
@@ -30,6 +32,48 @@ from resources import Settings
 _ON = Start()
 
 _HELD_INTERVAL_S = 30
+# A round hour bounds a run's log and the age of its JVM, and brings new code and settings into use.
+LASTING_S = 3600.0
+# The daemon's loop takes 5 s; an interval of 5 would make it alternate between 5 and 10.
+INTERVAL_S = 4
+# If run monitoring is on, Dagster ends a run that outlives this: long after the run's own limit.
+_MAX_RUNTIME_S = int(LASTING_S * 1.5)
+
+
+@dataclass(frozen=True, slots=True)
+class LastingJob:
+    """A job of which one run lasts: its kind, and the op and options of such a run."""
+
+    kind: lasting.Kind
+    name: str
+    op: str
+    options: dg.Config
+
+    def look(
+        self, context: dg.SensorEvaluationContext, settings: Settings, place: lasting.Place | None, now: float
+    ) -> lasting.Decision:
+        """Return what to do, with its dead runs failed; raises the errors of `lakeproof.errors`."""
+        # The lock first: a run that ends in between has noted it by the time its record is read.
+        locked = settings.has_live_process(self.name)
+        job = JobRuns(recent_runs(context.instance, self.name, SENSOR_TAG), now, locked)
+        decision = lasting.decide(self.kind, place, job, LASTING_S)
+        fail_dead(context.instance, decision.dead)
+        if decision.start:
+            context.log.info(decision.reason)
+        return decision
+
+    def requests(self, decision: lasting.Decision) -> list[dg.RunRequest]:
+        """Return the run to start, if any."""
+        if not decision.start:
+            return []
+        # No run key: a key would mean "never again", not "one at a time".
+        request = dg.RunRequest(
+            job_name=self.name,
+            run_config=dg.RunConfig(ops={self.op: self.options}),
+            # The sensor starts the successor of a failed run; Dagster's retry would be a second one.
+            tags={SENSOR_TAG: "true", "dagster/max_runtime": str(_MAX_RUNTIME_S), "dagster/max_retries": "0"},
+        )
+        return [request]
 
 
 def slot_drain_sensor(
@@ -102,6 +146,52 @@ def _place(source: SourceConfig, status: SlotStatus) -> lasting.Place | None:
     if status.state is not None and status.state.active:
         reader = f"slot {source.slot} is read by process {status.state.active_pid or 0}"
     return lasting.Place(reader, None if status.gap is None else str(status.gap))
+
+
+def compaction_sensor(
+    unit: CompactionUnit, clock: Callable[[], float] = time.time, start: Start = _ON
+) -> dg.SensorDefinition:
+    """Return the sensor `<source or group>_compaction_sensor`."""
+    options = CompactionRun(until="max_seconds", max_seconds=LASTING_S, report="changed")
+    job = LastingJob(lasting.COMPACTION, compaction_job_name(unit.name), f"compact_{unit.name}", options)
+
+    @dg.sensor(
+        name=f"{job.name}_sensor",
+        job_name=job.name,
+        minimum_interval_seconds=INTERVAL_S,
+        default_status=start.sensor,
+        description=(
+            f"Keeps one compaction of {unit.name} running, which brings changes into the lake within seconds after they "
+            "have landed, and refreshes the views that read them. It looks at the lake's locks and at Dagster's runs."
+        ),
+    )
+    def keep_compacting(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
+        try:
+            decision = job.look(context, settings, _landings(settings, unit), clock())
+        except LakeproofError as error:
+            return dg.SensorResult(skip_reason=f"the lake can't be read: {error}")
+        for source in unit.sources:
+            # Dead runs of its other jobs would fill Dagster's queue, and no schedule of theirs may run for a day.
+            other = bootstrap_job_name(source.name)
+            others = JobRuns(recent_runs(context.instance, other), clock(), settings.has_live_process(other))
+            fail_dead(context.instance, run_policy.other_runs(others).dead)
+        return dg.SensorResult(
+            run_requests=job.requests(decision),
+            skip_reason=None if decision.start else decision.reason,
+            # For people alone, beside the ticks: nothing is read back.
+            cursor=json.dumps({"state": decision.reason}),
+        )
+
+    return keep_compacting
+
+
+def _landings(settings: Settings, unit: CompactionUnit) -> lasting.Place | None:
+    """Return the policy's view of the landings; None before all of them have begun."""
+    states = [settings.follow_state(source.name) for source in unit.sources]
+    if not all(state.has_landing for state in states):
+        return None
+    is_followed = any(state.is_followed for state in states)
+    return lasting.Place("a process follows the landing" if is_followed else None)
 
 
 def held_sensor(

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import dagster as dg
 
-from lakeproof.commands.describe import describe_quietly, described
-from lakeproof.commands.pending_work import compaction_has_work, group_has_work
-from lakeproof.commands.status import StatusReport, status
+from lakeproof.compaction.pending import compaction_has_work, group_has_work
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
+from lakeproof.descriptions import describe_quietly
 from lakeproof.errors import LakeproofError
 from lakeproof.lake.planning.set_aside import set_aside
+from lakeproof.lake.records.described import described
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import HeldReport, describe_all
 from lakeproof.lake.records.store import newest_cut
@@ -33,6 +33,7 @@ from lakeproof.state.known_tables import with_known_tables
 from lakeproof.state.shortfall import Shortfall, shortfall
 from lakeproof.state.slot import SlotStatus, see_server, slot_status
 from lakeproof.state.source_state import SourceState
+from lakeproof.state.status import StatusReport, lake_status
 from lakeproof.storage.source_lake import SourceLake
 from resources.run_lock import has_live_process, hold_run_lock
 
@@ -67,7 +68,9 @@ class DueProofs:
 
 
 class Settings(dg.ConfigurableResource["Settings"]):
-    """The path of `lakeproof.yaml`; every run and every tick reads it again, so editing a value needs no reload.
+    """The configuration, `lakeproof.yaml`, and the state of its sources: slots, landings, cuts and proofs.
+
+    Every run and every tick reads the file again, so editing a value needs no reload; new tables and views need one.
 
     Secrets come from the environment of the process that uses them, and never enter run configuration. Every method may
     raise the errors of `lakeproof.errors`.
@@ -115,7 +118,7 @@ class Settings(dg.ConfigurableResource["Settings"]):
 
     def lake_status(self, source: str | None = None) -> StatusReport:
         """Return the state in the lake of a source and the views that read it, or of all sources; connects to no server."""
-        return status(self.config(), None if source is None else [source], servers=False)
+        return lake_status(self.config(), None if source is None else [source])
 
     def newest_cut(self, source: str) -> Cut | None:
         """Return the newest cut of a source, None if there is none."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from lakeproof.commands.follow import follow
+from lakeproof.commands.compact import follow
 from lakeproof.events import RunControl
 from lakeproof.lake.spark.session import build_session
 from tests.fix_lake import SPARK

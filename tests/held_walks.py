@@ -18,7 +18,7 @@ from typing_extensions import LiteralString
 
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
-from lakeproof.commands.pause import pause
+from lakeproof.commands.publish import pause
 from lakeproof.config.load import load
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent

@@ -17,7 +17,7 @@ from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.upkeep import CompactionConfig
 from lakeproof.events import Stop, silent
 from lakeproof.lake.cycle.runner import CutReport
-from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.spark_on_demand import AnySpark
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName

@@ -8,12 +8,12 @@ import pytest
 
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
-from lakeproof.commands.prove import ProofReport
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.names import TableName
+from lakeproof.proof.result import ProofReport
 
 
 def no_jvm() -> Any:

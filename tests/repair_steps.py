@@ -21,10 +21,11 @@ from psycopg.sql import SQL
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.prove import ProofRequest, prove
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
-from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.names import TableName
+from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake
 from tests.damage import alter, data_files
 from tests.fix_lake import TABLES_ALONE, into_the_lake

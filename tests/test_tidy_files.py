@@ -14,7 +14,7 @@ ROOMS = ("lakeproof", "resources", "assets", "jobs")
 _LOCAL_FILES = {
     "lakeproof/cli/": "the terminal, and tracebacks",
     "lakeproof/config/": "the configuration and the secrets that it names",
-    "lakeproof/commands/check_machine.py": "it looks at this machine's disk",
+    "lakeproof/state/machine.py": "it looks at this machine's disk",
     "lakeproof/drain/transactions/spill.py": "transactions in progress wait in temporary files",
     "lakeproof/failpoints.py": "a test holds a process by a file",
     "lakeproof/lake/records/outlived_jvm.py": "processes, in /proc",

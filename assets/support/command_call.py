@@ -5,15 +5,16 @@ The place does not belong here (`resources.compute`), nor what an asset makes of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
-from assets.support.engine_call import run_engine_in_turn
+from assets.support.engine_call import run_engine, run_engine_in_turn
 from assets.support.event_log import to_run_log
 from lakeproof.config.table_names import write_table
-from lakeproof.events import RunControl, Stop
+from lakeproof.events import Event, Report, RunControl, Stop, silent
 from lakeproof.names import TableName
 from resources import Compute
 
@@ -25,12 +26,41 @@ def run_command(
     achieved: Callable[[], str] | None = None,
 ) -> Any:
     """Return the result of a command, as it prints it with `--json`; raises as `run_engine_in_turn` does."""
-    report = to_run_log(context.log.info)
+    return run_engine_in_turn(_command(context, compute, words), context.retry_number, achieved)
 
-    def command(stop: Stop) -> Any:
-        return compute.run(context, words, RunControl(report, stop))
 
-    return run_engine_in_turn(command, context.retry_number, achieved)
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """What a run does while its command goes on: `hear` gets each event, from any thread, `meanwhile` runs in the run's own.
+
+    `achieved` is the run's last word if a person ends it.
+    """
+
+    hear: Report
+    meanwhile: Callable[[], None]
+    achieved: Callable[[], str]
+
+
+def run_lasting_command(
+    context: dg.AssetExecutionContext, compute: Compute, words: Sequence[str], beside: Lasting
+) -> None:
+    """Run a command that ends by its own time; raises as `run_engine` does: a sensor starts the next run."""
+    run_engine(_command(context, compute, words, beside.hear), beside.meanwhile, beside.achieved)
+
+
+def _command(
+    context: dg.AssetExecutionContext | dg.OpExecutionContext,
+    compute: Compute,
+    words: Sequence[str],
+    hear: Report = silent,
+) -> Callable[[Stop], Any]:
+    log = to_run_log(context.log.info)
+
+    def report(event: Event) -> None:
+        hear(event)
+        log(event)
+
+    return lambda stop: compute.run(context, words, RunControl(report, stop))
 
 
 def table_words(option: str, tables: Iterable[TableName]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import dagster as dg
 
-from lakeproof.events import Event, Report
+from lakeproof.events import FOLLOWED_CUTS, FOLLOWED_VIEWS, Event, Report
 
 # The fields of an event that Dagster shows as they are.
 _PLAIN = (bool, int, float, str, list, dict)
@@ -27,7 +27,7 @@ QUIET_S = 5.0
 # Progress events come at short intervals by nature.
 _PROGRESS = ".progress"
 # As many as the run lives seconds, or quarters of a minute; the asset's events have the same numbers.
-_PROCESS_ONLY = frozenset({"drain.flush", "drain.rates"})
+_PROCESS_ONLY = frozenset({"drain.flush", "drain.rates", FOLLOWED_CUTS, FOLLOWED_VIEWS})
 
 
 class _Stderr(logging.StreamHandler[TextIO]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from datetime import timedelta
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 import dagster as dg
@@ -42,6 +43,7 @@ def window_s(config: Config, source: SourceConfig, table: TableName, layer: Laye
     return 0.0
 
 
+@lru_cache(maxsize=64)
 def policy(seconds: float) -> dg.FreshnessPolicy | None:
     """Return the policy of a window: half of it is a warning; None for 0."""
     if not seconds:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import lru_cache
 
 import dagster as dg
 
@@ -38,6 +39,7 @@ class Layer(str, Enum):
         return self not in {Layer.VIEWS, Layer.EXTERNAL, Layer.SLOTS, Layer.MAINTENANCE, Layer.PROOF}
 
 
+@lru_cache(maxsize=1 << 16)
 def table_key(layer: Layer, source: str, table: TableName) -> dg.AssetKey:
     """Return `<layer>/<source>/<schema>/<table>`.
 

@@ -1,7 +1,7 @@
 """Pausing tables for a mass migration, and resuming them with a new copy; the source's other tables go on.
 
-Publishing and copying do not belong here (`lakeproof.commands.pause`). Without a confirmation the run that pauses shows what
-would leave which publication; resuming undoes it, and asks for none.
+Publishing and copying do not belong here (`lakeproof.commands.publish`). Without a confirmation the run that pauses shows
+what would leave which publication; resuming undoes it, and asks for none.
 """
 
 import dagster as dg
@@ -40,7 +40,7 @@ def pause_jobs(source: SourceConfig) -> list[dg.JobDefinition]:
 def _pause_job(source: SourceConfig) -> dg.JobDefinition:
     @dg.op(name=f"pause_{source.name}", out=dg.Out(dg.Nothing))
     def paused(context: dg.OpExecutionContext, config: PauseRun, settings: Settings) -> None:
-        from lakeproof.commands.pause import pause, plan_pause
+        from lakeproof.commands.publish import pause, plan_pause
 
         tables, confirmed = chosen_tables(source, config.tables, "pause"), is_confirmed(config, source.name)
         plan = run_engine(lambda _stop: plan_pause(settings.config(), source.name, tables))
@@ -78,7 +78,7 @@ def _pause_job(source: SourceConfig) -> dg.JobDefinition:
 def _resume_job(source: SourceConfig) -> dg.JobDefinition:
     @dg.op(name=f"resume_{source.name}", out=dg.Out(dg.Nothing))
     def resumed(context: dg.OpExecutionContext, config: ResumeRun, settings: Settings) -> None:
-        from lakeproof.commands.pause import resume
+        from lakeproof.commands.publish import resume
 
         tables = chosen_tables(source, config.tables, "resume") if config.tables else None
         report = to_run_page(context)

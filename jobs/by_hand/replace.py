@@ -1,6 +1,6 @@
 """Replacing a view in two runs: one shows what an edited view would change, another applies just that; a job takes it back.
 
-Computing and committing do not belong here (`lakeproof.commands.replace`). The first run's page has the preview's id, and
+Computing and committing do not belong here (`lakeproof.commands.refresh`). The first run's page has the preview's id, and
 that is what confirms the second.
 """
 
@@ -20,7 +20,7 @@ from lakeproof.config.model import Config
 from resources import Compute
 
 if TYPE_CHECKING:
-    from lakeproof.commands.replace import ReplaceReport
+    from lakeproof.commands.refresh import ReplaceReport
 
 
 class ReplaceRun(dg.Config):
@@ -48,7 +48,7 @@ def replace_jobs(config: Config) -> list[dg.JobDefinition]:
 def _replace_job() -> dg.JobDefinition:
     @dg.op(name="replace_view", pool=SPARK_POOL, out=dg.Out(dg.Nothing))
     def replaced(context: dg.OpExecutionContext, config: ReplaceRun, compute: Compute) -> None:
-        from lakeproof.commands.replace import ReplaceReport
+        from lakeproof.commands.refresh import ReplaceReport
 
         words = ["--apply", "--preview", config.confirm] if config.confirm else ["--samples", str(config.samples)]
         done = from_json(ReplaceReport, run_command(context, compute, "replace", config.view, *words))
@@ -73,7 +73,7 @@ def _replace_job() -> dg.JobDefinition:
 def _take_back_job() -> dg.JobDefinition:
     @dg.op(name="take_view_back", pool=SPARK_POOL, out=dg.Out(dg.Nothing))
     def taken_back(context: dg.OpExecutionContext, config: TakeBackRun, compute: Compute) -> None:
-        from lakeproof.commands.replace import ReplaceReport
+        from lakeproof.commands.refresh import ReplaceReport
 
         if not is_confirmed(config, config.view):
             not_done(context, config.view, "return to the definition that was applied before")

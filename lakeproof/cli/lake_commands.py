@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from lakeproof.cli.context import Context
 from lakeproof.cli.first_use import report_decoding
-from lakeproof.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, format_table, printable
+from lakeproof.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, format_table, printable, to_json
 from lakeproof.errors import ConfigError
-from lakeproof.events import RunControl, counted
+from lakeproof.events import FOLLOWED_CUTS, FOLLOWED_VIEWS, Event, RunControl, counted
 from lakeproof.names import TableName
 from lakeproof.schema import describe_left_out
 from lakeproof.storage.source_lake import SourceLake
@@ -41,7 +41,7 @@ def compact(context: Context, args: argparse.Namespace) -> Outcome:
     if group is not None:
         return _compact_group(context, group)
     from lakeproof.commands import compact as step
-    from lakeproof.commands.pending_work import compaction_has_work
+    from lakeproof.compaction.pending import compaction_has_work
 
     cuts: list[CutReport] = []
     if compaction_has_work(context.config, source):
@@ -55,12 +55,20 @@ def _follow(context: Context, args: argparse.Namespace) -> Outcome:
     """Compact until the end is asked for, or the time is over."""
     source = None if args.group is not None else context.source(args.source)
     name = args.group if source is None else context.config.group_of(source) or source
-    from lakeproof.commands import follow as step
+    from lakeproof.commands import compact as step
+    from lakeproof.follow.follower import FollowOptions
 
     sources = context.config.group(name) if name in context.config.groups or source is None else (name,)
     config = context.config if args.metrics is None else context.config.with_metrics(sources, args.metrics)
     with context.spark_on_demand() as spark:
-        options = step.FollowOptions(args.seconds, views=not args.no_views)
+        options = FollowOptions(
+            args.seconds,
+            not args.no_views,
+            lambda cuts: context.report(Event(FOLLOWED_CUTS, f"{name}: cycles have ended", {"cuts": to_json(cuts)})),
+            lambda views: context.report(
+                Event(FOLLOWED_VIEWS, f"{counted(len(views), 'view')} refreshed", {"views": to_json(views)})
+            ),
+        )
         report = step.follow(config, name, spark, RunControl(context.report, context.stop), options)
     cycles = ", ".join(f"{source}: {counted(number, 'cycle')}" for source, number in sorted(report.cycles.items()))
     text = f"{cycles or name}; {counted(report.changes, 'change')}, {counted(report.refreshes, 'refresh', 'refreshes')}"
@@ -84,12 +92,12 @@ def _check_free_to_prove(context: Context, source: str) -> None:
 
 def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:
     """Return the outcome of a source's cycles, with what is held in its lake now."""
-    from lakeproof.commands.pending_work import what_is_left
+    from lakeproof.compaction.pending import what_is_left
     from lakeproof.lake.planning.set_aside import set_aside
     from lakeproof.lake.records.held import describe_all
     from lakeproof.state.absent import absence
+    from lakeproof.state.slot import remedy_if_stuck
     from lakeproof.state.source_state import SourceState
-    from lakeproof.state.stuck import remedy_if_stuck
 
     state = SourceState.of(context.config, source)
     held = {} if state.cut is None else state.cut.held
@@ -131,12 +139,13 @@ def _landed(state: SourceState) -> str:
 def _compact_group(context: Context, group: str) -> Outcome:
     """Bring all sources of a group to one position, and show each of them and the group's cut."""
     sources = context.config.group(group)
-    from lakeproof.commands import compact_group as step
-    from lakeproof.commands.pending_work import group_has_work
+    from lakeproof.commands import compact as step
+    from lakeproof.compaction.group import GroupReport
+    from lakeproof.compaction.pending import group_has_work
     from lakeproof.lake.records.group_cuts import newest_group_cut
     from lakeproof.storage.open import open_store
 
-    report = step.GroupReport(group)
+    report = GroupReport(group)
     if group_has_work(context.config, group):
         _check_free(context, *sources)
         with context.spark_on_demand() as spark:
@@ -177,15 +186,8 @@ def maintain(context: Context, args: argparse.Namespace) -> Outcome:
     text = format_table(
         ("part", "files", "bytes"), [(part, space.files, space.bytes) for part, space in report.freed.items()]
     )
-    tables_by_action = {
-        "trimmed": report.trimmed,
-        "optimized": report.optimized,
-        "rebuilt": report.rebuilt,
-        "views": report.views,
-    }
-    lines = [
-        printable(f"{action}: {', '.join(map(str, tables))}") for action, tables in tables_by_action.items() if tables
-    ]
+    done = {"trimmed": report.trimmed, "optimized": report.optimized, "rebuilt": report.rebuilt, "views": report.views}
+    lines = [printable(f"{action}: {', '.join(map(str, tables))}") for action, tables in done.items() if tables]
     if args.plan:
         lines.insert(0, "nothing was changed: this shows what would be deleted and optimized")
     lines += [printable(f"{thing}: {reason}") for thing, reason in report.damaged.items()]
@@ -201,7 +203,7 @@ def refresh(context: Context, args: argparse.Namespace) -> Outcome:
         if name == view or name not in context.config.faulty_views:
             context.view(name)
     from lakeproof.commands import refresh as step
-    from lakeproof.commands.pending_work import why_not_refresh
+    from lakeproof.state.due_work import why_not_refresh
 
     reason = None if args.again else why_not_refresh(context.config, view)
     if reason is not None:
@@ -231,19 +233,21 @@ def prove(context: Context, args: argparse.Namespace) -> Outcome:
     """Compare source and lake at one position."""
     source = context.source(args.source)
     from lakeproof.commands import prove as step
-    from lakeproof.commands.prove_lake import LakePart, prove_in_lake
+    from lakeproof.proof.in_lake import LakePart
+    from lakeproof.proof.result import ProofReport
+    from lakeproof.proof.run import ProofRequest, check_prove
 
     _check_free_to_prove(context, source)
     control, part = RunControl(context.report, context.stop), None
     if args.histories is not None or args.views is not None:
         part = LakePart(args.histories or (), [str(context.view(view)) for view in args.views or ()])
-    request = step.ProofRequest(args.repair, args.history, part, args.changed)
+    request = ProofRequest(args.repair, args.history, part, args.changed)
     if part is not None and args.tables is None:
         with context.spark_on_demand() as spark:
-            lake = prove_in_lake(context.config, source, part, spark, control)
-        proof = step.ProofReport(source, None, {}, lake)
+            lake = step.prove_in_lake(context.config, source, part, spark, control)
+        proof = ProofReport(source, None, {}, lake)
     else:
-        step.check_prove(context.config, source, args.tables)
+        check_prove(context.config, source, args.tables)
         _check_free(context, source)
         report_decoding(context.report)
         with context.spark_on_demand() as spark:
@@ -257,8 +261,8 @@ def expect(context: Context, args: argparse.Namespace) -> Outcome:
     source = context.source(args.source)
     from lakeproof.commands import expect as step
 
-    with context.spark() as spark:
-        report = step.expect(context.config, source, args.tables, spark)
+    with context.spark_on_demand() as spark:
+        report = step.expect(context.config, source, args.tables, spark, context.report)
     rows = [
         (str(table), result.name, "yes" if result.passed else "no")
         for table, results in report.tables.items()
@@ -370,7 +374,7 @@ def status(context: Context, args: argparse.Namespace) -> Outcome:
 
     sizes = None
     if args.sizes:
-        from lakeproof.commands.sizes import lake_sizes
+        from lakeproof.commands.maintain import lake_sizes
 
         sizes = partial(lake_sizes, context.config, plan=True)
     report = step.status(context.config, names, sizes=sizes)

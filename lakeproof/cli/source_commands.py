@@ -30,11 +30,11 @@ from lakeproof.schema import describe_left_out
 
 if TYPE_CHECKING:
     from lakeproof.commands.check import CheckReport
-    from lakeproof.commands.check_machine import LakeCheck, SparkCheck
     from lakeproof.commands.publish import PublicationPlan
     from lakeproof.commands.recover import RecoverPlan
     from lakeproof.postgres.check_findings import Finding
     from lakeproof.snapshot.run import SnapshotReport
+    from lakeproof.state.machine import LakeCheck, SparkCheck
 
 # The page size of nearly every server; good enough for a size that is an estimate anyway.
 _PAGE_BYTES = 8192
@@ -48,9 +48,9 @@ def check(context: Context, args: argparse.Namespace) -> Outcome:
     """Check the configuration, each source, and what this machine has for the lake and for Spark."""
     names = context.sources(args.source)
     from lakeproof.commands import check as step
-    from lakeproof.commands import check_machine as machine
-    from lakeproof.commands.check_groups import spread_findings
+    from lakeproof.commands.check import spread_findings
     from lakeproof.lake.spark.s3_settings import is_on_s3
+    from lakeproof.state import machine
 
     reports = step.check_sources(context.config, names)
     lake = machine.check_lake(context.config)
@@ -94,7 +94,7 @@ def apply(context: Context, args: argparse.Namespace) -> Outcome:
 def pause(context: Context, args: argparse.Namespace) -> Outcome:
     """Take tables out of the publication until they are resumed."""
     source = context.source(args.source)
-    from lakeproof.commands import pause as step
+    from lakeproof.commands import publish as step
 
     if args.tables is None:
         raise ConfigError("lakeproof pause", "it does not say which tables", "name them with --tables schema.table,…")
@@ -108,7 +108,7 @@ def pause(context: Context, args: argparse.Namespace) -> Outcome:
 def resume(context: Context, args: argparse.Namespace) -> Outcome:
     """Publish paused tables and copy them."""
     source = context.source(args.source)
-    from lakeproof.commands import pause as step
+    from lakeproof.commands import publish as step
 
     return _copied(
         context, source, lambda: step.resume(context.config, source, args.tables, context.report, context.stop)

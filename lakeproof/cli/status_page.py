@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from lakeproof.cli.results import format_bytes, format_table, printable
-from lakeproof.commands.status import StatusReport
 from lakeproof.drain.slot_health import SlotHealth, lasting
 from lakeproof.events import counted
 from lakeproof.lake.records.documents import WrittenBy
@@ -19,15 +18,15 @@ from lakeproof.names import TableName
 from lakeproof.proof.record import Proved
 from lakeproof.snapshot.progress import sentence
 from lakeproof.snapshot.status import SnapshotStatus
-from lakeproof.state.groups import GroupStatus
 from lakeproof.state.problem import Problem
 from lakeproof.state.readers import TableReaders
 from lakeproof.state.shortfall import listed
 from lakeproof.state.source import SourceStatus
+from lakeproof.state.status import GroupStatus, StatusReport
 from lakeproof.state.views import ViewStatus
 
 if TYPE_CHECKING:
-    from lakeproof.commands.sizes import LakeSizes
+    from lakeproof.compaction.sizes import LakeSizes
 
 _TABLES_SHOWN = 10
 _KINDS = {"whole": "all rows", "changed": "what changed"}

@@ -1,6 +1,6 @@
 """The command that replaces a view's definition: a preview, applying it, taking it back.
 
-Refreshing views belongs to `lake_commands`, the work to `lakeproof.commands.replace`; it is imported when it is called for.
+Refreshing views belongs to `lake_commands`, the work to `lakeproof.commands.refresh`; it is imported when it is called for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lakeproof.errors import ConfigError
 from lakeproof.events import counted
 
 if TYPE_CHECKING:
-    from lakeproof.commands.replace import ReplaceReport
+    from lakeproof.commands.refresh import ReplaceReport
 
 
 def replace(context: Context, args: argparse.Namespace) -> Outcome:
@@ -23,7 +23,7 @@ def replace(context: Context, args: argparse.Namespace) -> Outcome:
     view = str(context.view(args.view))
     if args.preview is not None and not args.apply:
         raise ConfigError("lakeproof replace", "--preview names what --apply commits", "add --apply")
-    from lakeproof.commands import replace as step
+    from lakeproof.commands import refresh as step
 
     context.check_free_to_refresh()
     with context.spark() as spark:

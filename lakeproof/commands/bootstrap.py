@@ -21,15 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lakeproof.commands.describe import describe_quietly
 from lakeproof.config.model import Config
+from lakeproof.descriptions import describe_quietly
 from lakeproof.events import Report, Stop, silent
-from lakeproof.failpoints import failpoint
 from lakeproof.names import TableName
-from lakeproof.snapshot.paused import end_resuming, read_paused
-from lakeproof.snapshot.run import SnapshotIncompleteError, SnapshotReport, SnapshotRun
-from lakeproof.storage.disk import disk_error
-from lakeproof.storage.source_lake import SourceLake
+from lakeproof.snapshot.run import SnapshotReport, copy_tables
 
 
 def bootstrap(
@@ -52,22 +48,6 @@ def bootstrap(
     the way for too long; NoRoomError if the disk is full; SnapshotIncompleteError (a TableError) after all other tables are
     complete.
     """
-    try:
-        result = SnapshotRun(config, config.source(name), report, stop or Stop()).run(tables, again=again)
-    except SnapshotIncompleteError as error:
-        _end_resuming(config, name, error.report)
-        raise
-    except OSError as error:
-        raise disk_error(f"lake {config.lake}", "reading or writing it", error) from error
-    _end_resuming(config, name, result)
+    result = copy_tables(config, name, tables, report, stop, again=again)
     describe_quietly(config, name, report)
     return result
-
-
-def _end_resuming(config: Config, name: str, result: SnapshotReport) -> None:
-    """Take what was copied out of the record of paused tables."""
-    lake = SourceLake.open(config.location, name)
-    resuming = {table for table, paused in read_paused(lake).items() if paused.resuming}
-    if not resuming.isdisjoint(result.tables):
-        failpoint("resume.after_copy")
-        end_resuming(lake, result.tables)

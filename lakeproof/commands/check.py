@@ -6,12 +6,10 @@ checked when it is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from lakeproof.commands.check_candidates import Candidates, read_candidates
-from lakeproof.commands.check_lake import lake_findings
-from lakeproof.commands.concurrently import run_concurrently
+from lakeproof.concurrently import run_concurrently
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeError, LakeproofError
 from lakeproof.names import TableName
@@ -19,11 +17,14 @@ from lakeproof.postgres.catalog_published import publications_of, read_tables, w
 from lakeproof.postgres.catalog_tables import PublishedTable
 from lakeproof.postgres.check_findings import Finding, Severity, from_error
 from lakeproof.postgres.check_source import examine
+from lakeproof.postgres.check_spread import spread
 from lakeproof.postgres.check_write_rates import changes_of
 from lakeproof.postgres.connection import Connection, close_quietly, connect
 from lakeproof.postgres.replication_slot import SlotState, name_problem, read_slot
 from lakeproof.postgres.server import ServerIdentity, identify
+from lakeproof.publication.candidates import Candidates, read_candidates
 from lakeproof.schema import LeftOutColumn
+from lakeproof.state.findings import lake_findings
 from lakeproof.state.slot import ServerSeen
 from lakeproof.state.source_state import SourceState
 
@@ -104,6 +105,15 @@ def check_sources(config: Config, names: Iterable[str]) -> dict[str, CheckReport
             raise report
         reports[name] = report
     return reports
+
+
+def spread_findings(config: Config, reports: Mapping[str, CheckReport]) -> dict[str, Finding]:
+    """Return a note for each group all of whose sources were reached."""
+    findings = {}
+    for group, sources in config.groups.items():
+        if all(source in reports and reports[source].server is not None for source in sources):
+            findings[group] = spread(group, {s: {t.name: t.changes for t in reports[s].tables} for s in sources})
+    return findings
 
 
 def _report(config: Config, source: SourceConfig, conn: Connection) -> CheckReport:

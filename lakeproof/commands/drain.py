@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lakeproof.commands.describe import describe_quietly, describing
 from lakeproof.config.model import Config
+from lakeproof.descriptions import describe_quietly, describing
 from lakeproof.drain.counts import DrainReport, Flush
 from lakeproof.drain.supervisor import Supervisor
 from lakeproof.drain.until import Until
 from lakeproof.events import Report, Stop, silent
 from lakeproof.metrics.observed import observed_drain
-from lakeproof.storage.disk import disk_error
+from lakeproof.storage.disk import disk_errors
 
 
 def drain(
@@ -37,7 +37,7 @@ def drain(
     `until` is not `stopped` (such a drain waits for room).
     """
     source = config.source(name)
-    try:
+    with disk_errors(config.lake):
         if not until.lasting:
             stop = stop or Stop()
             ended = Supervisor(config, source, until, report=report, stop=stop, on_flush=on_flush).run()
@@ -57,5 +57,3 @@ def drain(
                 on_flush=observed.on_flush,
                 pulse=observed.pulse,
             ).run()
-    except OSError as error:
-        raise disk_error(f"lake {config.lake}", "reading or writing it", error) from error

@@ -1,25 +1,33 @@
 """Checks the Great Expectations of the configuration on current tables, at the newest cut.
 
-Opening a table does not belong here (`lakeproof.lake.read.open`), nor what Great Expectations is asked and which of its
-answers are shown (`lakeproof.expectations`).
+A table that this process holds starts no Spark. Reading a table does not belong here (`lakeproof.lake.read`), nor what Great
+Expectations is asked and which of its answers are shown (`lakeproof.expectations`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError
-from lakeproof.expectations.configured import expectations
+from lakeproof.events import Event, Report, silent
+from lakeproof.expectations.configured import Expectation, expectations
 from lakeproof.expectations.evaluate import Expected, Shown, evaluate
-from lakeproof.lake.read.open import open_lake
+from lakeproof.expectations.in_pandas import SparkNeededError, pandas_frame
+from lakeproof.lake.delta.arrow_rows import NotInArrowError
+from lakeproof.lake.read.frames import ReadLake
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.lake.spark.lost_driver import driver_lives
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]  # it ships no types
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +45,13 @@ class ExpectReport:
 
 
 @without_java(lambda _config, name, *_, **__: name)
-def expect(config: Config, name: str, tables: Sequence[TableName] | None, spark: SparkSession) -> ExpectReport:
+def expect(
+    config: Config, name: str, tables: Sequence[TableName] | None, spark: AnySpark, report: Report = silent
+) -> ExpectReport:
     """Check the expectations of `tables`, or of all that the configuration has some for.
 
-    Raises ConfigError for a table without expectations, and for an expectation that Great Expectations refuses; LakeError
-    for a table that is not in the lake.
+    An event names each table that Spark reads, and why. Raises ConfigError for a table without expectations, and for an
+    expectation that Great Expectations refuses; LakeError for a table that is not in the lake.
     """
     source = config.source(name)
     existing = {table: checks for table in source.table if (checks := expectations(source, table))}
@@ -50,14 +60,45 @@ def expect(config: Config, name: str, tables: Sequence[TableName] | None, spark:
             names = ", ".join(map(str, existing)) or "none"
             reason = "the configuration has no expectations of it"
             raise ConfigError(f"table {table}", reason, f"tables of {name} that have some: {names}")
-    opened = open_lake(spark, config)
+    opened, on_demand = read_lake(config), SparkOnDemand.of(spark)
     chosen = existing if tables is None else {table: existing[table] for table in dict.fromkeys(tables)}
     results: dict[TableName, Sequence[Expected]] = {}
     for table, checks in chosen.items():
-        frame = opened.table(name, str(table))
-        with driver_lives(frame.sparkSession):
-            results[table] = evaluate(frame, str(table), checks, _shown(source, table))
+        shown = _shown(source, table)
+        try:
+            frame = _in_pandas(opened, source, table, checks, by_spark=_why_by_spark(source, on_demand))
+        except (SparkNeededError, NotInArrowError) as error:
+            reason = error.reason if isinstance(error, NotInArrowError) else str(error)
+            fields = {"source": name, "table": table.key, "reason": reason}
+            report(Event("expect.spark", f"{table}: its expectations are evaluated by Spark: {reason}", fields))
+            with driver_lives(on_demand):
+                results[table] = evaluate(_by_spark(config, opened, on_demand, name, table), str(table), checks, shown)
+        else:
+            results[table] = evaluate(frame, str(table), checks, shown)
     return ExpectReport(name, opened.position(name), results)
+
+
+def _why_by_spark(source: SourceConfig, spark: SparkOnDemand) -> str | None:
+    if spark.everywhere:
+        return "Spark's tasks run on a cluster"
+    return "compaction.engine is spark" if source.compaction.engine == "spark" else None
+
+
+def _in_pandas(
+    opened: ReadLake, source: SourceConfig, table: TableName, checks: Sequence[Expectation], *, by_spark: str | None
+) -> pd.DataFrame:
+    """Return what the expectations look at; raises SparkNeededError and NotInArrowError if Spark is to read it."""
+    rows, cut_table = opened.table(source.name, table), opened.cut(source.name).table(table, source.name)
+    if by_spark is not None:
+        raise SparkNeededError(by_spark)
+    return pandas_frame(rows.delta, rows.columns, checks, cut_table.row_bytes)
+
+
+def _by_spark(config: Config, opened: ReadLake, spark: SparkOnDemand, name: str, table: TableName) -> DataFrame:
+    """Return a frame of the same cut."""
+    from lakeproof.lake.read.opened import OpenedLake
+
+    return OpenedLake(spark.get(), config.location, opened.cuts).table(name, table)
 
 
 def _shown(source: SourceConfig, table: TableName) -> Shown:

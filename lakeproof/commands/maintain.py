@@ -19,55 +19,43 @@ that a kept cut names stays until the cut is gone.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from itertools import pairwise
 
-from lakeproof.commands.prove_lake import refuse_damaged
-from lakeproof.commands.sql_catalog import name_cut, name_views
+from lakeproof.compaction.retention import kept_of, remove_old, would_remove
+from lakeproof.compaction.sizes import LakeSizes, measure
 from lakeproof.config.model import Config
 from lakeproof.config.table_names import write_table
 from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Event, Report, Stop, counted
-from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.day_files import planned_of_days, remove_of_days
 from lakeproof.lake.cycle.maintenance import Maintenance, archived, begin_maintenance, finish_maintenance
 from lakeproof.lake.cycle.runner import archive_of, finish_interrupted
-from lakeproof.lake.cycle.table_files import Damaged, fragmented, unneeded_files
-from lakeproof.lake.delta.files import Unread, remove_file
-from lakeproof.lake.planning.pending import entered_chunks, pending_snapshots
+from lakeproof.lake.cycle.table_files import Damaged, fragmented
+from lakeproof.lake.delta.files import Unread
 from lakeproof.lake.records.ages import in_lake_at, mark_age
-from lakeproof.lake.records.cut_documents import unneeded_bases
 from lakeproof.lake.records.documents import Cut, CycleKind, TableIntent
-from lakeproof.lake.records.group_cuts import group_cuts_before, pinned_cut
 from lakeproof.lake.records.held import Held, describe_all
-from lakeproof.lake.records.lease import Lease, hold_lease, newest_epoch
-from lakeproof.lake.records.store import cut_numbers, newest_cut, read_cut
+from lakeproof.lake.records.lease import Lease, hold_lease
+from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.records.work import Optimize, Rebuild, Restore, Trim, Work
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
-from lakeproof.landing.chain import Chain
-from lakeproof.landing.incarnation_record import has_head, incarnations
 from lakeproof.landing.retention import (
     SpaceReclaimed,
-    first_needed,
-    freed,
-    keys_before,
-    put_chain_start,
-    remove_below,
     summed,
 )
-from lakeproof.names import CycleNumber, Incarnation, TableName
+from lakeproof.names import CycleNumber, TableName
+from lakeproof.proof.in_lake import refuse_damaged
 from lakeproof.proof.lake_side import Reader
 from lakeproof.proof.record import one_proof
-from lakeproof.snapshot.folder import open_points
+from lakeproof.sql_catalog import name_cut, name_views
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import NotFoundError, Store
-from lakeproof.storage.times import time_of
 from lakeproof.views.maintain import maintain_views, stop_here, views_plan
 
 
@@ -144,7 +132,7 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
         small = run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(run.to_optimize(), Optimize()))
         # Before the files of earlier versions go.
         name_cut(config, name, on_demand, report)
-        removed = _remove(lake, _kept(config, lake), now, stop, damaged)
+        removed = remove_old(lake, kept_of(config, lake), now, stop, damaged)
     views = maintain_views(config, name, on_demand, report, stop=stop, now=now)
     name_views(config, on_demand, report)
     unread, limit = _unread(damaged, views.damaged), now - timedelta(seconds=source.retention.cuts_s)
@@ -170,7 +158,7 @@ def maintenance_plan(config: Config, name: str, now: datetime | None = None) -> 
     damaged = Damaged(name)
     try:
         small = fragmented(lake, cut, source.retention.small_files, damaged)
-        views, freed = views_plan(config, name, moment), _would_remove(lake, _kept(config, lake), moment, damaged)
+        views, freed = views_plan(config, name, moment), would_remove(lake, kept_of(config, lake), moment, damaged)
     except (NotFoundError, FileNotFoundError) as error:
         raise TransientError(
             f"{name}: what maintenance would do", f"a file was removed while it was looked at: {error}", "ask again"
@@ -178,6 +166,20 @@ def maintenance_plan(config: Config, name: str, now: datetime | None = None) -> 
     unread = _unread(damaged, views.damaged)
     days = planned_of_days(lake, moment - timedelta(seconds=source.retention.cuts_s), unread)
     return Maintained((), (), small, (), views.optimized, {**freed, "views": views.freed, "days": days}, unread)
+
+
+def lake_sizes(config: Config, name: str, *, plan: bool = False) -> LakeSizes:
+    """Return the room that a source's lake takes; with `plan` also what maintenance would remove.
+
+    With `plan` raises TransientError if files go while they are looked at.
+    """
+    lake = SourceLake.open(config.location, name)
+    sizes = measure(lake)
+    if not plan or newest_cut(lake) is None:
+        return sizes
+    planned = maintenance_plan(config, name)
+    damaged = {**sizes.damaged, **planned.damaged}
+    return replace(sizes, reclaimable=summed(planned.freed.values()), damaged=damaged)
 
 
 def _unread(tables: Mapping[TableName, Unread], views: Mapping[str, Unread]) -> dict[str, Unread]:
@@ -283,112 +285,3 @@ def has_changed_schema(lake: SourceLake, table: TableName) -> bool:
 def _no_cut(source: str) -> LakeError:
     remedy = f"run `lakeproof compact {source}`"
     return LakeError(f"{source}: cuts", "there is none yet, and nothing to maintain", remedy)
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """Policy of what is kept: the retention, and the cuts from `pinned` on, which the newest cut of a group names."""
-
-    retention: RetentionConfig
-    pinned: CycleNumber | None
-
-
-def _kept(config: Config, lake: SourceLake) -> _Kept:
-    group = config.group_of(lake.source)
-    pinned = None if group is None else pinned_cut(lake.store, [group], lake.source)
-    return _Kept(config.source(lake.source).retention, pinned)
-
-
-def _remove(lake: SourceLake, kept: _Kept, now: datetime, stop: Stop, damaged: Damaged) -> dict[str, SpaceReclaimed]:
-    """Run steps 3 to 6."""
-    stop_here(lake.source, stop)
-    total = {"cuts": _delete(lake.store, old_documents(lake, kept.retention, now, kept.pinned))}
-    failpoint("maintain.after_cuts")
-    stop_here(lake.source, stop)
-    total["tables"] = SpaceReclaimed()
-    for place, size in unneeded_files(lake, (), damaged):
-        remove_file(place)
-        total["tables"] = total["tables"].plus(SpaceReclaimed(1, size))
-    failpoint("maintain.after_tables")
-    stop_here(lake.source, stop)
-    total["landing"] = SpaceReclaimed()
-    cut = newest_cut(lake)
-    in_lake = {} if cut is None else {table.version.oid: table.at_lsn for table in cut.tables.values()}
-    for incarnation, number in _landings(lake, cut, kept.retention, now):
-        put_chain_start(Chain.open(lake, incarnation), number, in_lake)
-        chain = Chain.open(lake, incarnation)
-        total["landing"] = total["landing"].plus(remove_below(chain, chain.first_number))
-    failpoint("maintain.after_landing")
-    stop_here(lake.source, stop)
-    total["snapshots"] = _delete(lake.store, entered_chunks(lake, cut))
-    return total
-
-
-def _would_remove(lake: SourceLake, kept: _Kept, now: datetime, damaged: Damaged) -> dict[str, SpaceReclaimed]:
-    documents = old_documents(lake, kept.retention, now, kept.pinned)
-    cut = newest_cut(lake)
-    chains = [(Chain.open(lake, i), number) for i, number in _landings(lake, cut, kept.retention, now)]
-    return {
-        "cuts": _sizes(lake.store, documents),
-        "tables": summed(SpaceReclaimed(1, size) for _, size in unneeded_files(lake, documents, damaged)),
-        "landing": summed(freed(chain, keys_before(chain, number)) for chain, number in chains),
-        "snapshots": _sizes(lake.store, entered_chunks(lake, cut)),
-    }
-
-
-def old_documents(
-    lake: SourceLake, retention: RetentionConfig, now: datetime, pinned: CycleNumber | None = None
-) -> list[str]:
-    """Return the cuts that may go, oldest first, their intents before them, then bases that only they had, and old leases.
-
-    Groups' cuts that name them go before them. Reads the cuts that go. A cut is kept for its time from when the next one
-    followed it: until then it was the newest. Of more than `cuts_max` the oldest go before their time. From `pinned` on all
-    are kept.
-    """
-    numbers = cut_numbers(lake)
-    limit = now - timedelta(seconds=retention.cuts_s)
-    gone: list[str] = []
-    for place, (number, following) in enumerate(pairwise(numbers)):
-        is_one_too_many = len(numbers) - place > retention.cuts_max
-        if number == pinned or (not is_one_too_many and time_of(read_cut(lake, following).created_at) >= limit):
-            break
-        gone += [lake.paths.intent(number), lake.paths.cut(number)]
-    of_groups: list[str] = []
-    if gone:
-        of_groups = group_cuts_before(lake.store, lake.source, numbers[len(gone) // 2])
-    gone += unneeded_bases(lake, numbers[len(gone) // 2]) if numbers else []
-    epoch = newest_epoch(lake)
-    leases = [key for key in lake.store.list(lake.paths.leases) if key < lake.paths.lease(epoch)]
-    return of_groups + [key for key in gone if lake.store.exists(key)] + leases
-
-
-def _landings(
-    lake: SourceLake, cut: Cut | None, retention: RetentionConfig, now: datetime
-) -> Iterable[tuple[Incarnation, int]]:
-    """Yield each landing, with the first manifest of it that has to stay; `cut` is the newest."""
-    older_than = now - timedelta(seconds=retention.landing_s)
-    for incarnation in incarnations(lake):
-        if cut is None or incarnation > cut.incarnation or not has_head(lake, incarnation):
-            continue
-        chain = Chain.open(lake, incarnation)
-        if incarnation < cut.incarnation:
-            yield incarnation, first_needed(chain, chain.next_number, chain.end, older_than)
-            continue
-        # A snapshot that has not entered needs what landed since, as one that is being copied, unless it is gone already.
-        pending = pending_snapshots(lake, incarnation, cut).values()
-        points = [*(p.consistent_point for p in pending), *open_points(lake, incarnation)]
-        points = [cut.position, *(point for point in points if point >= chain.kept_from)]
-        yield incarnation, first_needed(chain, cut.next_segment, min(points), older_than)
-
-
-def _sizes(store: Store, keys: Iterable[str]) -> SpaceReclaimed:
-    return summed(SpaceReclaimed(1, store.size(key)) for key in keys)
-
-
-def _delete(store: Store, keys: list[str]) -> SpaceReclaimed:
-    total = _sizes(store, keys)
-    for key in keys:
-        store.delete(key)
-    # A cut that came back after a power cut would name files that are gone.
-    store.sync_names(keys)
-    return total

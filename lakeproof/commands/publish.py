@@ -1,60 +1,42 @@
-"""The publication that a source needs, as SQL that is shown before it is run.
+"""Changes what is published of a source: `plan` and `apply`, and `pause` and `resume` of tables for a mass migration.
 
-The slot is not made here but by `lakeproof bootstrap`, together with its snapshot. Dropping is in `teardown`.
+Drawing the plan does not belong here (`lakeproof.publication`), nor the record of paused tables (`snapshot.paused`).
+The statements of `pause` and `resume` are those of `plan` for these tables alone.
 
-One source has one publication in its configuration. A table without replica identity can't be in it: publishing its updates
-would make the *application's* UPDATE and DELETE fail. The published actions are a property of the publication, so such
-tables go into a second one, `<publication>_inserts`, which publishes insert and truncate only; the drain then
-reads both. Truncate is among them because it needs no identity, and pgbench, for one, truncates its history table.
+    pause    the record names the tables ─ they leave the publication: the server sends nothing of them
+    resume   the record says so ─ they are published as before ─ they are copied ─ the record names them no more
 
-Patterns of the configuration become the tables that they match now, by name: a publication of a whole schema takes a
-superuser, and would publish the updates of tables without identity. Both publications publish a partitioned table under its
-own name (`publish_via_partition_root`), and from PostgreSQL 18 on stored generated columns (`publish_generated_columns`). A
-publication without that option gets it with a new table, unless it would change the schema of a table that is published.
-
-What is in a publication that `plan` made follows the configuration, in both directions. In any other one tables are added
-and nothing else is done (docs/decisions/0052-publications-by-configuration.md).
+Each table that was copied leaves the record, so a `resume` that fails for one table is done for the rest. A command that is
+killed between two of these steps is run again. All other tables go on meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from psycopg.sql import SQL, Composed, Identifier
+from psycopg.sql import SQL
 
+from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.table_names import EVERY_SCHEMA
+from lakeproof.descriptions import describe_quietly
 from lakeproof.errors import ConfigError, LakeError, SourceError
-from lakeproof.events import Event, Report, silent
+from lakeproof.events import Event, Report, Stop, silent
+from lakeproof.failpoints import failpoint
 from lakeproof.names import TableName
-from lakeproof.postgres import catalog_queries as queries
-from lakeproof.postgres.catalog_published import INSERTS_SUFFIX
-from lakeproof.postgres.catalog_selection import with_matches
-from lakeproof.postgres.catalog_unpublished import SENDS_GENERATED
-from lakeproof.postgres.check_findings import Finding, Severity, refusals, refuse
-from lakeproof.postgres.check_privileges import lacks_for_publishing, lacks_superuser, role_name
-from lakeproof.postgres.check_source import examine_server
-from lakeproof.postgres.check_tables import candidate_problem, named_facts, schema_findings, suggestions, table_findings
-from lakeproof.postgres.connection import Connection, close_quietly, connect, rows, source_errors
-from lakeproof.postgres.replication_slot import read_slot
-from lakeproof.postgres.role_grants import missing_grants
-from lakeproof.publication.statements import SEND_GENERATED, Changes, changes, creation
-from lakeproof.publication.wishes import (
-    Present,
-    Wishes,
-    as_candidates,
-    inserts_name,
-    inserts_of,
-    read_present,
-    read_wishes,
-)
-from lakeproof.schema import describe_left_out
-from lakeproof.snapshot.paused import PausedTable, read_paused
+from lakeproof.postgres.catalog_published import publications_of
+from lakeproof.postgres.catalog_tables import Way
+from lakeproof.postgres.check_privileges import role_name
+from lakeproof.postgres.connection import close_quietly, connect, source_errors
+from lakeproof.postgres.publication_lines import Publication, read_publications
+from lakeproof.postgres.publication_ways import out_of
+from lakeproof.publication.draft import draw
+from lakeproof.snapshot.paused import PausedEntry, PausedTable, add_paused, read_paused, set_resuming
+from lakeproof.snapshot.run import SnapshotReport, copy_tables
 from lakeproof.state.absent import absence
 from lakeproof.state.source_state import SourceState
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import now_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,35 +65,6 @@ class PublicationPlan:
         return not self.statements and not self.grants
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A plan that is being drawn.
-
-    It alters the publications `altered`, `creates` one or more, and publishes `schemas` whole or not.
-    """
-
-    source: SourceConfig
-    statements: list[Composed] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    refused: dict[TableName, str] = field(default_factory=dict)
-    lacking: Sequence[str] = ()
-    added: list[TableName] = field(default_factory=list)
-    removed: list[TableName] = field(default_factory=list)
-    altered: set[str] = field(default_factory=set)
-    creates: bool = False
-    schemas: bool = False
-    grants: list[Composed] = field(default_factory=list)
-
-    def take(self, name: str, done: Changes) -> None:
-        """Add the changes of the publication `name`."""
-        self.altered |= {name} if done.statements else set()
-        self.schemas = self.schemas or bool(done.schemas)
-        self.statements += done.statements
-        self.notes += done.notes
-        self.added += done.added
-        self.removed += done.removed
-
-
 def plan(config: Config, name: str, *, only: Collection[TableName] | None = None) -> PublicationPlan:
     """Return the statements that make the publications of the source `name` what its configuration asks for.
 
@@ -123,7 +76,7 @@ def plan(config: Config, name: str, *, only: Collection[TableName] | None = None
     paused = read_paused(SourceLake.open(config.location, name))
     conn = connect(source.dsn, "lakeproof plan")
     try:
-        drawn = _draw(conn, source, {t: entry for t, entry in paused.items() if only is None or t in only}, only)
+        drawn = draw(conn, source, {t: entry for t, entry in paused.items() if only is None or t in only}, only)
         statements = tuple(statement.as_string(conn) for statement in drawn.statements)
         role = role_name(conn)
         return PublicationPlan(
@@ -183,192 +136,80 @@ def _only(source: SourceConfig, only: Collection[TableName] | None) -> SourceCon
     return source.model_copy(update={"tables": tuple(only), "patterns": (), "exclude": (), "schemas": ()})
 
 
-def _draw(
-    conn: Connection,
-    configured: SourceConfig,
-    paused: Mapping[TableName, PausedTable],
-    only: Collection[TableName] | None,
-) -> _Draft:
-    source = with_matches(conn, configured)
-    present = read_present(conn, source)
-    if not source.tables and not present.tables and not source.schemas:
-        raise ConfigError(f"source {source.name}", "it names no tables to publish", "list them under `tables`")
-    facts = named_facts(conn, source.tables)
-    server = examine_server(conn, source, role=False)
-    new = [table for table in source.tables if table not in present.tables]
-    near = suggestions(conn, [table for table in new if table not in facts])
-    mistaken = [candidate_problem(table, facts.get(table), near.get(table)) for table in new]
-    refuse([*server, *(problem for problem in mistaken if problem is not None)])
-    wishes = read_wishes(conn, source, facts, paused, only=only is not None)
-    planned = {name: _changes(wishes, present, name) for name in present.publications}
-    touched = {t for done in planned.values() for t in done.added}
-    touched |= {t for t in wishes.parts if t not in present.tables}
-    leaving = {t for done in planned.values() for t in done.removed} - touched
-    whole = {t for t in source.tables if t.schema in source.schemas and t not in present.tables}
-    generated = _generated(conn, source, present, {wishes.homes[t] for t in touched if facts[t]["has_stored"]})
-    candidates, refused_ones = as_candidates(conn, wishes, {t: facts[t] for t in touched | whole}, generated.without)
-    problems = [finding for table in candidates.values() for finding in schema_findings(table, source)] + refused_ones
-    judged = {t for t in present.tables - touched - leaving if only is None or t in only}
-    findings = [
-        *server,
-        *wishes.mistakes,
-        *(_of_all(finding, whole) for finding in problems),
-        *(table_findings(conn, source, judged, readable=False) if present.tables else ()),
-    ]
-    refused = refusals(findings)
-    if not refused.keys() < {*source.tables, *judged}:
-        refuse(findings)
-    draft = _Draft(source, refused={table: str(refused[table]) for table in sorted(refused)})
-    draft.statements += [SEND_GENERATED.format(Identifier(name)) for name in generated.switched_on]
-    _publish(draft, wishes, present, generated)
-    draft.lacking = _lacking(conn, draft, generated)
-    draft.grants = _grants(
-        conn, source, present, {t: facts[t] for t in wishes.parts.keys() | whole if t not in refused}
-    )
-    _notes(conn, draft, wishes, present, facts)
-    left_out = {t: c.left_out for t, c in {**present.published, **candidates}.items() if c.left_out}
-    draft.notes += [
-        f"{table}: not published, so not in the lake: {describe_left_out(columns)}"
-        for table, columns in left_out.items()
-        if table not in refused and table not in leaving
-    ]
-    return draft
+def pause(config: Config, name: str, tables: Sequence[TableName], report: Report) -> PublicationPlan:
+    """Take `tables` of the source `name` out of its publications until `resume`, and return the statements that did it.
 
-
-def _changes(wishes: Wishes, present: Present, name: str, *, without: Collection[TableName] = ()) -> Changes:
-    """Return what alters an existing publication; the tables `without` can't be published, and stay as they are."""
-    actual = present.publications[name]
-    stays = {t: entry for t, entry in actual.entries.items() if t not in without}
-    return changes(wishes.publication(name, without=without), replace(actual, entries=stays), present.elsewhere(name))
-
-
-def _of_all(finding: Finding, whole: Collection[TableName]) -> Finding:
-    """Return a finding about a table of a schema that is published whole as one about all: nothing leaves it out."""
-    if finding.table not in whole or finding.severity is not Severity.ERROR:
-        return finding
-    remedy = f"{finding.remedy}; or name the schema's tables under `tables` instead of `schemas`"
-    return replace(finding, table=None, remedy=remedy)
-
-
-@dataclass(frozen=True, slots=True)
-class _Generated:
-    """The decision on stored generated columns: supported by the server, switched on by the plan, or not sent."""
-
-    supported: bool
-    switched_on: tuple[str, ...] = ()
-    without: frozenset[str] = frozenset()
-
-
-def _generated(conn: Connection, source: SourceConfig, present: Present, publications: set[str]) -> _Generated:
-    """Decide on stored generated columns; `publications` are those that get a new table with some.
-
-    An existing publication gets the option if that changes no schema of its tables: other readers of it, and the landing,
-    would see columns whose older values they do not know.
+    Raises ConfigError for a table that is not published, SourceError for one that its publication has with all others, or if
+    the role may not alter the publication: the tables are paused then as soon as the owner has run what `plan` shows.
     """
-    names = list(present.publications)
-    with source_errors("publications"):
-        without = {str(row["pubname"]) for row in rows(conn, queries.WITHOUT_GENERATED, {"names": names})}
-    if conn.info.server_version < SENDS_GENERATED:
-        return _Generated(False, (), frozenset([source.publication, source.publication + INSERTS_SUFFIX]))
-    changed = {
-        name
-        for table in present.published.values()
-        for name in table.publications
-        if any(column.generated == "stored" for column in table.left_out)
-    }
-    switched_on = sorted((without & publications) - changed)
-    return _Generated(True, tuple(switched_on), frozenset(without.difference(switched_on)))
+    add_paused(SourceLake.open(config.location, name), plan_pause(config, name, tables))
+    failpoint("pause.after_record")
+    done = apply(config, name, plan(config, name, only=tables), report)
+    report(Event("pause.done", f"paused {', '.join(map(str, tables))}", {"source": name}))
+    return done
 
 
-def _publish(draft: _Draft, wishes: Wishes, present: Present, generated: _Generated) -> None:
-    """Add the statements that create or alter the two publications."""
-    source, refused = draft.source, draft.refused.keys()
-    # Both are made together: for the stream, a later one would not exist until the stream has read up to it.
-    both = source.publication not in present.publications
-    inserts = inserts_name(source) if both else source.publication + INSERTS_SUFFIX
-    for name in (source.publication, inserts):
-        if name in present.publications:
-            draft.take(name, _changes(wishes, present, name, without=refused))
-            continue
-        goal = wishes.publication(name, without=refused | present.elsewhere(name))
-        if both or goal.tables:
-            main = name == source.publication
-            operations: tuple[str, ...] = source.publish or ()
-            operations = operations if main else inserts_of(operations)
-            draft.statements += creation(goal, source.name, operations, generated=generated.supported)
-            draft.added += goal.tables
-            draft.creates, draft.schemas = True, draft.schemas or bool(goal.schemas)
+def plan_pause(config: Config, name: str, tables: Sequence[TableName]) -> dict[TableName, PausedTable]:
+    """Return what `pause` would take out of publications, and change nothing; raises ConfigError, SourceError as `pause`."""
+    source = config.source(name)
+    already = read_paused(SourceLake.open(config.location, name))
+    publications = _publications(source)
+    # What is in the record has left its publication, or may have: one that was to be resumed is paused anew.
+    return {t: already[t] if t in already else _paused(source, publications, t) for t in tables}
 
 
-def _lacking(conn: Connection, draft: _Draft, generated: _Generated) -> list[str]:
-    """Return the privileges that the role lacks to run the plan."""
-    if not draft.statements:
-        return []
-    lacking = lacks_for_publishing(
-        conn, draft.added, sorted(draft.altered.union(generated.switched_on)), creates=draft.creates
+def resume(
+    config: Config, name: str, tables: Sequence[TableName] | None, report: Report, stop: Stop | None = None
+) -> SnapshotReport:
+    """Publish paused `tables` (None: all of them) as they were, and copy them again.
+
+    Raises ConfigError for a table that is not paused, else as `apply` and `bootstrap`; it is then run again.
+    """
+    lake = SourceLake.open(config.location, name)
+    chosen = _chosen(name, read_paused(lake), tables)
+    set_resuming(lake, chosen)
+    failpoint("resume.after_record")
+    apply(config, name, plan(config, name, only=chosen), report)
+    failpoint("resume.after_publish")
+    result = copy_tables(config, name, chosen, report, stop)
+    describe_quietly(config, name, report)
+    return result
+
+
+def _publications(source: SourceConfig) -> Mapping[str, Publication]:
+    conn = connect(source.dsn, "lakeproof pause")
+    try:
+        return read_publications(conn, publications_of(conn, source))
+    finally:
+        close_quietly(conn)
+
+
+def _paused(source: SourceConfig, publications: Mapping[str, Publication], table: TableName) -> PausedTable:
+    """Return the record of a table that is paused now; raises if it can't be."""
+    whole = [p.name for p in publications.values() if p.all_tables or table.schema in p.schemas]
+    if whole:
+        reason = f"publication {whole[0]} has it with all tables of its database or schema, and leaves none of them out"
+        way = Way.ALL if publications[whole[0]].all_tables else Way.SCHEMA
+        raise SourceError(f"table {table}", reason, f"{out_of(whole[0], way, [table], source.name)}; then pause it")
+    entries = tuple(
+        PausedEntry(p.name, p.entries[table].rows, p.entries[table].columns)
+        for p in publications.values()
+        if table in p.entries
     )
-    return [*lacking, *(lacks_superuser(conn) if draft.schemas else [])]
+    if not entries:
+        near = nearest_table(table, {t for p in publications.values() for t in p.entries})
+        remedy = "name a published table" if near is None else f"did you mean {near}?"
+        raise ConfigError(f"table {table}", f"publication {source.publication} does not have it", remedy)
+    return PausedTable(now_text(), entries)
 
 
-def _grants(
-    conn: Connection, source: SourceConfig, present: Present, facts: Mapping[TableName, Mapping[str, Any]]
-) -> list[Composed]:
-    """Return what the role lacks to read the tables that are selected, and those that patterns will match."""
-    oids = {int(about["oid"]) for about in facts.values()}
-    selection = source.selection
-    followed = {t: p for t, p in present.published.items() if not selection or selection.selected(t)}
-    oids |= {int(published.version.oid) for published in followed.values()}
-    schemas = {pattern.schema for pattern in source.patterns}
-    if EVERY_SCHEMA in schemas:
-        schemas |= {table.schema for table in source.tables}
-    return missing_grants(conn, oids, schemas - {EVERY_SCHEMA})
-
-
-def _notes(
-    conn: Connection,
-    draft: _Draft,
-    wishes: Wishes,
-    present: Present,
-    facts: Mapping[TableName, Mapping[str, Any]],
-) -> None:
-    source, selection = draft.source, draft.source.selection
-    new = [t for t in draft.added if t not in present.tables]
-    for table in new:
-        if not facts[table]["has_identity"]:
-            draft.notes.append(
-                f"{table} has no replica identity: only its inserts and truncates are published; "
-                "an UPDATE or DELETE on it will not reach the lake"
-            )
-    draft.notes += _leaving(draft, wishes)
-    left = set[TableName]() if wishes.only else present.tables - set(draft.removed) - wishes.paused
-    extra = sorted(str(table) for table in left if selection and not selection.selected(table))
-    if extra:
-        draft.notes.append(f"published, though not configured, and left so: {', '.join(extra)}")
-    if read_slot(conn, source.slot) is None:
-        draft.notes.append(f"slot {source.slot} is made by `lakeproof bootstrap`, together with its snapshot")
-    elif draft.added:
-        draft.notes.append(f"then copy what is new: lakeproof bootstrap {source.name} --tables …")
-    with source_errors("publications"):
-        all_tables = rows(conn, queries.FOR_ALL_TABLES)
-    if all_tables:
-        names = ", ".join(str(row["pubname"]) for row in all_tables)
-        draft.notes.append(
-            f"beware of publications FOR ALL TABLES ({names}): UPDATE and DELETE on any table without identity fail"
-        )
-
-
-def _leaving(draft: _Draft, wishes: Wishes) -> Iterator[str]:
-    """Yield what becomes of tables that leave a publication, and of those whose part of it changes."""
-    again = sorted(str(t) for t in set(draft.removed) & set(draft.added))
-    if again:
-        yield f"published anew, with other rows or columns or at another place, and to be copied again: {', '.join(again)}"
-    gone = sorted(set(draft.removed) - set(draft.added))
-    paused = [str(table) for table in gone if table in wishes.paused]
-    left = [str(table) for table in gone if table not in wishes.paused]
-    if paused:
-        yield f"paused: {', '.join(paused)}; `lakeproof resume {draft.source.name}` brings back what it names"
-    if left:
-        yield (
-            f"taken out, since the configuration does not select it: {', '.join(left)}; the lake keeps what it has of"
-            " it, and `status` shows it as left"
-        )
+def _chosen(
+    name: str, paused: Mapping[TableName, PausedTable], tables: Sequence[TableName] | None
+) -> Sequence[TableName]:
+    for table in tables or ():
+        if table not in paused:
+            names = ", ".join(map(str, sorted(paused))) or "none is"
+            raise ConfigError(f"table {table}", "it is not paused", f"name paused tables of {name}: {names}")
+    if not paused:
+        raise ConfigError(f"source {name}", "no table of it is paused", "pause one with `lakeproof pause`")
+    return sorted(paused) if tables is None else list(tables)

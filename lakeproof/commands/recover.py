@@ -44,7 +44,7 @@ from lakeproof.postgres.server import ServerIdentity, identify, other_database
 from lakeproof.snapshot.folder import may_be_applied
 from lakeproof.snapshot.incarnation import next_incarnation
 from lakeproof.snapshot.run import SnapshotReport, SnapshotRun
-from lakeproof.storage.disk import disk_error
+from lakeproof.storage.disk import disk_errors
 from lakeproof.storage.source_lake import SourceLake
 
 
@@ -123,11 +123,9 @@ def recover(
     is alive, but stuck: of what it has not sent, the copies have the outcome, and the changes are lost. Raises as
     `plan_recover` and as `bootstrap`, and SourceError if that confirmation is missing.
     """
-    try:
+    with disk_errors(config.lake):
         run = _Recover(config, config.source(name), report, stop or Stop(), abandon_slot=abandon_slot)
         return run.run(other_system=other_system)
-    except OSError as error:
-        raise disk_error(f"lake {config.lake}", "reading or writing it", error) from error
 
 
 class _Recover:

@@ -1,65 +1,64 @@
-"""Refreshes views, all at the same cuts of the sources they read: the newest ones, or those of a group, when it begins.
+"""Refreshes views, and replaces a view's definition in two steps: a preview that nobody sees, and applying it.
 
-Computing and committing one view is in `lakeproof.views.refresh`.
+Computing, staging and committing do not belong here (`lakeproof.views`).
+
+Applying is a refresh by another definition, under the same lock: a killed one leaves the view as it was, or replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from threading import Lock
+from dataclasses import replace as with_fields
+from typing import Literal
 
 from pyspark.sql import SparkSession
 
-from lakeproof.commands.concurrently import after_inputs
-from lakeproof.commands.sql_catalog import name_views
 from lakeproof.config.model import Config, ViewConfig
-from lakeproof.config.view_graph import with_inputs
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.events import Event, Report, counted, silent
-from lakeproof.lake.records.view_cuts import ViewsLock, newest_view_cut_number, one_refresh
-from lakeproof.lake.records.view_definitions import why_not_applied
-from lakeproof.lake.rows.memory import fit, views_at_once
-from lakeproof.lake.spark.failures import concerns_all, reading, without_java
+from lakeproof.lake.records.engine_versions import other_versions
+from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut, newest_view_cut_number, one_refresh, view_path
+from lakeproof.lake.records.view_definitions import ViewDefinition, read_definition, with_definition
+from lakeproof.lake.records.view_previews import ViewPreview, newest_preview, remove_previews
+from lakeproof.lake.spark.failures import reading, reason_of, without_java
 from lakeproof.lake.spark.lost_driver import at_work
-from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
+from lakeproof.sql_catalog import name_views
 from lakeproof.storage.open import open_store
 from lakeproof.storage.store import Store
 from lakeproof.views.applied import AppliedViews
-from lakeproof.views.cost import table_rows
-from lakeproof.views.read_at import unreadable
 from lakeproof.views.refresh import ViewInputs, refresh_view
 from lakeproof.views.refresh_point import Point
-from lakeproof.views.since_cut import changes_since
-
-# Two refreshes of one process put one set of names.
-_NAMING = Lock()
+from lakeproof.views.replace import SAMPLE_ROWS_MAX, PreviewRequest, Sample, preview_view, staged_rows
+from lakeproof.views.round import Round, ViewReport, chosen_views, faulty_views, inputs_at_newest, refresh_under
 
 
 @dataclass(frozen=True, slots=True)
-class ViewReport:
-    """The result of a refresh of one view.
+class ReplaceReport:
+    """The changes that a definition would make to a view (`previewed`), or has made; `nothing`: it is applied already.
 
-    `sources` gives for each source the number and the position of the cut it was read at. If `held` says why the view stands
-    still, nothing was written and `cut` and `delta_version` are None. `strategy`, `reason`, `changed_rows` and `rows_read`
-    are its cut's, and so are the versions of its `external` tables, by place; `not_applied` as in a view's status.
+    `inserted` and `retracted` are rows; of a preview, those that differ by the columns that stay. `rewritten`, `added`,
+    `dropped` and `retyped` as in a `ViewPreview`. `moved`: why a preview was computed again; `previewed`: the rows that it
+    would have inserted and retracted.
     """
 
     view: str
-    cut: CycleNumber | None
-    delta_version: int | None
-    inserted: int
-    retracted: int
-    sources: Mapping[str, tuple[CycleNumber, Lsn]] = field(default_factory=dict)
-    held: str | None = None
-    strategy: str | None = None
-    reason: str | None = None
-    changed_rows: int | None = None
-    rows_read: int | None = None
-    external: Mapping[str, int] = field(default_factory=dict)
-    not_applied: str | None = None
+    done: Literal["previewed", "applied", "taken_back", "nothing"]
+    preview: str | None = None
+    cut: CycleNumber | None = None
+    delta_version: int | None = None
+    inserted: int = 0
+    retracted: int = 0
+    rewritten: int | None = None
+    added: Mapping[str, str] = field(default_factory=dict)
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    retyped: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, CycleNumber] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    moved: str | None = None
+    previewed: tuple[int, int] | None = None
 
 
 @without_java(lambda _config, view, *_, **__: f"view {view}" if isinstance(view, str) else "views")
@@ -78,187 +77,205 @@ def refresh(
         return refresh_under(Round(lock, int(newest_view_cut_number(store)) + 1), config, view, spark, report)
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One refresh under a lock that its caller holds; its `number` is no other refresh's.
-
-    At most `threads` of its views are computed at a time (None: as the configuration says), and `ended` is called with each
-    as it ends.
-    """
-
-    lock: ViewsLock
-    number: int
-    threads: int | None = None
-    ended: Callable[[str], None] = lambda _name: None
-
-
-@without_java(lambda _this, _config, view, *_, **__: f"view {view}" if isinstance(view, str) else "views")
-def refresh_under(
-    this: Round, config: Config, view: str | Collection[str] | None, spark: SparkSession, report: Report = silent
-) -> list[ViewReport]:
-    """Do what `refresh` does; several may be at work under one lock, if no view is in two of them, nor reads one that is."""
-    chosen = _chosen(config, view)
-    store = open_store(config.location)
-    reports: dict[str, ViewReport] = {}
-    with at_work(spark, config.location):
-        applied = AppliedViews.read(config, store)
-        needs = applied.in_order(chosen)
-        run = _Run(config, applied, Point(applied.config, store, this.number), this.lock, spark)
-        threads = this.threads or views_at_once(spark, config.views_at_once)
-        faulty = _faulty(config, view, report)
-        for name, view_report in after_inputs(needs, lambda n: run.refresh_or_hold(n, raises=n == view), threads):
-            reports[name] = view_report
-            report(_event(view_report))
-            this.ended(name)
-        with _NAMING:
-            name_views(config, spark, report)
-    return [*faulty, *(reports[name] for name in needs)]
-
-
-def _faulty(config: Config, view: str | Collection[str] | None, report: Report) -> list[ViewReport]:
-    """Return a report of each view of a refresh whose section has mistakes: it stands still, and the others go on."""
-    names = config.faulty_views if view is None else [view] if isinstance(view, str) else view
-    chosen = [name for name in config.faulty_views if name in names]
-    held = [ViewReport(n, None, None, 0, 0, held=str(config.faulty_views[n])) for n in chosen]
-    for view_report in held:
-        report(_event(view_report))
-    return held
-
-
-def _chosen(config: Config, view: str | Collection[str] | None) -> list[str]:
-    if view is None:
-        return list(config.views)
-    chosen = [view] if isinstance(view, str) else [name for name in view if name not in config.faulty_views]
-    for name in chosen:
-        if name in config.faulty_views:
-            raise config.faulty_views[name]
-        if name not in config.views:
-            names = ", ".join(sorted(config.views)) or "there are none"
-            raise ConfigError(f"view {name}", f"it is not in {config.path}", f"name one of its views: {names}")
-    return chosen
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """One refresh at work: the configuration as the file has it, the views as they are applied, and their point."""
-
-    config: Config
-    applied: AppliedViews
-    point: Point
-    lock: ViewsLock
-    spark: SparkSession
-
-    def refresh_or_hold(self, name: str, *, raises: bool) -> ViewReport:
-        """Refresh one view; its own fault does not concern the other views, unless `raises`."""
-        try:
-            fault = self.applied.faults.get(name)
-            if fault is not None:
-                raise type(fault)(fault.thing, fault.reason, fault.remedy)
-            report = self._refresh(self.applied.config.views[name], self.spark.newSession())
-        except (LakeError, ConfigError) as error:
-            if raises or concerns_all(error):
-                raise
-            report = ViewReport(name, None, None, 0, 0, held=str(error))
-        if report.held is not None:
-            self.point.hold(name, report.held)
-        return report
-
-    def _refresh(self, view: ViewConfig, session: SparkSession) -> ViewReport:
-        point, location = self.point, self.config.location
-        held = point.why_held(view)
-        if held is not None:
-            return ViewReport(view.name, None, None, 0, 0, held=held)
-        cuts, read = point.cuts_of(view), point.read_at(session, view)
-        fit(session, read.row_bytes(view), views_at_once(session, self.config.views_at_once))
-        numbers = {source: cut.number for source, cut in cuts.items()}
-        with reading(session) as attempt:
-            since = partial(changes_since, session, location, view, now=read)
-            rows = partial(table_rows, location, view)
-            inputs = ViewInputs(read.frames(session, location, view), numbers, point.number, since, rows, read)
-            view_cut = refresh_view(session, point.store, view, inputs, self.lock)
-            point.brought_up(session, view_cut)
-        if attempt.error is not None:
-            raise unreadable(point.store, view, read, attempt.error) from attempt.error
-        return ViewReport(
-            view=view.name,
-            cut=view_cut.number,
-            delta_version=view_cut.delta_version,
-            inserted=view_cut.inserted,
-            retracted=view_cut.retracted,
-            sources={source: (cut.number, cut.position) for source, cut in cuts.items()},
-            strategy=view_cut.strategy,
-            reason=view_cut.reason,
-            changed_rows=view_cut.changed_rows,
-            rows_read=view_cut.rows_read,
-            external={place: pinned.delta_version for place, pinned in view_cut.external.items()},
-            not_applied=why_not_applied(self.config.views[view.name], self.applied.newest.get(view.name)),
-        )
-
-
-def inputs_at_newest(config: Config, view: ViewConfig, session: SparkSession, store: Store) -> ViewInputs:
-    """Return what a view reads by the definition given, for a refresh of it alone as a whole.
-
-    Tables are at the newest cuts, or at those of the views that it reads, which stay as they are. Raises LakeError if it
-    stands still, or if these views are of different points or older than the view; ConfigError for a circle.
-    """
-    applied = AppliedViews.read(config, store)
-    views = {**applied.config.views, view.name: view}
-    point = Point(config.model_copy(update={"views": views}), store, int(newest_view_cut_number(store)) + 1)
-    for other in with_inputs(views, [view.name])[:-1]:
-        if other in applied.faults:
-            raise applied.faults[other]
-        if other not in applied.newest:
-            raise LakeError(f"view {other}", "the lake does not have it yet", f"run `lakeproof refresh {other}` first")
-        point.stand_on(session, applied.newest[other])
-    held = point.why_held(view)
-    if held is not None:
-        raise LakeError(f"view {view.name}", f"it stands still: {held}", "put that right first")
-    cuts, read = {source: cut.number for source, cut in point.cuts_of(view).items()}, point.read_at(session, view)
-    own = applied.newest.get(view.name)
-    if own is not None and any(number < own.sources.get(source, number) for source, number in cuts.items()):
-        reason = "a view that it reads is older than the view itself"
-        raise LakeError(f"view {view.name}", reason, "run `lakeproof refresh`, then this again")
-    fit(session, read.row_bytes(view))
-    return ViewInputs(read.frames(session, config.location, view), cuts, point.number, point=read)
-
-
 def held_views(config: Config, view: str | Collection[str] | None) -> list[ViewReport]:
     """Return those of the views that a refresh would leave alone: they read what is held or not in the lake."""
     store = open_store(config.location)
     applied = AppliedViews.read(config, store)
     point, reports = Point(applied.config, store, 0), []
-    for name in applied.in_order(_chosen(config, view)):
+    for name in applied.in_order(chosen_views(config, view)):
         fault = applied.faults.get(name)
         held = point.why_held(applied.config.views[name]) if fault is None else str(fault)
         if held is not None:
             point.hold(name, held)
             reports.append(ViewReport(name, None, None, 0, 0, held=held))
-    return [*_faulty(config, view, silent), *reports]
+    return [*faulty_views(config, view, silent), *reports]
 
 
-def _event(report: ViewReport) -> Event:
-    if report.held is not None:
-        return Event("view.held", f"view {report.view} stands still: {report.held}", {"view": report.view})
-    how = f"as a whole: {report.reason}"
-    if report.changed_rows is not None:
-        how = f"{report.strategy}, from {counted(report.changed_rows, 'changed row')}"
+@without_java(lambda _config, view, *_, **__: f"view {view}")
+def preview(config: Config, view: str, spark: SparkSession, report: Report = silent, samples: int = 5) -> ReplaceReport:
+    """Compute the view by the configuration's definition at the newest cuts, and stage what differs; readers see nothing.
+
+    Takes no lock: refreshes go on. Raises ConfigError for a definition that can't be computed or kept, LakeError for a
+    damaged document or table, or a view that stands still.
+    """
+    if not 0 <= samples <= SAMPLE_ROWS_MAX:
+        raise ConfigError("--samples", f"it is {samples}", f"give a number from 0 to {SAMPLE_ROWS_MAX}")
+    file, store = _chosen(config, view), open_store(config.location)
+    with at_work(spark, config.location):
+        cut, session = _newest(store, file), spark.newSession()
+        with _readable(session, store, view):
+            inputs = inputs_at_newest(config, file, session, store)
+            staged, rows = preview_view(session, PreviewRequest(store, file, inputs, cut, samples))
+    done = ReplaceReport(
+        view=view,
+        done="previewed",
+        preview=staged.id,
+        cut=cut.number,
+        delta_version=cut.delta_version,
+        inserted=staged.inserted,
+        retracted=staged.retracted,
+        rewritten=staged.rewritten,
+        added=staged.added,
+        dropped=staged.dropped,
+        retyped=staged.retyped,
+        sources=staged.sources,
+        samples=rows,
+    )
+    report(_event(done, "would change: "))
+    return done
+
+
+@without_java(lambda _config, view, *_, **__: f"view {view}")
+def apply_preview(
+    config: Config, view: str, spark: SparkSession, report: Report = silent, name: str | None = None
+) -> ReplaceReport:
+    """Commit the view's newest preview, whose name is `name` if one is given; the definition is applied from then on.
+
+    If the view, its sources or what computes it have moved on since, the difference is computed again at the newest cuts.
+    Raises ConfigError if there is no preview of the configuration's definition, or another than `name`; and as `preview`.
+    """
+    file, store = _chosen(config, view), open_store(config.location)
+    with at_work(spark, config.location), one_refresh(store) as lock:
+        cut, staged_preview = _newest(store, file), newest_preview(store, view)
+        if staged_preview is None and cut.definition_sha256 == ViewDefinition.of(file).sha256:
+            return ReplaceReport(view, "nothing", cut=cut.number, delta_version=cut.delta_version, sources=cut.sources)
+        chosen = _to_apply(file, staged_preview, name)
+        session = spark.newSession()
+        with _readable(session, store, view):
+            inputs = inputs_at_newest(config, file, session, store)
+            moved = _why_moved(chosen, cut, inputs)
+            staged = staged_rows(session, store, chosen) if moved is None else None
+            if moved is None and staged is None:
+                moved = "its staged rows are not all there"
+            applied = refresh_view(session, store, file, with_fields(inputs, replaces=True, staged=staged), lock)
+        if staged is not None and applied.strategy != "staged":
+            moved = "its table was written by somebody else"
+        # Only now: a killed run finds it again.
+        remove_previews(store, view)
+        name_views(config, spark, report)
+    inserted, retracted = chosen.staged
+    done = with_fields(
+        _committed(applied, "applied"),
+        preview=chosen.id,
+        added=chosen.added,
+        dropped=chosen.dropped,
+        retyped=chosen.retyped,
+        moved=moved,
+        previewed=None
+        if moved is None
+        else (inserted, chosen.retracted if chosen.rewritten is not None else retracted),
+    )
+    report(_event(done, "applied: "))
+    return done
+
+
+@without_java(lambda _config, view, *_, **__: f"view {view}")
+def take_back(config: Config, view: str, spark: SparkSession, report: Report = silent) -> ReplaceReport:
+    """Compute the view by the definition that was applied before, at the newest cuts, and apply that.
+
+    Raises ConfigError if none was, and as `preview`.
+    """
+    file, store = _chosen(config, view), open_store(config.location)
+    with at_work(spark, config.location), one_refresh(store) as lock:
+        cut = _newest(store, file)
+        if cut.replaced_sha256 is None:
+            reason = "no definition was applied before, or that was taken back already"
+            raise ConfigError(f"view {view}", reason, f"edit {file.sql_file.name}, then run `lakeproof replace {view}`")
+        before = with_definition(file, read_definition(store, view, cut.replaced_sha256))
+        session = spark.newSession()
+        with _readable(session, store, view):
+            inputs = inputs_at_newest(config, before, session, store)
+            applied = refresh_view(session, store, before, with_fields(inputs, replaces=True, takes_back=True), lock)
+        name_views(config, spark, report)
+    done = _committed(applied, "taken_back")
+    report(_event(done, "taken back: "))
+    return done
+
+
+def _chosen(config: Config, view: str) -> ViewConfig:
+    if view not in config.views:
+        names = ", ".join(sorted(config.views)) or "there are none"
+        raise ConfigError(f"view {view[:80]}", f"it is not in {config.path}", f"name one of its views: {names}")
+    return config.views[view]
+
+
+def _newest(store: Store, view: ViewConfig) -> ViewCut:
+    cut = newest_view_cut(store, view.name)
+    if cut is None:
+        remedy = f"run `lakeproof refresh {view.name}`, which makes it by the configuration's definition"
+        raise LakeError(f"view {view.name}", "the lake does not have it yet, so there is nothing to replace", remedy)
+    return cut
+
+
+def _to_apply(view: ViewConfig, preview: ViewPreview | None, name: str | None) -> ViewPreview:
+    again = f"run `lakeproof replace {view.name}`, look at it, then apply it"
+    if preview is None:
+        raise ConfigError(f"view {view.name}", "there is no preview to apply", again)
+    if name not in {None, preview.id}:
+        raise ConfigError(f"view {view.name}: preview {str(name)[:80]}", f"the newest is {preview.id}", again)
+    if preview.definition_sha256 != ViewDefinition.of(view).sha256:
+        reason = "its definition was edited again since the preview"
+        raise ConfigError(f"view {view.name}: preview {preview.id}", reason, again)
+    return preview
+
+
+def _why_moved(preview: ViewPreview, cut: ViewCut, inputs: ViewInputs) -> str | None:
+    """Return why a preview's rows are not what would be committed now; None if they are."""
+    if preview.cut != cut.number:
+        return f"the view is at cut {cut.number}, the preview was made at {preview.cut}"
+    others = [
+        f"{source} is at cut {number}, the preview read {preview.sources.get(source)}"
+        for source, number in sorted(inputs.cuts.items())
+        if preview.sources.get(source) != number
+    ]
+    others += _other_versions("view", preview.views, inputs.point.views)
+    others += _other_versions("external table", preview.external, inputs.point.external)
+    return "; ".join(others) or other_versions(preview.engine)
+
+
+def _other_versions(kind: str, previewed: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    return [f"{kind} {name} has another version since" for name in sorted(now) if previewed.get(name) != now[name]]
+
+
+def _committed(cut: ViewCut, done: Literal["applied", "taken_back"]) -> ReplaceReport:
+    return ReplaceReport(
+        view=cut.view,
+        done=done,
+        cut=cut.number,
+        delta_version=cut.delta_version,
+        inserted=cut.inserted,
+        retracted=cut.retracted,
+        sources=cut.sources,
+    )
+
+
+@contextmanager
+def _readable(session: SparkSession, store: Store, view: str) -> Iterator[None]:
+    """Name the view in an error of Spark's about a table that is read or written in the block."""
+    with reading(session) as attempt:
+        yield
+    if attempt.error is not None:
+        raise LakeError(
+            f"view {view}: {view_path(store, view)}",
+            f"its table, or a table that it reads, can't be read or written: {reason_of(attempt.error)}",
+            "if the damaged table is the view's own, move that folder away and refresh the view: that creates it again",
+        ) from attempt.error
+
+
+def _event(done: ReplaceReport, verb: str) -> Event:
+    moved = "" if done.moved is None else f" (computed again: {done.moved})"
+    text = f"view {done.view}: {verb}{counted(done.inserted, 'row')} inserted, {done.retracted:,} retracted{moved}"
     return Event(
-        "view.refreshed",
-        f"view {report.view}: {counted(report.inserted, 'row')} inserted, {report.retracted:,} retracted ({how};"
-        f" {counted(report.rows_read or 0, 'row')} read)"
-        + ("" if report.not_applied is None else f"; {report.not_applied}"),
+        f"view.{done.done}",
+        text,
         {
-            "view": report.view,
-            "not_applied": report.not_applied,
-            "strategy": report.strategy,
-            "reason": report.reason,
-            "changed_rows": report.changed_rows,
-            "rows_read": report.rows_read,
-            "cut": report.cut,
-            "delta_version": report.delta_version,
-            "inserted_rows": report.inserted,
-            "retracted_rows": report.retracted,
-            "sources": {s: {"cut": int(n), "position": str(p)} for s, (n, p) in report.sources.items()},
-            "external": dict(report.external),
+            "view": done.view,
+            "preview": done.preview,
+            "cut": done.cut,
+            "inserted_rows": done.inserted,
+            "retracted_rows": done.retracted,
+            "rewritten_rows": done.rewritten,
+            "changed_columns": sorted({**done.added, **done.dropped, **done.retyped}),
+            "moved": done.moved,
         },
     )

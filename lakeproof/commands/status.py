@@ -1,85 +1,33 @@
-"""The state of every source, view and group that a caller asks for, and the one word on it: it differs, or not.
+"""The state of every source, view and group that a caller asks for, with what their servers answer.
 
-Nothing is written and nothing is started here, least of all Spark. Each thing is read in `lakeproof.state`: what is in the
-lake is reported even if the server can't be reached, and whatever could not be read is listed as a problem.
+Reading and judging it does not belong here (`lakeproof.state`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from lakeproof.commands.concurrently import run_concurrently
+from lakeproof.concurrently import run_concurrently
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.spark import is_local
-from lakeproof.config.view_graph import sources_of
 from lakeproof.postgres.catalog_selection import unpublished
 from lakeproof.postgres.connection import connect
-from lakeproof.state.groups import GroupStatus, group_status
-from lakeproof.state.problem import Problem
 from lakeproof.state.slot import see_server
-from lakeproof.state.source import ServerLook, SourceStatus, source_status
-from lakeproof.state.views import ViewStatus, view_status
-from lakeproof.storage.open import open_store
+from lakeproof.state.source import ServerLook
+from lakeproof.state.status import StatusReport, lake_status
 
 if TYPE_CHECKING:
-    # Importing it needs PySpark, which a status without sizes does not.
-    from lakeproof.commands.sizes import LakeSizes
-
-
-@dataclass(frozen=True, slots=True)
-class StatusReport:
-    """Every source, view and group that the caller asked for; `cluster` is the master that Spark's tasks go to.
-
-    It is None if they run in the command's own process.
-    """
-
-    sources: Mapping[str, SourceStatus]
-    views: Mapping[str, ViewStatus]
-    groups: Mapping[str, GroupStatus] = field(default_factory=dict)
-    cluster: str | None = None
-
-    @property
-    def differs(self) -> bool:
-        """True if the lake is not what a source is."""
-        return any(source.differs for source in self.sources.values())
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """Return the problems of all sources, views and groups."""
-        parts: list[SourceStatus | ViewStatus | GroupStatus] = [*self.sources.values(), *self.views.values()]
-        parts += self.groups.values()
-        return tuple(problem for part in parts for problem in part.problems)
+    from lakeproof.compaction.sizes import LakeSizes
 
 
 def status(
-    config: Config,
-    names: Iterable[str] | None = None,
-    *,
-    servers: bool = True,
-    sizes: Callable[[str], LakeSizes] | None = None,
+    config: Config, names: Iterable[str] | None = None, *, sizes: Callable[[str], LakeSizes] | None = None
 ) -> StatusReport:
-    """Look at the sources `names`, the views that read them and the groups that they are in, at all of these by default.
-
-    Without `servers` only the lake is read, and of it only what decides if there is work: no server can delay the answer,
-    and none is a problem. `sizes` gives those of a source, if the caller wants them. Raises ConfigError for a lake of a kind
-    that is not supported; everything else becomes a problem in the report.
-    """
+    """Look at the sources `names`, the views that read them and the groups that they are in, at all of these by default."""
     chosen = list(config.sources if names is None else names)
-    store = open_store(config.location)
-    views = [v for v in config.views.values() if not set(chosen).isdisjoint(sources_of(config.views, v.name))]
     # All at once: a server that hangs is a problem of its source only.
-    looks = run_concurrently(chosen, lambda name: _look(config.sources[name])) if servers else {}
-    return StatusReport(
-        sources={name: source_status(config, name, looks.get(name), sizes) for name in chosen},
-        views={view.name: view_status(config, store, view) for view in views}
-        | {n: ViewStatus(n, None, {}, (Problem.of(fault),)) for n, fault in config.faulty_views.items()},
-        groups={
-            g: group_status(config, store, g) for g, members in config.groups.items() if set(members) & set(chosen)
-        },
-        cluster=None if is_local(config.spark.master) else config.spark.master,
-    )
+    looks = run_concurrently(chosen, lambda name: _look(config.sources[name]))
+    return lake_status(config, chosen, looks, sizes)
 
 
 def _look(source: SourceConfig) -> ServerLook:

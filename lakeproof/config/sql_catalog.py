@@ -1,6 +1,6 @@
 """The section `catalog`: under which names a SQL catalog has the lake.
 
-Registering does not belong here (`lakeproof.commands.sql_catalog`).
+Registering does not belong here (`lakeproof.sql_catalog`).
 """
 
 from __future__ import annotations

@@ -15,12 +15,14 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING, Any
 
 from lakeproof.errors import ConfigError
 from lakeproof.expectations.configured import COLUMN_ARGUMENTS, Expectation
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]  # it ships no types
+    from pyspark.sql import DataFrame
 
 # At most so many values in a result, each of so many characters.
 VALUES_MAX = 10
@@ -62,9 +64,9 @@ class Expected:
 
 
 def evaluate(
-    frame: DataFrame, name: str, checks: Sequence[Expectation], shown: Shown = NOTHING_SHOWN
+    frame: DataFrame | pd.DataFrame, name: str, checks: Sequence[Expectation], shown: Shown = NOTHING_SHOWN
 ) -> list[Expected]:
-    """Evaluate the expectations on a DataFrame.
+    """Evaluate the expectations on a DataFrame, by the engine whose frame it is.
 
     Raises ConfigError for an expectation that Great Expectations does not know or whose arguments it refuses.
     """
@@ -85,7 +87,7 @@ def _great_expectations() -> Iterator[None]:
     # Set before the import, which reads it once: otherwise Great Expectations sends usage data to its makers.
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     with warnings.catch_warnings(), _main_module_with_file():
-        # Its import and its use of Spark raise deprecation warnings that we can't fix.
+        # Its import and its engines raise deprecation warnings that we can't fix.
         warnings.simplefilter("ignore")
         yield
 
@@ -108,14 +110,17 @@ def _main_module_with_file() -> Iterator[None]:
         del main.__file__
 
 
-def _suite_result(frame: DataFrame, name: str, checks: Sequence[Expectation]) -> Any:
+def _suite_result(frame: DataFrame | pd.DataFrame, name: str, checks: Sequence[Expectation]) -> Any:
     import great_expectations as gx
+    import pandas as pd
     from great_expectations.exceptions.exceptions import GreatExpectationsError
     from pydantic.v1 import ValidationError
 
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]  # a dict is what its setter takes
-    asset = context.data_sources.add_spark(name="lake").add_dataframe_asset(name=name)
+    sources = context.data_sources
+    engine = sources.add_pandas(name="lake") if isinstance(frame, pd.DataFrame) else sources.add_spark(name="lake")
+    asset = engine.add_dataframe_asset(name=name)
     batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
     entries = [{"type": e.type, "kwargs": dict(e.kwargs), "meta": {"check": e.name}} for e in checks]
     try:
@@ -129,7 +134,7 @@ def _suite_result(frame: DataFrame, name: str, checks: Sequence[Expectation]) ->
 def _expected(name: str, result: Any, *, is_shown: bool) -> Expected:
     """Return of a result what may be shown, and the first few values."""
     given = result.result
-    # Spark's message may quote a row.
+    # The engine's message may quote a row.
     counts: dict[str, int | float | str] = {"error": _NOT_COMPUTED} if _is_raised(result) else {}
     counts |= {key: given[key] for key in _COUNTS if isinstance(given.get(key), int | float)}
     observed = given.get("observed_value")

@@ -11,3 +11,5 @@ its state is read at a scrape, and nothing that goes wrong here ends it.
     samples.py       a registry in Prometheus' form            server.py        /metrics, /healthz, /readyz
     applied.py       the newest cut's position, for the drain
 """
+
+__all__ = ["observed"]

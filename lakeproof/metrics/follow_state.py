@@ -1,6 +1,6 @@
 """The metrics of a compaction that goes on: counted from its events, and from the cuts and refreshes that it reports.
 
-Its work does not belong here (`lakeproof.commands.follow`), nor the state of the lake, which others change too.
+Its work does not belong here (`lakeproof.follow.follower`), nor the state of the lake, which others change too.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from lakeproof.storage.times import time_of
 
 if TYPE_CHECKING:
     # These modules load Spark, which whoever only serves metrics does not need.
-    from lakeproof.commands.refresh import ViewReport
     from lakeproof.lake.cycle.runner import CutReport
+    from lakeproof.views.round import ViewReport
 
 
 class FollowCounters:

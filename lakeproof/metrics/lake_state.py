@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.lake.planning.set_aside import set_aside
@@ -28,9 +29,8 @@ from lakeproof.metrics.samples import Sample
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.proof.record import Proved
 from lakeproof.state.problem import Problems
-from lakeproof.state.shortfall import Shortfall, shortfall
+from lakeproof.state.shortfall import Shortfall, proved_tables, shortfall
 from lakeproof.state.source_state import SourceState
-from lakeproof.state.unproved import proved_tables
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 
@@ -98,7 +98,7 @@ class _LakeReader:
         state = SourceState(self.lake, self.source, {"chain": chain, "cut": cut})
         self._proved = proved_tables(state)
         # A damaged document of a view, say, hides nothing else.
-        self._shortfall = Problems().read(lambda: shortfall(self.config, state), None)
+        self._shortfall = Problems().read(partial(shortfall, self.config), state, None)
 
     def _held(self, cut: Cut | None) -> tuple[int, int]:
         """Return how many tables stand still that somebody waits for, and how many are paused."""

@@ -19,9 +19,9 @@ from lakeproof.metrics import definitions as m
 from lakeproof.metrics.applied import applied_is_known
 
 if TYPE_CHECKING:
-    from lakeproof.commands.refresh import ViewReport
     from lakeproof.lake.cycle.runner import CutReport
     from lakeproof.metrics.samples import State
+    from lakeproof.views.round import ViewReport
 
 
 @dataclass(frozen=True, slots=True)

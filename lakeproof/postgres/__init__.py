@@ -7,8 +7,8 @@ this room touches a file.
     connection.py                open, pin settings, turn errors into ours
     connection_timeouts.py       limits on every wait               connection_security.py   TLS and authentication
     connection_channel.py        the messages of a COPY             connection_framing.py    their places, compiled
-    connection_transport.py      the socket, or libpq's TLS         connection_records.py    TLS records, compiled
-    connection_protocol.py       a COPY's interface                 connection_libpq.py      libpq below psycopg
+    connection_transport.py      the socket past libpq              connection_libpq.py      libpq below psycopg
+    connection_protocol.py       a COPY's interface
     replication_slot.py          state, create, drop                replication_start.py     options, checks before a start
     replication_stream.py        messages in, status out
     copy_snapshot.py             a snapshot exact at an LSN         copy_blocks.py           COPY to Arrow batches

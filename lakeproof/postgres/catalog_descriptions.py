@@ -1,7 +1,7 @@
 """Reads what people should know of the published tables: comments, full types, nullability, defaults.
 
 Nothing here decides anything (`catalog_published.py` reads what the meaning of changes depends on), and keeping what was
-read belongs to `lakeproof.commands.describe`.
+read belongs to `lakeproof.descriptions`.
 """
 
 from __future__ import annotations

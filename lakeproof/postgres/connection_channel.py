@@ -1,7 +1,7 @@
-"""Receives the messages of a COPY into one buffer: past libpq, or through it if nobody else can read the connection.
+"""Receives the messages of a COPY into one buffer: past libpq, or through it if the connection is encrypted.
 
-The meaning of messages, timeouts and pauses do not belong here (`replication_stream.py`, `copy_blocks.py`), nor do the
-socket and TLS (`connection_transport.py`).
+The meaning of messages, timeouts and pauses do not belong here (`replication_stream.py`, `copy_blocks.py`), nor does the
+socket (`connection_transport.py`).
 
 Why past libpq. It returns one message per call, each in memory of its own, and reads at most 16 kB at a time. That was half
 of the cost of a drain and of a snapshot. libpq still connects, authenticates and runs every other statement, and after the
@@ -34,7 +34,7 @@ from lakeproof.postgres.connection_libpq import (
     wait_readable,
 )
 from lakeproof.postgres.connection_protocol import LARGE_FETCH_BYTES, ROOM_BYTES, Channel, CopyProtocol
-from lakeproof.postgres.connection_transport import Transport, open_transport
+from lakeproof.postgres.connection_transport import SocketTransport
 
 # The usual limit of one fetch through libpq.
 _LIBPQ_FETCH_BYTES = 1 << 17
@@ -50,10 +50,9 @@ def open_channel(
     room_bytes: int = ROOM_BYTES,
 ) -> Channel:
     """Return the fastest channel for this connection; it is full at about `room_bytes`, or with one larger message."""
-    transport = None if _is_gss_encrypted(conn) else open_transport(conn.pgconn)
-    if transport is None:
+    if conn.pgconn.ssl_in_use or _is_gss_encrypted(conn):
         return LibpqChannel(conn, protocol, room_bytes)
-    return DirectChannel(conn.pgconn.socket, transport, protocol, on_notice, room_bytes)
+    return DirectChannel(conn.pgconn.socket, SocketTransport(conn.pgconn.socket), protocol, on_notice, room_bytes)
 
 
 def _is_gss_encrypted(conn: Connection) -> bool:
@@ -72,7 +71,7 @@ class DirectChannel:
     def __init__(
         self,
         socket: int,
-        transport: Transport,
+        transport: SocketTransport,
         protocol: CopyProtocol,
         on_notice: Callable[[Diagnostic], None] | None,
         room_bytes: int,

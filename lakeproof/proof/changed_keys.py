@@ -1,6 +1,6 @@
 """The lake's side of a proof of what changed: the keys touched since a table was proven, and the rows under them now.
 
-Comparing with the source belongs to `lakeproof.commands.prove_changed`. Everything is read by this process, in Arrow.
+Comparing with the source belongs to `lakeproof.proof.changed`. Everything is read by this process, in Arrow.
 
     history's log   files that came since ─► the keys of their rows: what the stream, a copy or a repair has touched
     current's log   files and vectors that changed since ─► the keys of rows that came or went, whoever has made the commit
@@ -23,7 +23,7 @@ from lakeproof.hidden_columns import OP, TEXT
 from lakeproof.lake.columns import in_lake, merge_key
 from lakeproof.lake.delta.arrow_rows import DeltaRows, NotInArrowError
 from lakeproof.lake.delta.changed_places import Changes, ChangesUnavailableError
-from lakeproof.lake.delta.files import DeltaFile, data_file
+from lakeproof.lake.delta.data_files import DeltaFile, data_file
 from lakeproof.lake.delta.search import find_places
 from lakeproof.lake.delta.state import TableState, read_state
 from lakeproof.lake.records.documents import CutTable

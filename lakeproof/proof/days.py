@@ -22,8 +22,8 @@ from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.records.days import read_days
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.rows.columns import col, pick
+from lakeproof.lake.rows.correction import NET, join_on_key, multiset_difference
 from lakeproof.lake.rows.exact import exact_form_of_type, row_digest
-from lakeproof.lake.rows.matching import NET, join_on_key, multiset_difference
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.values.exact_kinds import needs_key_text

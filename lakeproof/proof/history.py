@@ -21,8 +21,7 @@ from lakeproof.errors import UnreadableRowsError, manual
 from lakeproof.events import counted
 from lakeproof.lake.delta.arrow_rows import NotInArrowError
 from lakeproof.lake.delta.log import LogGapError
-from lakeproof.lake.records.documents import CutTable
-from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.names import TableName
 from lakeproof.proof.compare import Buckets, Sums, differing

@@ -16,8 +16,7 @@ from lakeproof.lake.columns import in_lake
 from lakeproof.lake.cycle.maintenance_by_spark import rows_of_state
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.unchanged_values import completing
-from lakeproof.lake.records.documents import CutTable
-from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.lake.rows.memory import fit_table, keep
 from lakeproof.names import TableName

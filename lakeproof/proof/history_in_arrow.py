@@ -25,8 +25,7 @@ from lakeproof.errors import UnreadableRowsError
 from lakeproof.hidden_columns import FROM, OP, ORD, TEXT
 from lakeproof.lake.columns import has_old_rows, in_lake, large_columns, merge_key
 from lakeproof.lake.delta.arrow_rows import DeltaRows
-from lakeproof.lake.records.documents import CutTable
-from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.landing.row_sums import RowSum
 from lakeproof.names import TableName
 from lakeproof.proof.compare import Buckets

@@ -1,6 +1,6 @@
 """The tables of a source that a person has paused, with what their publications had of them.
 
-Taking paused tables out of the publications is in `lakeproof.commands.pause`, holding them in
+Taking paused tables out of the publications is in `lakeproof.commands.publish`, holding them in
 `lakeproof.lake.planning.set_aside`.
 
 A table is in the record before it leaves a publication, and until its new copy is complete: so a killed command leaves
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
+from lakeproof.failpoints import failpoint
 from lakeproof.field_types import TableField
 from lakeproof.names import TableName
 from lakeproof.storage.document import Document, Part
@@ -74,6 +75,9 @@ def set_resuming(lake: SourceLake, tables: Iterable[TableName]) -> None:
 def end_resuming(lake: SourceLake, tables: Iterable[TableName]) -> None:
     """Take tables that are resuming out of the record: they are copied again. One that was paused anew stays."""
     copied = set(tables)
+    if not any(paused.resuming for table, paused in read_paused(lake).items() if table in copied):
+        return
+    failpoint("resume.after_copy")
     with _locked(lake):
         before = read_paused(lake)
         _write(lake, {t: paused for t, paused in before.items() if not (paused.resuming and t in copied)})

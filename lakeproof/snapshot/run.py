@@ -1,6 +1,6 @@
 """One run of a snapshot: it chooses the tables, takes the lock, starts an incarnation if there is none, and copies.
 
-`lakeproof.commands.bootstrap` calls `SnapshotRun.run`; `lakeproof.commands.recover` drives the same steps one by one. The
+`copy_tables` is the whole of it; `lakeproof.commands.recover` drives the same steps one by one. The
 attempts under several snapshots do not belong here (`attempts.py`), nor do the files (`copying.py`, `parts.py`).
 """
 
@@ -53,7 +53,8 @@ from lakeproof.snapshot.incarnation import (
     drop_orphan_slot,
 )
 from lakeproof.snapshot.lock import snapshot_lock
-from lakeproof.snapshot.paused import read_paused
+from lakeproof.snapshot.paused import end_resuming, read_paused
+from lakeproof.storage.disk import disk_errors
 from lakeproof.storage.source_lake import SourceLake
 
 
@@ -375,3 +376,24 @@ def _report_of(copy: FinishedCopy) -> SnapshotTableReport:
     chunks = copy.table.chunks
     size = sum(chunk.bytes for chunk in chunks)
     return SnapshotTableReport(copy.table.rows, size, len(chunks), None, copy.consistent_point)
+
+
+def copy_tables(
+    config: Config,
+    name: str,
+    tables: Sequence[TableName] | None,
+    report: Report,
+    stop: Stop | None = None,
+    *,
+    again: bool | None = None,
+) -> SnapshotReport:
+    """Run a snapshot of these tables; what is copied, also by one that is incomplete, is no longer being resumed."""
+    lake = SourceLake.open(config.location, name)
+    with disk_errors(config.lake):
+        try:
+            result = SnapshotRun(config, config.source(name), report, stop or Stop()).run(tables, again=again)
+        except SnapshotIncompleteError as error:
+            end_resuming(lake, error.report.tables)
+            raise
+        end_resuming(lake, result.tables)
+        return result

@@ -4,12 +4,29 @@ Everybody who shows or judges a state reads it here: `status`, `check` and `plan
 What follows from a state does not belong here, nor does how it is shown.
 
     source_state.py   a source's documents, each read once, with its own error
-    shortfall.py      what the lake lacks, in one value   absent.py      published tables that are in no lake
-    unproved.py       tables never proved, or differing   days.py        days of `daily` that are missing
-    slot.py           the slot, as the server has it      source.py      all of this of one source, for people
-    views.py          views: behind, or overwritten       views_behind.py   what views read has gone on
-    groups.py         cuts of groups                      readers.py     what each table's readers must know
-    problem.py        what could not be read              known_tables.py    a source's tables without its database
-    due_copies.py     copies that are due without being asked   already_copied.py   those that a run need not repeat
-    landed_since.py   changes that have landed since a cut
+    problem.py        what could not be read, or is wrong      status.py        all sources, views and groups
+    source.py         one source, for people                   slot.py          the slot, as the server has it
+    shortfall.py      what the lake lacks, and was not proven  absent.py        published tables that are in no lake
+    days.py           days of `daily` that are missing         due_copies.py    copies that are due, and those that are not
+    views.py          views: behind, or overwritten            readers.py       what each table's readers must know
+    due_work.py       whether compact or refresh has work      known_tables.py  a source's tables without its database
+    findings.py       what is wrong between source and lake    machine.py       what is wrong with this machine
 """
+
+__all__ = [
+    "absent",
+    "days",
+    "due_copies",
+    "due_work",
+    "findings",
+    "known_tables",
+    "machine",
+    "problem",
+    "readers",
+    "shortfall",
+    "slot",
+    "source",
+    "source_state",
+    "status",
+    "views",
+]

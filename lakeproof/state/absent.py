@@ -19,8 +19,8 @@ from lakeproof.lake.planning.created_tables import created_tables
 from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
 from lakeproof.snapshot.folder import finished_tables
+from lakeproof.state.slot import remedy_if_stuck
 from lakeproof.state.source_state import SourceState
-from lakeproof.state.stuck import remedy_if_stuck
 
 
 class AbsentCause(Enum):

@@ -10,20 +10,24 @@ count: it was not made since the table was held.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from lakeproof.config.model import Config
 from lakeproof.lake.planning.created_tables import created_tables
-from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.planning.forecast import will_be_held
+from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import WayOut
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.stuck import read_stuck
+from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.snapshot.folder import (
     FinishedCopy,
+    finished_tables,
     may_be_applied,
+    missing_tables,
     read_end,
     read_request,
     snapshot_folders,
@@ -154,3 +158,43 @@ def _copies(
         document = read_request(lake, folder)
         first -= set() if document is None else set(document.tables)
     return {table: times[:-1] if table in first else times for table, times in started_at_by_table.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A table's newest copy: its point, and its rows, bytes and chunks, None if the copy's documents were removed."""
+
+    consistent_point: Lsn
+    rows: int | None = None
+    bytes: int | None = None
+    chunks: int | None = None
+
+
+def already_copied(config: Config, name: str, tables: Collection[TableName]) -> dict[TableName, Copied]:
+    """Return those of `tables` that wait for no copy, each with its newest one. Raises what a damaged lake raises.
+
+    A table waits for one if it was never copied, is held or will be by the next compaction, is paused or being resumed, or
+    if a copy of it was asked for and has not come to its end.
+    """
+    state = SourceState.of(config, name)
+    chain, cut = state.chain, state.cut
+    if chain is None:
+        return {}
+    finished = finished_tables(state.lake, chain.incarnation)
+    waiting = {*state.paused, *missing_tables(state.lake, chain.incarnation, finished)}
+    in_lake: Mapping[TableName, CutTable] = {}
+    if cut is not None and not state.has_switched:
+        in_lake = cut.tables
+        waiting |= {*cut.held, *will_be_held(chain, cut)}
+    return {
+        table: _copied(finished.get(table), in_lake.get(table))
+        for table in tables
+        if table not in waiting and (table in finished or table in in_lake)
+    }
+
+
+def _copied(copy: FinishedCopy | None, cut_table: CutTable | None) -> Copied:
+    if copy is not None:
+        chunks = copy.table.chunks
+        return Copied(copy.consistent_point, copy.table.rows, sum(chunk.bytes for chunk in chunks), len(chunks))
+    return Copied(Lsn.ZERO if cut_table is None else cut_table.snapshot_lsn)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from lakeproof.errors import LakeproofError, TransientError
 
+_S = TypeVar("_S")
 _T = TypeVar("_T")
 _D = TypeVar("_D")
 
@@ -43,10 +44,10 @@ class Problems:
         """Add problems that are not listed yet."""
         self.listed += [problem for problem in problems if problem not in self.listed]
 
-    def read(self, read: Callable[[], _T], otherwise: _D) -> _T | _D:
-        """Return what `read` returns; if it ends with an error, list that and return `otherwise`."""
+    def read(self, read: Callable[[_S], _T], of: _S, otherwise: _D) -> _T | _D:
+        """Return what `read` finds in `of`; if it ends with an error, list that and return `otherwise`."""
         try:
-            return read()
+            return read(of)
         except LakeproofError as error:
             self.add(Problem.of(error))
             return otherwise

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from lakeproof.config.model import SourceConfig
 from lakeproof.drain.slot_health import HealthCause, Level, SlotHealth, slot_health
-from lakeproof.errors import RECOVER, manual
+from lakeproof.errors import RECOVER, StuckError, manual
 from lakeproof.landing.chain import Chain
+from lakeproof.landing.stuck import abandon, read_stuck
 from lakeproof.postgres.connection import Connection
 from lakeproof.postgres.replication_slot import SlotState, read_slot
 from lakeproof.postgres.server import ServerIdentity, identify
@@ -83,3 +84,20 @@ def slot_gap(source: SourceConfig, slot: SlotState | None, chain: Chain) -> Prob
             reason = f"it stands at {confirmed}, beyond the landing's end {chain.end}"
             return Problem(thing, reason, remedy, transient=False)
     return None
+
+
+def remedy_if_stuck(chain: Chain | None) -> str | None:
+    """Return the one remedy for everything that waits for the stream, None if the stream is not stuck."""
+    return None if chain is None or read_stuck(chain) is None else abandon(chain.lake.source)
+
+
+def refuse_stuck(chain: Chain | None, slot: SlotState | None) -> None:
+    """Raise the state as an error, with what the slot keeps meanwhile, if the stream is stuck."""
+    stuck = None if chain is None else read_stuck(chain)
+    if chain is None or stuck is None:
+        return
+    error = stuck.error(chain.lake.source)
+    kept = None if slot is None else slot.retained_bytes
+    if kept is None:
+        raise error
+    raise StuckError(error.thing, f"{error.reason}; meanwhile the slot keeps {kept:,} bytes of WAL", error.remedy)

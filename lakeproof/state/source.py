@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from lakeproof.config.model import Config
 from lakeproof.drain.slot_health import SlotHealth
@@ -25,15 +26,17 @@ from lakeproof.proof.record import Proved
 from lakeproof.snapshot.status import SnapshotStatus
 from lakeproof.state.problem import Problem, Problems
 from lakeproof.state.readers import TableReaders, table_readers
-from lakeproof.state.shortfall import Shortfall, shortfall
-from lakeproof.state.slot import ServerSeen, slot_status
+from lakeproof.state.shortfall import Shortfall, proved_tables, shortfall
+from lakeproof.state.slot import ServerSeen, refuse_stuck, remedy_if_stuck, slot_status
 from lakeproof.state.source_state import SourceState
-from lakeproof.state.stuck import refuse_stuck, remedy_if_stuck
-from lakeproof.state.unproved import proved_tables
 
 if TYPE_CHECKING:
     # Importing it needs PySpark, which a state without sizes does not.
-    from lakeproof.commands.sizes import LakeSizes
+    from lakeproof.compaction.sizes import LakeSizes
+
+
+_T = TypeVar("_T")
+_D = TypeVar("_D")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,61 +141,53 @@ def source_status(
 ) -> SourceStatus:
     """Return the state of one source; `look` is what its server has shown, or the error of that, or None: nobody asked."""
     problems, state = Problems(), SourceState.of(config, name)
-    chain = problems.read(lambda: state.chain, None)
-    cut = problems.read(lambda: state.cut, None)
-    seen = problems.read(lambda: _of(look), None)
-    slot = None if seen is None else problems.read(lambda: slot_status(state.source, seen.seen, chain), None)
-    problems.add(*([] if slot is None else slot.problems(state.source)), *_switch(state))
-    problems.read(lambda: refuse_stuck(chain, None if seen is None else seen.seen.slot), None)
-    room = None if sizes is None else problems.read(lambda: sizes(name), None)
+
+    def known(read: Callable[[SourceState], _T], otherwise: _D) -> _T | _D:
+        return problems.read(read, state, otherwise)
+
+    chain, cut = known(SourceState.chain, None), known(SourceState.cut, None)
+    looked = problems.read(_of, look, None)
+    seen = None if looked is None else looked.seen
+    slot = None if seen is None else problems.read(partial(slot_status, state.source, seen), chain, None)
+    problems.add(*([] if slot is None else slot.problems(state.source)), *_switch(cut, chain, name))
+    problems.read(partial(refuse_stuck, chain), None if seen is None else seen.slot, None)
+    room = None if sizes is None else problems.read(sizes, name, None)
     if room is not None:
         problems.add(*(Problem(thing, why.reason, why.remedy, transient=False) for thing, why in room.damaged.items()))
-    server, tables = None if seen is None else seen.seen.server, _tables(state, problems)
-    paused = problems.read(lambda: state.paused, {})
+    held = {} if cut is None else dict(sorted(cut.held.items()))
+    left = known(lambda state: left_behind(state.source, held, chain), set[TableName]())
+    aside = problems.read(partial(paused_among, held), chain, set[TableName]())
+    way_out = problems.read(remedy_if_stuck, chain, None)
+    paused = known(SourceState.paused, {})
+    lacks = None if look is None else known(partial(shortfall, config), None)
     return SourceStatus(
         source=name,
-        server=server,
-        slot=None if seen is None else seen.seen.slot,
+        server=None if seen is None else seen.server,
+        slot=None if seen is None else seen.slot,
         health=None if slot is None else slot.health,
         landing=None if chain is None else LandingStatus.of(chain),
         cut=None if cut is None else CutStatus.of(cut),
-        drain_lag_bytes=distance(None if server is None else server.current_lsn, None if chain is None else chain.end),
-        lake_lag_bytes=distance(None if chain is None else chain.end, problems.read(lambda: state.position, None)),
-        held=tables.held,
-        left_behind=tables.left_behind,
-        paused=tables.paused,
-        pausing=tuple(t for t, entry in paused.items() if not entry.resuming and t not in tables.held),
-        coming=None if look is None else problems.read(lambda: _coming(state), None),
-        shortfall=None if look is None else problems.read(lambda: shortfall(config, state), None),
-        snapshots=problems.read(lambda: {t: copy.consistent_point for t, copy in sorted(state.pending.items())}, {}),
+        drain_lag_bytes=distance(
+            None if seen is None else seen.server.current_lsn, None if chain is None else chain.end
+        ),
+        lake_lag_bytes=distance(None if chain is None else chain.end, known(SourceState.position, None)),
+        held=describe_all(held, name, way_out),
+        left_behind=frozenset(left),
+        paused=frozenset(aside),
+        pausing=tuple(t for t, entry in paused.items() if not entry.resuming and t not in held),
+        coming=None if look is None else known(_coming, None),
+        shortfall=lacks,
+        snapshots={t: copy.consistent_point for t, copy in sorted(known(SourceState.pending, {}).items())},
         lease_held=state.lake.store.is_locked(state.lake.paths.lease_lock),
-        lease=problems.read(lambda: lease_holder(state.lake), None),
-        snapshot=problems.read(lambda: state.snapshot, None),
-        proved=problems.read(lambda: proved_tables(state), {}),
+        lease=problems.read(lease_holder, state.lake, None),
+        snapshot=known(SourceState.snapshot, None),
+        proved=known(proved_tables, {}),
         sizes=room,
         problems=tuple(problems.listed),
-        unpublished=tuple(t for t in (() if seen is None else seen.unpublished) if t not in paused),
+        unpublished=tuple(t for t in (() if looked is None else looked.unpublished) if t not in paused),
         readers={} if cut is None else table_readers(state.lake, cut, state.source.portable),
         written_by={} if cut is None else {t: c.written_by for t, c in sorted(cut.tables.items())},
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _HeldTables:
-    """The held tables; nobody waits for those in `left_behind` and `paused`."""
-
-    held: Mapping[TableName, HeldReport]
-    left_behind: frozenset[TableName]
-    paused: frozenset[TableName]
-
-
-def _tables(state: SourceState, problems: Problems) -> _HeldTables:
-    cut, chain = problems.read(lambda: state.cut, None), problems.read(lambda: state.chain, None)
-    held = {} if cut is None else dict(sorted(cut.held.items()))
-    left = problems.read(lambda: left_behind(state.source, held, chain), set[TableName]())
-    aside = problems.read(lambda: paused_among(held, chain), set[TableName]())
-    way_out = problems.read(lambda: remedy_if_stuck(chain), None)
-    return _HeldTables(describe_all(held, state.source.name, way_out), frozenset(left), frozenset(aside))
 
 
 def _of(look: ServerLook | Exception | None) -> ServerLook | None:
@@ -208,14 +203,12 @@ def _coming(state: SourceState) -> dict[TableName, HeldReport]:
     return describe_all(will_be_held(state.chain, state.cut), state.source.name, remedy_if_stuck(state.chain))
 
 
-def _switch(state: SourceState) -> list[Problem]:
-    problems = Problems()
-    chain, cut = problems.read(lambda: state.chain, None), problems.read(lambda: state.cut, None)
+def _switch(cut: Cut | None, chain: Chain | None, source: str) -> list[Problem]:
     if chain is None or cut is None or cut.incarnation == chain.incarnation:
         return []
     reason = f"the lake stands in incarnation {cut.incarnation}, the landing in {chain.incarnation}"
-    remedy = f"run `lakeproof compact {state.source.name}` (after `lakeproof recover`, where that was not finished)"
-    return [Problem(f"source {state.source.name}", reason, remedy, transient=True)]
+    remedy = f"run `lakeproof compact {source}` (after `lakeproof recover`, where that was not finished)"
+    return [Problem(f"source {source}", reason, remedy, transient=True)]
 
 
 def distance(later: Lsn | None, earlier: Lsn | None) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.config.model import Config, SourceConfig
@@ -37,7 +37,16 @@ class _Once(Generic[_T]):
         self._read, self._name = read, read.__name__
         self.__doc__ = read.__doc__
 
-    def __get__(self, state: SourceState, _: type[SourceState]) -> _T:
+    @overload
+    def __get__(self, state: None, _: type[SourceState]) -> _Once[_T]: ...
+
+    @overload
+    def __get__(self, state: SourceState, _: type[SourceState]) -> _T: ...
+
+    def __get__(self, state: SourceState | None, _: type[SourceState]) -> _T | _Once[_T]:
+        return self if state is None else self(state)
+
+    def __call__(self, state: SourceState) -> _T:
         if self._name not in state.readings:
             try:
                 state.readings[self._name] = self._read(state)
@@ -107,7 +116,7 @@ class SourceState:
         """True if the landing is one of another incarnation than the newest cut: positions can't be compared."""
         return self.chain is not None and self.cut is not None and self.cut.incarnation != self.chain.incarnation
 
-    @property
+    @_Once
     def position(self) -> Lsn | None:
         """The lake's position in the chain; its start if nothing of the chain is in the lake."""
         if self.chain is None:

@@ -6,6 +6,8 @@ Writing does not belong here (`local.py`), nor does waiting for room: the caller
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from lakeproof.errors import LakeError, NoRoomError
 
@@ -28,3 +30,12 @@ def disk_error(thing: str, action: str, error: OSError) -> LakeError:
             thing, reason, "name another folder in `lake`, or let this user write there; `lakeproof check` looks"
         )
     return LakeError(thing, reason, "nothing was acknowledged; make room or mend the disk, then start again")
+
+
+@contextmanager
+def disk_errors(lake: str) -> Iterator[None]:
+    """Turn an error of the disk in the block into ours about the lake."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(f"lake {lake}", "reading or writing it", error) from error

@@ -218,11 +218,6 @@ class LakePaths:
         return f"{self.source}/paused.json"
 
     @property
-    def events_lock(self) -> str:
-        """The file that a run of Dagster keeps locked while it writes events of the source's cuts."""
-        return f"{self.source}/cycles/events.lock"
-
-    @property
     def paused_lock(self) -> str:
         """The file that a process keeps locked while it changes the record of paused tables."""
         return f"{self.source}/paused.lock"

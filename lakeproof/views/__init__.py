@@ -14,5 +14,5 @@ Choosing and ordering views belongs to `lakeproof.commands.refresh`.
     touched_keys.py  the query over touched keys       held_rows.py       rows that this process holds
     carried_keys.py  what a plan can be restricted by  sum_plans.py       the groups of a plan
     applied.py     views as applied, in order        refresh_point.py  what one refresh reads, at one point
-    used_columns.py  the columns that it looks at      plan_trees.py      walks Spark's plans
+    plan_trees.py    walks Spark's plans
 """

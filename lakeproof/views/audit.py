@@ -1,6 +1,6 @@
 """The audit of a view: its rows, compared with its query's answer at the cuts that it was computed at.
 
-Bringing a view to newer cuts belongs to `refresh`, choosing views to `lakeproof.commands.prove_lake`.
+Bringing a view to newer cuts belongs to `refresh`, choosing views to `lakeproof.proof.in_lake`.
 
 A query's answer is the same each time: what may change it (a random number, the time) is refused (`query_rules`).
 """

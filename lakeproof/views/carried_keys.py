@@ -26,8 +26,7 @@ from typing import Any, TypeAlias, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeproof.views.plan_trees import Trees, is_bound, kind_of
-from lakeproof.views.used_columns import used_columns
+from lakeproof.views.plan_trees import Trees, is_bound, kind_of, used_columns
 
 # A column's alternatives; more of them would only be other ways to the same.
 _ALTERNATIVES_MAX = 6

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.files import data_file, live_rows
+from lakeproof.lake.delta.data_files import data_file, live_rows
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.records.view_cuts import view_path

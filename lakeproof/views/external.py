@@ -1,7 +1,7 @@
 """External Delta tables that views read: found by place or name, and pinned to their newest version.
 
 What a view computes with them does not belong here (`refresh`), nor their changes (`since_cut`), nor whether there is a
-newer version, which needs no Spark (`lakeproof.lake.delta.external_log`).
+newer version, which needs no Spark (`lakeproof.lake.delta.log.newest_external`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from lakeproof.config.external_table import ExternalTable
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import quoted
-from lakeproof.lake.delta.external_log import newest_external
-from lakeproof.lake.delta.log import NO_VERSION
+from lakeproof.lake.delta.log import NO_VERSION, newest_external
 from lakeproof.lake.delta.versions import TableDetail, table_detail
 from lakeproof.lake.records.view_cuts import ExternalVersion
 from lakeproof.lake.spark.failures import reading, reason_of

@@ -20,11 +20,11 @@ from pyspark.sql import types as T
 
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, SCRATCH_PREFIX, scratch
 from lakeproof.lake.columns import quoted
+from lakeproof.lake.delta.apply import PATH, ROW, places_of, with_places
 from lakeproof.lake.delta.search import Rows
-from lakeproof.lake.delta.spark_places import PATH, ROW, places_of, with_places
 from lakeproof.lake.delta.state import TableState, read_state
 from lakeproof.lake.rows.columns import col, no_rows, relation
-from lakeproof.lake.rows.matching import join_on_key
+from lakeproof.lake.rows.correction import join_on_key
 from lakeproof.lake.rows.memory import ROWS_TOGETHER_MAX, has_ordinary_rows
 from lakeproof.lake.spark.scanned_rows import note
 from lakeproof.names import CycleNumber

@@ -13,8 +13,7 @@ from pyspark.sql import functions as F
 
 from lakeproof.hidden_columns import DUP, KEY
 from lakeproof.lake.rows.columns import col
-from lakeproof.lake.rows.correction import SIDE, first_of
-from lakeproof.lake.rows.matching import NET, multiset_difference
+from lakeproof.lake.rows.correction import NET, SIDE, first_of, multiset_difference
 from lakeproof.views.carried_keys import Analysis
 from lakeproof.views.held_rows import (
     HeldCorrection,

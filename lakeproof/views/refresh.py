@@ -30,9 +30,10 @@ from pyspark.sql import functions as F
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, scratch
-from lakeproof.lake.delta.apply import Prepared, apply
-from lakeproof.lake.delta.commit import Applied, CommitInfo, CommitRequest, Hints, TableSpec, Unsupported
+from lakeproof.lake.delta.apply import CommitRequest, Hints, Prepared, apply
+from lakeproof.lake.delta.committer import Applied, CommitInfo, Unsupported
 from lakeproof.lake.delta.log import NO_VERSION
+from lakeproof.lake.delta.protocol import TableSpec
 from lakeproof.lake.delta.reader_features import table_state
 from lakeproof.lake.delta.versions import read_at
 from lakeproof.lake.records.engine_versions import engine_versions

@@ -1,6 +1,6 @@
 """A view by another definition: computed without being seen, staged beside the view, and read again to be committed.
 
-Committing it belongs to `refresh`, choosing the definition and the cuts to `lakeproof.commands.replace`.
+Committing it belongs to `refresh`, choosing the definition and the cuts to `lakeproof.commands.refresh`.
 
 Staged rows are Parquet in a folder that no reader of the view knows. They are the correction of the view's table at one
 version; if columns change they are all of the view's rows, since each is written anew.

@@ -17,8 +17,7 @@ from pyspark.sql import types as T
 
 from lakeproof.hidden_columns import DUP, KEY, scratch
 from lakeproof.lake.rows.columns import col
-from lakeproof.lake.rows.correction import correct
-from lakeproof.lake.rows.matching import join_on_key
+from lakeproof.lake.rows.correction import correct, join_on_key
 from lakeproof.views.carried_keys import Analysis, CarriedKey
 from lakeproof.views.held_rows import (
     HeldCorrection,

@@ -1,6 +1,6 @@
 """Decides if a run that lasts (a drain, a continuous compaction) must be started, and which of its runs are dead.
 
-Pure: no server, lake, instance or clock is touched here; `orchestration.lasting_runs` observes and carries out the decision.
+Pure: no server, lake, instance or clock is touched here; `orchestration.sensors` observes and carries out the decision.
 
 Two ways to see life are asked, and the word of a run's record is none of them. The lock of the job (`policies.run`) says if
 any of its runs has a process. The place of the work says who does it now, whosever process that is: the slot has a reader,

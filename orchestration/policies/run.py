@@ -1,6 +1,6 @@
 """Runs as the policies see them: which are dead, and which are in the way of a new one.
 
-Pure: no instance, lake or clock is touched here. `lakeproof.commands.pending_work` decides if there is anything to do,
+Pure: no instance, lake or clock is touched here. `lakeproof.compaction.pending` decides if there is anything to do,
 and the lease makes sure that two writers never meet in the lake. Only pointless runs are prevented here: each would
 start a JVM.
 """

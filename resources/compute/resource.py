@@ -38,7 +38,10 @@ class _HereContext(Context):
 
 
 class Compute(LakeSpark):
-    """Runs commands that need Spark where `compute` of the configuration says; without it, with this run's session."""
+    """Runs commands that need Spark where `compute` of the configuration says, else with a session of the run's own.
+
+    That session is dagster-pyspark's, lazily: its JVM starts with the first table that needs it, and ends with the run.
+    """
 
     def run(
         self, context: dg.AssetExecutionContext | dg.OpExecutionContext, words: Sequence[str], control: RunControl

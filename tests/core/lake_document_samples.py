@@ -9,12 +9,19 @@ from dataclasses import replace
 
 from lakeproof.lake.records.ages import Ages, Mark
 from lakeproof.lake.records.cut_documents import Contents, CutBase, CutDoc, base_bytes, table_schema_bytes
-from lakeproof.lake.records.cut_ordinals import CutOrdinals
 from lakeproof.lake.records.days import DayEntry, Days
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, SegmentOrdinal, TableIntent
+from lakeproof.lake.records.documents import (
+    Cut,
+    CutOrdinals,
+    CutTable,
+    CycleKind,
+    HistorySum,
+    Intent,
+    SegmentOrdinal,
+    TableIntent,
+)
 from lakeproof.lake.records.group_cuts import GroupCut, GroupMember
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
-from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.records.view_cuts import ExternalVersion, ViewCut, ViewVersion
 from lakeproof.lake.records.view_definitions import ReadExternal, ReadTable, ViewDefinition
 from lakeproof.lake.records.view_previews import ViewPreview

@@ -13,8 +13,7 @@ import pytest
 
 from lakeproof.errors import LakeError, NoRoomError, TableError, TransientError
 from lakeproof.lake.cycle.attempts import AttemptsError, earlier_attempts, tried
-from lakeproof.lake.records.cut_ordinals import NO_ROWS
-from lakeproof.lake.records.documents import CycleKind, Intent
+from lakeproof.lake.records.documents import NO_ROWS, CycleKind, Intent
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.spark.failures import reason_of, unreadable_file
 from lakeproof.lake.spark_on_demand import SparkOnDemand

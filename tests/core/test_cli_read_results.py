@@ -11,7 +11,6 @@ from lakeproof.cli.read_results import from_json
 from lakeproof.cli.results import to_json
 from lakeproof.commands.expect import ExpectReport
 from lakeproof.commands.maintain import Maintained
-from lakeproof.commands.refresh import ViewReport
 from lakeproof.expectations.evaluate import Expected
 from lakeproof.lake.cycle.runner import CutReport, TableCut
 from lakeproof.lake.delta.files import Unread
@@ -25,6 +24,7 @@ from lakeproof.proof.history import HistoryProof
 from lakeproof.proof.result import LakeProof, ProofReport, TableProof
 from lakeproof.schema import LeftOutColumn
 from lakeproof.views.audit import ViewProof
+from lakeproof.views.round import ViewReport
 
 TABLE, ODD, LSN = TableName("shop", "orders"), TableName("my shop", 'odd."name"'), Lsn.parse("1/16B3748")
 NAMES = {kind.__name__: kind for kind in (DifferingKey, HistoryProof, ViewProof)}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.commands.maintain import old_documents
+from lakeproof.compaction.retention import old_documents
 from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.errors import LakeError
 from lakeproof.lake.records import cut_documents

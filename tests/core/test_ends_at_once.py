@@ -17,7 +17,7 @@ from lakeproof.lake.spark.driver_end import driver_started, end_now, how_ended
 _COMMAND = """
 import sys, time
 from lakeproof.cli.interruption import Interruption
-from lakeproof.commands.concurrently import few_at_a_time
+from lakeproof.concurrently import few_at_a_time
 from lakeproof.events import Stop
 
 def table(_name):

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from lakeproof.commands.concurrently import few_at_a_time
+from lakeproof.concurrently import few_at_a_time
 
 
 def test_the_results_come_in_order_and_so_many_are_at_work() -> None:

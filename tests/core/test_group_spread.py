@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from lakeproof.commands.check_groups import LOPSIDED, better_division, spread
 from lakeproof.names import TableName
 from lakeproof.postgres.check_findings import Severity
+from lakeproof.postgres.check_spread import LOPSIDED, better_division, spread
 
 
 def _tables(**changes: int) -> dict[TableName, int]:

@@ -25,8 +25,6 @@ COMMANDS = (
     "teardown",
     "recover",
     "init",
-    "check_machine",
-    "pending_work",
 )
 # Prints, for each of the modules, what of Spark is loaded once it is imported after the ones before it.
 _PROGRAM = """
@@ -51,6 +49,7 @@ def _spark_after(modules: Sequence[str]) -> dict[str, list[str]]:
 def test_commands_and_documents_that_need_no_spark_do_not_load_it() -> None:
     """A status or a drain starts in a second, and runs on a machine without Java."""
     modules = [f"lakeproof.commands.{name}" for name in COMMANDS]
+    modules += ["lakeproof.state.machine", "lakeproof.state.due_work", "lakeproof.compaction.pending"]
     for room in (values, records, planning):
         modules += [f"{room.__name__}.{module.name}" for module in pkgutil.iter_modules(room.__path__)]
     first = next((f"{name} loads {packages}" for name, packages in _spark_after(modules).items() if packages), None)

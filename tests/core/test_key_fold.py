@@ -14,7 +14,7 @@ import pytest
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import ORD
 from lakeproof.lake.fold import key_fold
-from lakeproof.lake.fold.holders import NotFolded
+from lakeproof.lake.fold.holders import Mask, NotFolded
 from lakeproof.lake.fold.key_fold import KeyFold, fold_keys
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.rows.keys_in_memory import FIRST
@@ -158,7 +158,7 @@ def test_keys_above_the_limit_are_not_read_to_the_end(tmp_path: Path, monkeypatc
     range_ = _range(chain, 1000, 1010)
     parts = key_fold._keys(range_.slices[0], range_, ("id",), unchanged=False)
 
-    def counted(*_: object, **__: object) -> Iterator[tuple[pa.Table, key_fold.Mask]]:
+    def counted(*_: object, **__: object) -> Iterator[tuple[pa.Table, Mask]]:
         for part in parts:
             read.append(part[0].num_rows)
             yield part

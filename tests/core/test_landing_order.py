@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lakeproof.errors import InvariantError
 from lakeproof.lake.planning.landing_order import Place, SegmentRows, cycle_ordinals
-from lakeproof.lake.records.cut_ordinals import CutOrdinals
+from lakeproof.lake.records.documents import CutOrdinals
 from lakeproof.landing.row_order import ROOM, chunk_ordinal, ordinal_behind
 from lakeproof.lsn import Lsn
 

@@ -200,10 +200,10 @@ def test_a_document_is_read_once_and_its_error_is_raised_at_each_use(source: Sim
     """What needs no damaged document is known all the same, and a list of problems names it once."""
     source.lake.store.put(source.lake.paths.cut(CycleNumber(1)), b"{}")
     state, problems = SourceState.of(config_of(source), "shop"), Problems()
-    assert problems.read(lambda: state.cut, None) is None
-    assert problems.read(lambda: state.position, None) is None
+    assert problems.read(SourceState.cut, state, None) is None
+    assert problems.read(SourceState.position, state, None) is None
     source.lake.store.delete(source.lake.paths.cut(CycleNumber(1)))
-    assert problems.read(lambda: state.cut, None) is None
+    assert problems.read(SourceState.cut, state, None) is None
     assert len(problems.listed) == 1
     assert state.chain is not None
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from lakeproof.commands import maintain, prove_lake
+from lakeproof.commands import maintain
 from lakeproof.errors import LakeError
 from lakeproof.lake.cycle.lost_history import HistoryLostError, lost_history
 from lakeproof.lake.cycle.table_files import Damaged
 from lakeproof.lake.records.held import describe
 from lakeproof.lsn import Lsn
+from lakeproof.proof import in_lake as prove_lake
 from lakeproof.proof.history import HistoryProof
 from lakeproof.proof.lake_side import Reader
 from lakeproof.storage.source_lake import SourceLake

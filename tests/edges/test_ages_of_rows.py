@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakeproof.lake.records.ages import MARKS_MAX, Ages, Mark, in_lake_at, mark_age, read_ages
-from lakeproof.lake.records.cut_ordinals import CutOrdinals
-from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.documents import Cut, CutOrdinals
 from lakeproof.lake.records.store import write_cut
 from lakeproof.names import CycleNumber
 from lakeproof.storage.source_lake import SourceLake

@@ -14,7 +14,7 @@ from lakeproof.lake.records.store import newest_cut, write_cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.snapshot.folder import SnapshotRequest, request_key
-from lakeproof.state.already_copied import already_copied
+from lakeproof.state.due_copies import already_copied
 from tests.edges.plan_steps import A, B, cut_of, planned
 from tests.simulated_source import SimulatedSource, two_tables
 

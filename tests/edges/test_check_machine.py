@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.commands.check_machine import LakeCheck, check_lake, check_spark, is_refused
 from lakeproof.config.model import Config
 from lakeproof.config.spark import SparkConfig
 from lakeproof.lake.spark import jars
 from lakeproof.postgres.check_findings import Severity
+from lakeproof.state.machine import LakeCheck, check_lake, check_spark, is_refused
 
 
 def _lake(folder: Path) -> LakeCheck:

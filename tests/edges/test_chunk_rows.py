@@ -13,13 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
 from lakeproof.lake.columns import current_columns, history_columns, history_statistics, in_lake, landing_schema
-from lakeproof.lake.delta.commit import CommitInfo, TableSpec
+from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, prepare_links
 from lakeproof.lake.delta.links import LandedFile
 from lakeproof.lake.delta.log import NO_VERSION
+from lakeproof.lake.delta.protocol import TableSpec
 from lakeproof.lake.fold.history import SNAPSHOT, state_rows
-from lakeproof.lake.fold.table_state import as_current
-from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.fold.replay import as_current
+from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.columns import named, pick
 from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.landing.file_columns import file_names

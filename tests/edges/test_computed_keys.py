@@ -22,7 +22,7 @@ from lakeproof.drain.until import Until
 from lakeproof.errors import ConfigError
 from lakeproof.events import Stop, silent
 from lakeproof.hidden_columns import DUP, KEY, OP, ORD
-from lakeproof.lake.cycle import linked_range
+from lakeproof.lake.cycle import table as cycle_table
 from lakeproof.lake.rows.columns import key_value, row_key
 from lakeproof.lake.rows.file_rows import DIGEST, FileRows, in_files
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
@@ -118,12 +118,12 @@ def test_more_rows_than_one_thread_computes_keys_for_are_left_to_spark(
     config = make_config(database.dsn, tmp_path / "lake", database.name)
     bootstrap(config, SOURCE)
     drain(config, SOURCE, Until.caught_up())
-    limit = linked_range.COMPUTED_BYTES_MAX
+    limit = cycle_table.COMPUTED_BYTES_MAX
     for _ in ("copy", "range"):
-        monkeypatch.setattr(linked_range, "COMPUTED_BYTES_MAX", 0)  # inside: its real limit takes a gigabyte
+        monkeypatch.setattr(cycle_table, "COMPUTED_BYTES_MAX", 0)  # inside: its real limit takes a gigabyte
         with pytest.raises(NoSparkError, match=r"table public\.rates.*a key is computed for each of its rows"):
             compact(config, SOURCE, SparkOnDemand(no_java), silent, Stop())
-        monkeypatch.setattr(linked_range, "COMPUTED_BYTES_MAX", limit)  # inside: as above
+        monkeypatch.setattr(cycle_table, "COMPUTED_BYTES_MAX", limit)  # inside: as above
         compact(config, SOURCE, SparkOnDemand(no_java), silent, Stop())
         database.execute("UPDATE rates SET n = n + 100", "UPDATE plain SET id = id + 100")
         drain(config, SOURCE, Until.caught_up())

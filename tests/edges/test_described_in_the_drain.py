@@ -9,15 +9,14 @@ import pytest
 from typing_extensions import LiteralString
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.describe import described, describing
 from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config
+from lakeproof.descriptions import describing
 from lakeproof.drain.until import Until
 from lakeproof.events import Event, silent
 from lakeproof.lake.cycle.schema_history import publish_schemas
-from lakeproof.lake.records.cut_ordinals import NO_ROWS
-from lakeproof.lake.records.described import DescribedTable
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent
+from lakeproof.lake.records.described import DescribedTable, described
+from lakeproof.lake.records.documents import NO_ROWS, Cut, CutTable, CycleKind, Intent
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.snapshot.folder import finished_tables
 from lakeproof.storage.source_lake import SourceLake

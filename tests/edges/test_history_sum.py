@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.history_sum import Summing, sum_of
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion

@@ -17,7 +17,7 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
-from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain

@@ -15,8 +15,7 @@ from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.planning.plan import RangeLimit, plan_cycle
 from lakeproof.lake.planning.schema_changes import older_versions
 from lakeproof.lake.records import cut_documents
-from lakeproof.lake.records.cut_ordinals import CutOrdinals
-from lakeproof.lake.records.documents import Cut, CycleKind
+from lakeproof.lake.records.documents import Cut, CutOrdinals, CycleKind
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.lease import hold_lease, newest_epoch
 from lakeproof.lake.records.store import cut_at, read_cut, write_cut

@@ -16,7 +16,7 @@ from lakeproof.cli.interruption import Interruption
 from lakeproof.cli.main import main
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.drain import drain
-from lakeproof.commands.pending_work import what_is_left
+from lakeproof.compaction.pending import what_is_left
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until

@@ -20,9 +20,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta.apply import CommitRequest, Hints, apply
 from lakeproof.lake.delta.cleaned_log import clean_log
-from lakeproof.lake.delta.commit import CommitRequest, Hints, Unsupported
+from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.delta.file_statistics import statistics_text
 from lakeproof.lake.delta.files import counted_again, table_files, unneeded
 from lakeproof.lake.delta.fsync import sync_commits

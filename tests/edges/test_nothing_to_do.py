@@ -11,9 +11,9 @@ from typing_extensions import LiteralString
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
-from lakeproof.commands.pending_work import compaction_has_work
 from lakeproof.commands.prove import prove
 from lakeproof.commands.status import status
+from lakeproof.compaction.pending import compaction_has_work
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeError

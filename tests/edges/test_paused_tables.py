@@ -14,8 +14,7 @@ from lakeproof.catalog.differences import Difference
 from lakeproof.catalog.fingerprint import Fingerprint, TableFacts
 from lakeproof.cli.status_page import page
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.pause import pause, resume
-from lakeproof.commands.publish import apply, plan
+from lakeproof.commands.publish import apply, pause, plan, resume
 from lakeproof.commands.status import status
 from lakeproof.config.load import load
 from lakeproof.config.model import Config

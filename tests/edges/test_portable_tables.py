@@ -24,8 +24,7 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.check import check_source
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
-from lakeproof.commands.prove import ProofRequest, prove
-from lakeproof.commands.status import status
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, TableConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Event, Stop, silent
@@ -33,8 +32,10 @@ from lakeproof.lake.delta.reader_features import MAPPING, NO_ZONE, VECTORS, WIDE
 from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.records.held import HeldCause
 from lakeproof.names import TableName
+from lakeproof.proof.run import ProofRequest
 from lakeproof.snapshot.run import SnapshotIncompleteError
 from lakeproof.state.readers import TableReaders
+from lakeproof.state.status import lake_status
 from lakeproof.storage.source_lake import SourceLake
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
@@ -181,7 +182,7 @@ def test_a_table_keeps_its_features_until_it_begins_again(
     database.execute("UPDATE keyed SET v = 1000 WHERE id = 4", *STEPS["renamed"], *TOUCH)
     into_the_lake(config, spark)
     assert needs(config, KEYED).keys() == {VECTORS, MAPPING, WIDENING}
-    assert keeps in page(status(config, servers=False))
+    assert keeps in page(lake_status(config))
     assert_equal(config, spark)
     lake = SourceLake.open(config.lake, "shop")
     for key in (lake.paths.history(KEYED), lake.paths.current(KEYED)):
@@ -192,7 +193,7 @@ def test_a_table_keeps_its_features_until_it_begins_again(
     bootstrap(config, "shop", [KEYED])
     into_the_lake(config, spark)
     assert needs(config, KEYED) == {}
-    assert keeps not in page(status(config, servers=False))
+    assert keeps not in page(lake_status(config))
     database.execute(*TOUCH)
     into_the_lake(config, spark)
     assert_equal(config, spark)
@@ -245,12 +246,12 @@ def test_a_feature_is_switched_on_only_by_what_needs_it(
         assert [dict(e.fields["features"]) for e in events if e.kind == "compact.readers"] == (
             [switched] if switched else []
         )
-        metadata = totals(cuts, KEYED)
+        metadata = totals(cuts).get(KEYED)
         assert metadata is not None
         assert metadata.features == switched
         all_of_them |= switched
         assert needs(config, KEYED) == all_of_them
-    report = status(config, servers=False)
+    report = lake_status(config)
     assert report.sources["shop"].readers[KEYED] == TableReaders(all_of_them, keeps=False)
     text = page(report)
     assert "  readers    must know columnMapping for public.keyed (w was dropped)" in text

@@ -8,8 +8,7 @@ from lakeproof.events import Event
 from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
 from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.pending import pending_snapshots
-from lakeproof.lake.records.cut_ordinals import NO_ROWS
-from lakeproof.lake.records.documents import Cut, CycleKind, Intent
+from lakeproof.lake.records.documents import NO_ROWS, Cut, CycleKind, Intent
 from lakeproof.names import CycleNumber
 from lakeproof.progress import Progress, Work
 from lakeproof.schema import Identity

@@ -9,12 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.prove import ProofRequest, check_prove, prove
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, SnapshotConfig, TableConfig
 from lakeproof.errors import ConfigError, TransientError
 from lakeproof.events import Event, RunControl
 from lakeproof.lake.records.lease import hold_lease
 from lakeproof.names import TableName
+from lakeproof.proof.run import ProofRequest, check_prove
 from lakeproof.storage.source_lake import SourceLake
 from tests.fix_lake import TABLES_ALONE
 from tests.fix_postgres import Database

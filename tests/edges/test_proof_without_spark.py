@@ -18,11 +18,13 @@ from psycopg.pq import TransactionStatus
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.prove import ProofReport, ProofRequest, prove
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, TableConfig
 from lakeproof.events import Event, RunControl
 from lakeproof.names import TableName
 from lakeproof.proof import history_in_arrow, lake_in_arrow
+from lakeproof.proof.result import ProofReport
+from lakeproof.proof.run import ProofRequest
 from tests.fix_postgres import Database
 from tests.layer_files import Change, Layer, alive, kept, put, set_texts, set_value, without
 from tests.proof_steps import WITHOUT, into_the_lake, table, wrong_in

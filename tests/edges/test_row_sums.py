@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.landing.reader import file_url
 from lakeproof.landing.row_sums import RowSum

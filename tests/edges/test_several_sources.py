@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.commands import concurrently
+from lakeproof import concurrently
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.check import check_sources
 from lakeproof.commands.drain import drain

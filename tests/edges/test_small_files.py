@@ -15,20 +15,21 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.commands.maintain import maintain
-from lakeproof.commands.prove import ProofRequest, prove
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Event, Stop, silent
 from lakeproof.failpoints import watched
 from lakeproof.lake.delta.checkpoint import TOMBSTONES_MAX
-from lakeproof.lake.delta.commit import CHECKPOINT_INTERVAL
 from lakeproof.lake.delta.log import log_files
+from lakeproof.lake.delta.protocol import CHECKPOINT_INTERVAL
 from lakeproof.lake.delta.state import Replay, read_state
 from lakeproof.lake.records.documents import Cut, CycleKind
 from lakeproof.lake.records.store import cut_numbers, newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
+from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.source_lake import SourceLake
 from tests.compare import lake_rows, source_rows, table_columns

@@ -1,6 +1,6 @@
 """Spark's process is given back while nothing needs it, and starts again for whoever does.
 
-When a compaction does so is not asked here (`lakeproof.commands.follow`). It is tried in a process of its own, since the
+When a compaction does so is not asked here (`lakeproof.follow.follower`). It is tried in a process of its own, since the
 other tests share one JVM.
 """
 

@@ -17,12 +17,12 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.commands.refresh import refresh
-from lakeproof.commands.sql_catalog import name_cut
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.config.sql_catalog import CatalogConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Event, Stop
 from lakeproof.names import TableName
+from lakeproof.sql_catalog import name_cut
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database
 

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeproof.commands.follow_views import ViewRefresher
-from lakeproof.commands.pending_work import drifted_views, due_views, why_not_refresh
-from lakeproof.commands.refresh import ViewReport, refresh
-from lakeproof.commands.status import status
+from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config
 from lakeproof.events import silent
+from lakeproof.follow.views import ViewRefresher
 from lakeproof.lake.records.view_cuts import newest_view_cut, view_path
+from lakeproof.state.due_work import drifted_views, due_views, why_not_refresh
+from lakeproof.state.status import lake_status
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
+from lakeproof.views.round import ViewReport
 from tests.lake_steps import make_config
 from tests.view_shop import Shop
 
@@ -73,7 +74,7 @@ def test_each_kind_of_drift_is_due_and_healed_without_a_cut(drifting: _Drifting)
     def healed(drift: Callable[[], None], reason: str, now: Config = config) -> None:
         assert due_views(config, ["a"]) == []
         drift()
-        assert reason in drifted_views(now, status(now, servers=False))["a"]
+        assert reason in drifted_views(now, lake_status(now))["a"]
         assert (due_views(now, ["a"]), why_not_refresh(now, "a")) == (["a"], None)
         (report,) = refresh(now, "a", drifting.spark)
         assert (report.held, report.strategy) == (None, "full")
@@ -100,7 +101,7 @@ def test_each_kind_of_drift_is_due_and_healed_without_a_cut(drifting: _Drifting)
 def test_a_follower_finds_drift_by_itself(drifting: _Drifting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asks it, and no cut comes."""
     # inside: nobody waits a minute
-    monkeypatch.setattr("lakeproof.commands.follow_views._DRIFT_LOOK_S", 0.2)
+    monkeypatch.setattr("lakeproof.follow.views._DRIFT_LOOK_S", 0.2)
     done: list[ViewReport] = []
     healed = threading.Event()
 
@@ -121,4 +122,4 @@ def test_where_refreshes_run_elsewhere_versions_here_say_nothing(drifting: _Drif
     """Each tick would find another version, and no refresh would change that."""
     drifting.computed_by("spark", "0.0.1")
     elsewhere = drifting.config.model_copy(update={"compute": object()})
-    assert drifted_views(elsewhere, status(drifting.config, servers=False)) == {}
+    assert drifted_views(elsewhere, lake_status(drifting.config)) == {}

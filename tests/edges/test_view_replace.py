@@ -14,16 +14,15 @@ from lakeproof.cli.read_results import from_json
 from lakeproof.cli.results import to_json
 from lakeproof.cli.status_page import page
 from lakeproof.cli.view_commands import replaced
-from lakeproof.commands.pending_work import why_not_refresh
-from lakeproof.commands.refresh import refresh
-from lakeproof.commands.replace import ReplaceReport, apply_preview, preview, take_back
-from lakeproof.commands.status import status
+from lakeproof.commands.refresh import ReplaceReport, apply_preview, preview, refresh, take_back
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.failpoints import watched
 from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.versions import read_view
 from lakeproof.lake.records.view_cuts import newest_view_cut, view_path
 from lakeproof.lake.records.view_previews import newest_preview
+from lakeproof.state.due_work import why_not_refresh
+from lakeproof.state.status import lake_status
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.views.audit import audit_view
@@ -281,7 +280,7 @@ def test_status_and_the_command_say_how_to_go_on(
 ) -> None:
     """The page has a line for an edited view; the command refuses what does not go together."""
     place.edit("SELECT id, 'y' AS v FROM t")
-    state = status(place.config, servers=False)
+    state = lake_status(place.config)
     assert "edited, not applied: see what would change with `lakeproof replace a`" in page(state)
     assert to_json(state)["views"]["a"]["not_applied"] is not None
     file = tmp_path / "w.yaml"

@@ -15,21 +15,22 @@ from delta.tables import DeltaTable
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
-from lakeproof.commands import follow_views
 from lakeproof.commands import refresh as step
-from lakeproof.commands.pending_work import why_not_refresh
-from lakeproof.commands.replace import apply_preview, preview
-from lakeproof.commands.status import status
+from lakeproof.commands.refresh import apply_preview, preview
 from lakeproof.config.external_table import ExternalTable
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.errors import LakeError
 from lakeproof.events import Event, silent
+from lakeproof.follow import views as follow_views
 from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.records.view_cuts import newest_view_cut
 from lakeproof.names import TableName
+from lakeproof.state.due_work import why_not_refresh
+from lakeproof.state.status import lake_status
 from lakeproof.views.audit import audit_view
 from lakeproof.views.refresh import refresh_view
+from lakeproof.views.round import ViewReport
 from tests.view_lake import ViewLake
 
 pytestmark = pytest.mark.spark
@@ -112,7 +113,7 @@ def test_an_external_table_is_pinned_and_watched(spark: SparkSession, tmp_path: 
 def _go_on(shop: Shop, place: str) -> None:
     assert why_not_refresh(shop.config, None) is not None
     shop.spark.sql(f"UPDATE delta.`{place}` SET rate = 8 WHERE id = 3 OR id = 5")  # noqa: S608  a place of the test's
-    assert status(shop.config, servers=False).views["priced"].behind == {"shop": 0, place: 1}
+    assert lake_status(shop.config).views["priced"].behind == {"shop": 0, place: 1}
     assert (why_not_refresh(shop.config, "priced"), why_not_refresh(shop.config, "named")) == (None, None)
     assert why_not_refresh(shop.config, "plain") is not None
     assert set(shop.held().values()) == {None}
@@ -146,7 +147,7 @@ def _go_on(shop: Shop, place: str) -> None:
     shutil.rmtree(place)
     for _ in range(version + 1):
         again.where("id > 3").write.format("delta").mode("append").save(place)
-    assert status(shop.config, servers=False).views["priced"].behind == {"shop": 0, place: 1}
+    assert lake_status(shop.config).views["priced"].behind == {"shop": 0, place: 1}
     assert why_not_refresh(shop.config, "priced") is None
     assert set(shop.held().values()) == {None}
     assert why_not_refresh(shop.config, "priced") is not None
@@ -292,7 +293,7 @@ def test_a_slow_view_of_a_follower_lets_the_others_go_on(
             assert may_end.wait(300), "the others were kept back"
         return refresh_view(session, store, view, *arguments)
 
-    def refreshed(views: Sequence[step.ViewReport]) -> None:
+    def refreshed(views: Sequence[ViewReport]) -> None:
         finished.extend((view.view, int(view.sources["shop"][0])) for view in views)
         if ("quick", shop.cuts) in finished and not may_end.is_set():
             others_moved.set()

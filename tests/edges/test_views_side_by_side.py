@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.prove import ProofRequest, prove
+from lakeproof.commands.prove import prove
 from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import LakeError
@@ -16,6 +16,7 @@ from lakeproof.lake.columns import quoted
 from lakeproof.lake.records.view_cuts import view_path
 from lakeproof.names import TableName
 from lakeproof.proof.record import read_proved, read_views
+from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 from tests.fix_lake import into_the_lake

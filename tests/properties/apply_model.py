@@ -18,15 +18,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakeproof.lake.delta.apply import apply
-from lakeproof.lake.delta.commit import (
-    Applied,
-    CommitInfo,
-    CommitRequest,
-    Hints,
-    TableSpec,
-    Unsupported,
-)
+from lakeproof.lake.delta.apply import CommitRequest, Hints, apply
+from lakeproof.lake.delta.committer import Applied, CommitInfo, Unsupported
+from lakeproof.lake.delta.protocol import TableSpec
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.keys_in_memory import FIRST

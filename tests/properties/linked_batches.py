@@ -1,6 +1,6 @@
 """A batch's images in landed files and in new files at once: how the apply contract is kept by links.
 
-The model and its batches are in `apply_model.py`; which rows a cycle links is `lakeproof.lake.cycle.linked_range`'s.
+The model and its batches are in `apply_model.py`; which rows a cycle links is `lakeproof.lake.cycle.table`'s.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lakeproof.lake.delta.commit import Applied, CommitRequest
+from lakeproof.lake.delta.apply import CommitRequest
+from lakeproof.lake.delta.committer import Applied
 from lakeproof.lake.delta.files import files_of_commit
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, Removal, linked_name, prepare_links
 from lakeproof.lake.delta.log import NO_VERSION, commit_name, newest_version

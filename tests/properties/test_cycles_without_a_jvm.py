@@ -22,13 +22,14 @@ from typing_extensions import LiteralString
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
-from lakeproof.commands.prove import ProofRequest, prove
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, TableConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
+from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake
 from tests.compare import lake_rows, source_rows, table_columns
 from tests.fix_drain import SOURCE, make_config

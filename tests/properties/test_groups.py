@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeproof.commands.compact import compact
-from lakeproof.commands.compact_group import compact_group
+from lakeproof.commands.compact import compact, compact_group
 from lakeproof.config.location import LakeLocation
 from lakeproof.errors import TransientError
 from lakeproof.events import Stop, silent

@@ -22,10 +22,10 @@ from lakeproof.commands.drain import drain
 from lakeproof.drain.until import Until
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.events import Stop, silent
-from lakeproof.lake.delta.commit import Unsupported
+from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.read import landed as read_landed
+from lakeproof.lake.read.in_process import LandedReadLake
 from lakeproof.lake.read.landed import LandedLake
-from lakeproof.lake.read.landed_frames import LandedReadLake
 from lakeproof.lake.read.landing_stream import LandedBatch
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lsn import Lsn

@@ -17,10 +17,9 @@ import pytest
 import lakeproof
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.lake.columns import current_columns, keeps_key
-from lakeproof.lake.read import landed_frames
-from lakeproof.lake.read.landed_frames import LandedRows
-from lakeproof.lake.records.cut_ordinals import CutOrdinals
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
+from lakeproof.lake.read import in_process
+from lakeproof.lake.read.in_process import LandedRows
+from lakeproof.lake.records.documents import Cut, CutOrdinals, CutTable, CycleKind
 from lakeproof.lake.records.store import write_cut
 from lakeproof.lake.rows.file_rows import FileRows, in_files
 from lakeproof.landing.reader import slices
@@ -150,7 +149,7 @@ def test_what_spark_has_to_read_says_so(tmp_path: Path, monkeypatch: pytest.Monk
         rows.select("other")
     with pytest.raises(LakeError, match="history is made by cycles"):
         landed.history(SOURCE, "app.bag")
-    monkeypatch.setattr(landed_frames, "CHANGES_BYTES_MAX", 1)  # inside: its real limit takes 128 MiB
+    monkeypatch.setattr(in_process, "CHANGES_BYTES_MAX", 1)  # inside: its real limit takes 128 MiB
     with pytest.raises(LakeError, match="of its changes have landed"):
         landed.table(SOURCE, "app.order_lines")
 

@@ -17,9 +17,9 @@ from lakeproof.config.model import Config
 from lakeproof.errors import NoRoomError
 from lakeproof.events import silent
 from lakeproof.failpoints import watched
-from lakeproof.lake.cycle import linked_range
-from lakeproof.lake.delta import local_rows
-from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.cycle import table as cycle_table
+from lakeproof.lake.delta import links
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
@@ -122,7 +122,7 @@ def _check_all(config: Config, source: SimulatedSource) -> None:
 @pytest.fixture
 def small_files_linked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Link files of any size."""
-    monkeypatch.setattr(linked_range, "LINK_BYTES_MIN", 0)  # inside: real files of this size would take minutes
+    monkeypatch.setattr(cycle_table, "LINK_BYTES_MIN", 0)  # inside: real files of this size would take minutes
 
 
 @pytest.mark.usefixtures("small_files_linked")
@@ -166,8 +166,8 @@ def test_ranges_of_small_files_are_written_without_spark(
 
     No range has a Spark job: not for its rows, nor to find those that go.
     """
-    monkeypatch.setattr(local_rows, "ROW_GROUP_ROWS", 3)  # inside: a cycle of so many rows takes minutes to make
-    monkeypatch.setattr(local_rows, "ROWS_PER_FILE", 7)  # inside: the same
+    monkeypatch.setattr(links, "ROW_GROUP_ROWS", 3)  # inside: a cycle of so many rows takes minutes to make
+    monkeypatch.setattr(links, "ROWS_PER_FILE", 7)  # inside: the same
     rng = random.Random(SEED)
     source, config = SimulatedSource(tmp_path, _tables()), make_config(tmp_path)
     source.snapshot([table.name for table in source.tables])
@@ -295,7 +295,7 @@ def test_a_range_whose_history_finds_no_room_leaves_no_file(
     before = _data_files(lake)
     with monkeypatch.context() as patched:
         # inside: a disk that is full for the second of two small files can't be had
-        patched.setattr(linked_range, "_prepare_history", _no_room)
+        patched.setattr(cycle_table, "_prepare_history", _no_room)
         for _ in range(3):
             with pytest.raises(NoRoomError):
                 run_compact(no_spark, config)

@@ -24,8 +24,8 @@ from lakeproof.config.model import Config
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Stop, silent
 from lakeproof.lake.delta.files import remove_file, table_files, unneeded
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.read.open import open_lake
-from lakeproof.lake.read.read import read_lake
 from lakeproof.lake.records.store import cut_numbers, write_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain, verify_chain

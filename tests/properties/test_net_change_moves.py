@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.hidden_columns import ORD
-from lakeproof.lake.fold.lineage import _with_epoch, root_runs
+from lakeproof.lake.fold.toast import _with_epoch, root_runs
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 pytestmark = pytest.mark.spark

@@ -17,16 +17,14 @@ from pyspark.sql import SparkSession
 from lakeproof.hidden_columns import COMMIT_TIME, FROM, TEXT
 from lakeproof.lake.columns import current_columns, history_columns, in_lake, merge_key
 from lakeproof.lake.delta.search import KeyLookup
-from lakeproof.lake.fold.folded_rows import FoldedRows
 from lakeproof.lake.fold.history import change_rows
-from lakeproof.lake.fold.key_fold import fold_keys
+from lakeproof.lake.fold.key_fold import FoldedRows, fold_keys
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
 from lakeproof.lake.planning.landed_range import LandedRange
-from lakeproof.lake.planning.range_counts import count_changes
 from lakeproof.lake.rows.columns import relation
 from lakeproof.lake.rows.keys_in_memory import FIRST, Places
 from lakeproof.lake.rows.landing_rows import Changes, read_changes
-from lakeproof.landing.reader import slices
+from lakeproof.landing.reader import count_changes, slices
 from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion
 from tests.lake_workload import make_tables, run_transactions

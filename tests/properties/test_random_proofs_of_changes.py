@@ -12,10 +12,11 @@ import pytest
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
-from lakeproof.commands.prove import ProofRequest, prove
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.events import Stop, silent
-from lakeproof.lake.delta.arrow_rows import deleted_rows
+from lakeproof.lake.delta.data_files import deleted_rows
+from lakeproof.proof.run import ProofRequest
 from tests.fix_postgres import Database
 from tests.layer_files import Layer, kept
 from tests.proof_steps import WITHOUT, into_the_lake, wrong_in

@@ -18,13 +18,14 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
-from lakeproof.commands.prove import ProofRequest, prove
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, DrainConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.failpoints import watched
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.proof.run import ProofRequest
 from tests.altering import Altering
 from tests.fix_drain import wait_until
 from tests.fix_lake import TABLES_ALONE

@@ -14,10 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.refresh import ViewReport, refresh
+from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.lake.read.open import open_lake
 from lakeproof.names import TableName
+from lakeproof.views.round import ViewReport
 from tests.bags import bag
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database

@@ -20,14 +20,15 @@ from pyspark.sql import SparkSession
 
 from lakeproof.errors import InvariantError, LakeError, TransientError
 from lakeproof.failpoints import Armed, watched
-from lakeproof.lake.delta import spark_places
-from lakeproof.lake.delta.apply import apply
+from lakeproof.lake.delta import apply as spark_commit
+from lakeproof.lake.delta.apply import CommitRequest, Hints, apply
 from lakeproof.lake.delta.cleaned_log import clean_log
-from lakeproof.lake.delta.commit import CommitInfo, CommitRequest, Hints, TableSpec
+from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log import newest_version
+from lakeproof.lake.delta.protocol import TableSpec
 from lakeproof.lake.delta.reader_features import reader_features
 from lakeproof.lake.rows.change import NetChange
-from lakeproof.lake.rows.key_preconditions import DriftedError
+from lakeproof.lake.rows.keys_in_memory import DriftedError
 from tests.properties.apply_model import COMPOSITE, KINDS, SEED, Batch, Kind, Table, V, Way
 
 pytestmark = pytest.mark.spark
@@ -303,14 +304,14 @@ def test_keys_of_many_bytes_are_joined(spark: SparkSession, tmp_path: Path, monk
     rows = session.range(8).selectExpr("concat('key ', id) AS k", "id AS v")
     apply(session, CommitRequest(path, NetChange(images=rows), CommitInfo("try", 1, "{}"), create=TableSpec()))
     joined: list[Any] = []
-    monkeypatch.setattr(spark_places, "KEYS_BYTES_MAX", 4)  # inside: its real limit takes megabytes of keys
-    by_join = spark_places._by_join
+    monkeypatch.setattr(spark_commit, "KEYS_BYTES_MAX", 4)  # inside: its real limit takes megabytes of keys
+    by_join = spark_commit._by_join
 
     def counted(*given: Any) -> Any:
         joined.append(given)
         return by_join(*given)
 
-    monkeypatch.setattr(spark_places, "_by_join", counted)  # inside: counts the joins
+    monkeypatch.setattr(spark_commit, "_by_join", counted)  # inside: counts the joins
     change, info = NetChange(("k",), rows.where("v IN (1, 2)").select("k")), CommitInfo("try", 2, "{}")
     assert apply(session, CommitRequest(path, change, info, Hints(max_keys=2))).deleted == 2
     assert joined

@@ -13,16 +13,16 @@ from psycopg.sql import SQL, Identifier, Literal
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.maintain import maintain, maintenance_plan
-from lakeproof.commands.prove import ProofRequest, prove
-from lakeproof.commands.sizes import lake_sizes
+from lakeproof.commands.maintain import lake_sizes, maintain, maintenance_plan
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
 from lakeproof.events import silent
 from lakeproof.failpoints import watched
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.read.open import open_lake
-from lakeproof.lake.read.read import read_lake
 from lakeproof.names import TableName
+from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake
 from tests.fix_lake import TABLES_ALONE, into_the_lake
 from tests.fix_postgres import Database

@@ -24,7 +24,7 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
-from lakeproof.commands.prove import ProofRequest, prove
+from lakeproof.commands.prove import prove
 from lakeproof.commands.recover import recover
 from lakeproof.commands.status import status
 from lakeproof.commands.teardown import teardown
@@ -36,6 +36,7 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.read.changes import CutChanges
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
+from lakeproof.proof.run import ProofRequest
 from lakeproof.state.due_copies import recopy
 from lakeproof.storage.source_lake import SourceLake
 from tests.compare import lake_rows, source_rows, table_columns

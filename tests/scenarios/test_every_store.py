@@ -19,9 +19,8 @@ import lakeproof
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
-from lakeproof.commands.maintain import MaintenanceRequest, maintain
-from lakeproof.commands.prove import ProofRequest, prove
-from lakeproof.commands.sizes import lake_sizes
+from lakeproof.commands.maintain import MaintenanceRequest, lake_sizes, maintain
+from lakeproof.commands.prove import prove
 from lakeproof.commands.status import status
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
@@ -30,14 +29,15 @@ from lakeproof.drain.until import Until
 from lakeproof.errors import TransientError
 from lakeproof.events import Stop, silent
 from lakeproof.lake.delta import state as state_module
-from lakeproof.lake.delta.commit import CHECKPOINT_INTERVAL
 from lakeproof.lake.delta.committer import Change, Operation
 from lakeproof.lake.delta.log import commit_name, log_files, newest_version, read_commit
+from lakeproof.lake.delta.protocol import CHECKPOINT_INTERVAL
 from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
+from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.source_lake import SourceLake
 from tests.compare import Rows, lake_rows, source_rows, table_columns

@@ -22,8 +22,7 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.commands.maintain import maintain
-from lakeproof.commands.pause import resume
-from lakeproof.commands.publish import apply, plan
+from lakeproof.commands.publish import apply, plan, resume
 from lakeproof.commands.recover import recover
 from lakeproof.commands.status import status
 from lakeproof.commands.teardown import teardown

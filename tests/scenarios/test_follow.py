@@ -21,12 +21,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeproof.commands import follow as following
-from lakeproof.commands.follow import FollowOptions, FollowReport, follow
+from lakeproof.commands.compact import follow
 from lakeproof.config.model import Config
 from lakeproof.errors import TransientError
 from lakeproof.events import Event, RunControl, Stop
 from lakeproof.failpoints import VARIABLE
+from lakeproof.follow import follower as following
+from lakeproof.follow.follower import FollowOptions, FollowReport
 from lakeproof.lake.records.lease import hold_lease, newest_epoch
 from lakeproof.lake.records.store import newest_cut, newest_number
 from tests.fix_drain import wait_until

@@ -13,15 +13,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.cli.main import main
-from lakeproof.commands.check import check_sources
-from lakeproof.commands.check_groups import spread_findings
-from lakeproof.commands.compact_group import compact_group
-from lakeproof.commands.maintain import MaintenanceRequest, maintain, old_documents
-from lakeproof.commands.pending_work import group_has_work
+from lakeproof.commands.check import check_sources, spread_findings
+from lakeproof.commands.compact import compact_group
+from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.commands.prove import prove
 from lakeproof.commands.recover import recover
 from lakeproof.commands.refresh import refresh
 from lakeproof.commands.status import status
+from lakeproof.compaction.pending import group_has_work
+from lakeproof.compaction.retention import old_documents
 from lakeproof.config.model import ViewConfig
 from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.errors import TransientError

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
-from lakeproof.commands.prove import ProofRequest, prove
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.errors import LakeError
@@ -19,6 +19,7 @@ from lakeproof.events import silent
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
 from lakeproof.proof.record import read_proved
+from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake
 from tests.damage import alter, data_files
 from tests.fix_lake import into_the_lake

@@ -20,8 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import follow
 from lakeproof.commands.drain import drain
-from lakeproof.commands.follow import follow
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, DrainConfig
 from lakeproof.config.upkeep import CompactionConfig

@@ -23,7 +23,7 @@ from lakeproof.lake.delta.log import newest_version
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.replay import replayed
 from lakeproof.lake.fold.unchanged_values import completing
-from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.spark_on_demand import SparkOnDemand

@@ -16,9 +16,8 @@ from pyspark.sql import SparkSession
 from lakeproof.cli.main import main
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.check import check_source
-from lakeproof.commands.pause import pause, resume
 from lakeproof.commands.prove import prove
-from lakeproof.commands.publish import apply, plan
+from lakeproof.commands.publish import apply, pause, plan, resume
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.config.table_names import parse_table

@@ -16,7 +16,7 @@ from lakeproof.commands.recover import plan_recover, recover
 from lakeproof.commands.refresh import refresh
 from lakeproof.errors import GapError, SourceError
 from lakeproof.events import silent
-from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.postgres.check_findings import Severity
 from tests.fix_lake import TABLES_ALONE
 from tests.fix_postgres import Database, MakeServer

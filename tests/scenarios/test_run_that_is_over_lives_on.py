@@ -27,10 +27,9 @@ from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
-from orchestration.compaction_sensor import compaction_sensor
 from orchestration.outside_proofs import outside_proofs
 from orchestration.policies.run import UNLOCKED_S_MAX
-from orchestration.sensors import slot_drain_sensor
+from orchestration.sensors import compaction_sensor, slot_drain_sensor
 from resources import Settings
 from tests.fix_drain import fold, landed_rows, wait_until
 from tests.fix_postgres import Database

@@ -19,9 +19,10 @@ from lakeproof.commands.recover import plan_recover, recover
 from lakeproof.commands.status import status
 from lakeproof.drain.slot_health import HealthCause
 from lakeproof.errors import SourceError, StuckError
-from lakeproof.lake.read.read import read_lake
+from lakeproof.lake.read.in_process import read_lake
 from lakeproof.landing.stuck import note_stuck
 from lakeproof.postgres.check_findings import Severity
+from lakeproof.state.status import lake_status
 from tests.fix_postgres import Database
 from tests.recovery import ITEMS, TABLES, Shop
 
@@ -73,7 +74,7 @@ def test_it_is_named_everywhere_with_one_remedy(stuck: Shop) -> None:
     assert "bytes of WAL" in problem.reason
     assert _REMEDY in problem.remedy
     assert not problem.transient
-    without_server = status(stuck.config, servers=False).sources["shop"].problems
+    without_server = lake_status(stuck.config).sources["shop"].problems
     assert [_REMEDY in each.remedy for each in without_server] == [True]
     for held in [*report.held.values(), *(report.coming or {}).values()]:
         assert _REMEDY in held.remedy

@@ -16,9 +16,8 @@ from pyspark.sql import SparkSession
 
 from lakeproof.cli.status_page import page
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.pause import pause, resume
 from lakeproof.commands.prove import prove
-from lakeproof.commands.publish import apply, plan
+from lakeproof.commands.publish import apply, pause, plan, resume
 from lakeproof.commands.status import status
 from lakeproof.config.load import load
 from lakeproof.config.model import Config

@@ -14,10 +14,11 @@ from pyspark.sql import SparkSession
 import lakeproof
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.drain import drain
-from lakeproof.commands.prove import ProofRequest, prove
+from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
 from lakeproof.names import TableName
+from lakeproof.proof.run import ProofRequest
 from tests.fix_drain import Drained
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database

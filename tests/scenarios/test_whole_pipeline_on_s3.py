@@ -16,10 +16,9 @@ import lakeproof
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
-from lakeproof.commands.maintain import MaintenanceRequest, maintain
-from lakeproof.commands.prove import ProofRequest, prove
+from lakeproof.commands.maintain import MaintenanceRequest, lake_sizes, maintain
+from lakeproof.commands.prove import prove
 from lakeproof.commands.refresh import refresh
-from lakeproof.commands.sizes import lake_sizes
 from lakeproof.commands.status import status
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, ViewConfig
@@ -28,6 +27,7 @@ from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
+from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake
 from tests.compare import Rows, lake_rows, source_rows, table_columns
 from tests.fix_lake import into_the_lake, options_of

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._config.pythonic_config.resource import get_resource_type_name
 
 from lakeproof.config.load import load
 from lakeproof.errors import ConfigError
@@ -368,3 +369,15 @@ def test_a_view_says_what_refreshes_it(tmp_path: Path) -> None:
     actual = graph.get(_key("views/per_customer"))
     assert "`crm_compaction`" in str(actual.description)
     assert "`shop_compaction`, which `shop_compaction_sensor` keeps going" in str(actual.description)
+
+
+def test_a_resource_shows_its_type_and_what_it_is(tmp_path: Path) -> None:
+    """In the UI's list of resources: the class by its name, and words for people."""
+    resources = build(load(write_sample(tmp_path))).resources or {}
+    shown = {name: (get_resource_type_name(of), of.description) for name, of in resources.items()}
+    assert {name: kind for name, (kind, _) in shown.items()} == {
+        "settings": "resources.settings.Settings",
+        "compute": "resources.compute.resource.Compute",
+    }
+    assert "The configuration" in shown["settings"][1]
+    assert "dagster-pyspark" in shown["compute"][1]

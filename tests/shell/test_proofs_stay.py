@@ -12,10 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.prove import ProofRequest, prove
+from lakeproof.commands.prove import prove
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.names import TableName
+from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.paths import LakePaths
 from orchestration.build import build
 from tests.damage import alter, data_files

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from lakeproof.commands.pending_work import compaction_is_pointless, refresh_is_pointless
-from lakeproof.commands.status import StatusReport
 from lakeproof.lake.records.view_cuts import ViewCut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation
+from lakeproof.state.due_work import compaction_is_pointless, refresh_is_pointless
 from lakeproof.state.source import CutStatus, LandingStatus, SourceStatus
+from lakeproof.state.status import StatusReport
 from lakeproof.state.views import ViewStatus
 from orchestration.policies.run import IN_PROGRESS_S_MAX, UNLOCKED_S_MAX, JobRuns, OtherRuns, Phase, Run, other_runs
 from orchestration.schedules import cron_every

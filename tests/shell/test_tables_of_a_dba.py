@@ -8,8 +8,9 @@ import dagster as dg
 import pytest
 
 from lakeproof.commands.bootstrap import bootstrap
-from lakeproof.commands.describe import describe, described
 from lakeproof.config.load import load
+from lakeproof.descriptions import describe
+from lakeproof.lake.records.described import described
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from orchestration.build import build

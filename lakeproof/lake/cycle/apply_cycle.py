@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-import pyarrow as pa
-
-from lakeproof.commit_times import EARLIEST_US
-from lakeproof.errors import InvariantError, LakeError
+from lakeproof.change_counts import ChangeCounts
+from lakeproof.errors import InvariantError
 from lakeproof.lake.cycle.attempts import Attempt, earlier_attempts, tried
 from lakeproof.lake.cycle.broken_log import on_sound_logs
 from lakeproof.lake.cycle.foreign_commits import hold_for_foreign_commits, without_foreign_commits
-from lakeproof.lake.cycle.portable import check_names
+from lakeproof.lake.cycle.linked_entry import COMPARED, never_here, refuse_entry, write_entry
 from lakeproof.lake.cycle.schema_change_commits import commit_schema_change
 from lakeproof.lake.cycle.schema_history import (
     HELD,
@@ -29,17 +26,27 @@ from lakeproof.lake.cycle.schema_history import (
     recorded_before,
     recorded_changes,
 )
-from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, run_cycle, versions_before
-from lakeproof.lake.cycle.table import no_spark, why_spark, write_table
-from lakeproof.lake.cycle.table_parts import files_since
-from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
-from lakeproof.lake.delta.commit import Engine
-from lakeproof.lake.planning.range_counts import last_commit
+from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, commit_time_at_end, run_cycle, versions_before
+from lakeproof.lake.cycle.table import Write, no_spark, refuse_range, with_room, write_range, write_table
+from lakeproof.lake.cycle.task import (
+    Carried,
+    CycleContext,
+    KeyedEntry,
+    Reshaped,
+    SnapshotEntry,
+    TableResult,
+    TableTask,
+    Written,
+    by,
+    check_names,
+    files_since,
+)
+from lakeproof.lake.delta.committer import Engine, Unsupported
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.work import Changes, Copy, Created, Keys, SchemaChange
-from lakeproof.lake.rows.memory import fit_table, largest_row, refuse_too_large
+from lakeproof.lake.rows.memory import largest_row
 from lakeproof.lake.spark.failures import concerns_all
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
@@ -50,10 +57,6 @@ from lakeproof.snapshot.folder import read_snapshot
 from lakeproof.snapshot.keyed_copy import read_copy
 from lakeproof.snapshot.state import SnapshotTable
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.times import time_text, time_us
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +107,13 @@ def apply_cycle(
         changes = [c for c in recorded_changes(intent, previous) if c.done == HELD or c.table in written]
         not_recorded = record_changes(lease, intent, changes)
         tables, held = _tables_at_end(intent, previous, written, refused)
-        touched = [table for table, result in written.items() if result.touched]
+        touched = [table for table, result in written.items() if not isinstance(result, Carried)]
         versions = versions_before(lease.lake, previous, touched)
         if not_recorded is None:
             versions[lease.lake.url(lease.lake.paths.schema_history)] = recorded_before(lease.lake, intent)
         next_segment = chain.number_after(intent.end_lsn)
-        commit_time = _commit_time(context, previous)
-        own_rows = max((result.own_rows for result in written.values()), default=0)
+        commit_time = commit_time_at_end(context.chain, intent, previous)
+        own_rows = max((result.own_rows for result in written.values() if not isinstance(result, Carried)), default=0)
         tables_at_end = WrittenTables(tables, held, versions, commit_time, next_segment, own_rows)
         return tables_at_end, (written, tuple(changes), not_recorded)
 
@@ -127,8 +130,23 @@ def tables_for_spark(
     """
     context = _context(chain, lease, intent, settings)
     tasks = [t for t in _tasks(context, previous) if t.table in intent.tables and not isinstance(t.work, SchemaChange)]
-    reasons = {task.table: why_spark(context, task) for task in tasks}
+    reasons = {task.table: _why_spark(context, task) for task in tasks}
     return {table: reason for table, reason in reasons.items() if reason is not None}
+
+
+def _why_spark(context: CycleContext, task: TableTask) -> str | None:
+    """Return why Spark has to write a table, as far as manifests say it; rows may call for it all the same."""
+    try:
+        match task.work:
+            case SnapshotEntry() as entry:
+                refuse_entry(context, task, entry)
+            case KeyedEntry():
+                return COMPARED
+            case _:
+                refuse_range(context, task)
+    except Unsupported as error:
+        return str(error)
+    return None
 
 
 def _context(chain: Chain, lease: Lease, intent: Intent, settings: CycleSettings) -> CycleContext:
@@ -200,7 +218,7 @@ def _write_tables(
         changes = 0
         try:
             written = _write_table(spark, context, task, attempts)
-            changes = written.counts.changes
+            changes = 0 if isinstance(written, Carried | Reshaped) else written.counts.changes
             return written
         finally:
             if task.table in context.intent.tables:
@@ -273,7 +291,8 @@ def _write_table_once(spark: SparkOnDemand, context: CycleContext, task: TableTa
         if not _is_carried(context, task):
             check_names(context, task)
         written = _write_verified(session, context, task)
-    return written if before == carried else replace(written, touched=True)
+    is_moved = isinstance(written, Carried) and before != carried
+    return Written(written.cut_table, ChangeCounts(), 0, 0) if is_moved else written
 
 
 def _is_carried(context: CycleContext, task: TableTask) -> bool:
@@ -283,31 +302,40 @@ def _is_carried(context: CycleContext, task: TableTask) -> bool:
 
 def _write_verified(session: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
     """Write one table from files that are verified first: a flipped bit may well be a readable, other value."""
-    pieces, work = task.files, task.work
-    entering: SnapshotTable | None = None
-    match work:
-        case SchemaChange():
-            task = replace(task, row_bytes=largest_row(task.before, None, ()))
-            own = _with_room(session, task)
-            try:
-                changed = commit_schema_change(own, context, task, work)
-            except NoSparkError as error:
-                raise no_spark({task.table: _READ_ANEW}, error) from None
-            if own.started is None:
-                return changed.by("arrow", "another schema, by metadata alone")
-            return changed.by("spark", _READ_ANEW)
-        case SnapshotEntry():
-            entering = work.table
-            _verify_chunks(context, work.key, entering)
-            pieces = files_since(context.chain, task.table, work, context.intent.end_lsn)
-        case KeyedEntry():
-            entering = work.table.rows
-            _verify_chunks(context, work.key, entering)
-            _verify_chunks(context, work.key, work.table.keys)
+    match task.work:
+        case SchemaChange() as change:
+            return _reshape(session, context, task, change)
+        case SnapshotEntry() as entry:
+            here: Write = write_entry
+            _verify_chunks(context, entry.key, entry.table)
+            pieces: Sequence[Slice] = files_since(context.chain, task.table, entry, context.intent.end_lsn)
+            task = replace(task, row_bytes=largest_row(task.before, entry.table, pieces))
+        case KeyedEntry(folder, _, keyed):
+            here = never_here
+            _verify_chunks(context, folder, keyed.rows)
+            _verify_chunks(context, folder, keyed.keys)
+            pieces = task.files
+            task = replace(task, row_bytes=largest_row(task.before, keyed.rows, pieces))
+        case Changes():
+            here, pieces = write_range, task.files
+            task = replace(task, row_bytes=largest_row(task.before, None, pieces))
     for piece in pieces:
         verify_file(context.chain, piece.file)
-    task = replace(task, row_bytes=largest_row(task.before, entering, pieces))
-    return write_table(_with_room(session, task), context, task)
+    return write_table(with_room(session, task), context, task, here)
+
+
+def _reshape(spark: SparkOnDemand, context: CycleContext, task: TableTask, change: SchemaChange) -> TableResult:
+    """Give a table another schema."""
+    task = replace(task, row_bytes=largest_row(task.before, None, ()))
+    own = with_room(spark, task)
+    try:
+        changed = commit_schema_change(own, context, task, change)
+    except NoSparkError as error:
+        raise no_spark({task.table: _READ_ANEW}, error) from None
+    if isinstance(changed, Carried):
+        return changed
+    engine, reason = ("arrow", "another schema, by metadata alone") if own.started is None else ("spark", _READ_ANEW)
+    return by(changed, engine, reason)
 
 
 def _verify_chunks(context: CycleContext, folder: str | None, table: SnapshotTable) -> None:
@@ -315,18 +343,6 @@ def _verify_chunks(context: CycleContext, folder: str | None, table: SnapshotTab
     for chunk in table.chunks:
         key = f"{folder}/{chunk.path}"
         verify(lake.store, key, f"snapshot file {lake.url(key)}", chunk.bytes, chunk.sha256)
-
-
-def _with_room(spark: SparkOnDemand, task: TableTask) -> SparkOnDemand:
-    """Return the session fitted to the table's rows when it starts; then TableHeldError is raised if they are too large."""
-
-    def start() -> SparkSession:
-        session = spark.get()
-        refuse_too_large(session, task.table, task.row_bytes)
-        fit_table(session, task.row_bytes, task.version)
-        return session
-
-    return SparkOnDemand(start)
 
 
 def _tables_at_end(
@@ -368,23 +384,3 @@ def _carried(previous: Cut, intent: Intent, refused: Collection[TableName]) -> d
         t: cut_table if t in still else replace(cut_table, at_lsn=end, incarnation=incarnation)
         for t, cut_table in previous.tables.items()
     }
-
-
-def _commit_time(context: CycleContext, previous: Cut | None) -> str | None:
-    """Return the greatest commit time so far, as they count: commit times are not in commit order.
-
-    If a segment goes on after the range, its files are read for it; if they can't be read, the whole segment's time counts.
-    """
-    intent = context.intent
-    times = [] if previous is None or previous.commit_time is None else [time_us(previous.commit_time)]
-    for manifest in context.chain.between(intent.start_lsn, intent.end_lsn):
-        if manifest.last_commit_us is not None:
-            last: int | None = manifest.last_commit_us
-            if manifest.end_lsn > intent.end_lsn:
-                files = slices(context.chain, intent.start_lsn, intent.end_lsn)
-                partly = [s for s in files if s.number == manifest.number]
-                with suppress(OSError, LakeError, pa.ArrowException):
-                    last = last_commit(partly, intent.start_lsn, intent.end_lsn)
-            # A time that is later than all that count in the segment counts as the latest of them.
-            times += [] if last is None or last < EARLIEST_US else [min(last, manifest.last_commit_us)]
-    return time_text(max(times)) if times else None

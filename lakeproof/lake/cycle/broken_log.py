@@ -1,7 +1,7 @@
 """Goes on in a Delta table whose log can't be read: begins it again with a state without rows, above all that a cut names.
 
 Taking commits that no cut names out of a sound log is in `lakeproof.lake.delta.cleaned_log`,
-nor do the files of a log (`lakeproof.lake.delta.log_restart`).
+as are the files of a log.
 
     V-1 ── (V is damaged, or gone) ── V+1: a checkpoint without rows ── what a snapshot brings
 
@@ -24,10 +24,9 @@ from lakeproof.lake.columns import (
 )
 from lakeproof.lake.cycle.lost_history import can_be_read
 from lakeproof.lake.cycle.task import CycleContext, TableTask
-from lakeproof.lake.delta.column_types import new_fields
+from lakeproof.lake.delta.cleaned_log import begin_at, remove_unreadable
 from lakeproof.lake.delta.files import table_files
-from lakeproof.lake.delta.log_restart import begin_at, remove_unreadable
-from lakeproof.lake.delta.protocol import metadata_of
+from lakeproof.lake.delta.protocol import metadata_of, new_fields
 from lakeproof.lake.rows.file_rows import in_files
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 

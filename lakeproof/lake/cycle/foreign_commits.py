@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.delta.cleaned_log import CleanedLog, clean_log, restore
-from lakeproof.lake.delta.commit import CommitInfo, commit_of_cycle, number_of
+from lakeproof.lake.delta.committer import CommitInfo, commit_of_cycle, number_of
 from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, ForeignCommitError, LogGapError
 from lakeproof.lake.records.documents import CutTable, Intent
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut

@@ -1,7 +1,7 @@
 """Applying a copy of single keys: under those keys the table gets the source's rows, under all others its own changes.
 
 Copying the rows belongs to `lakeproof.snapshot.keyed_copy` and its caller, choosing the cycle that applies them to
-`lakeproof.lake.planning`, committing to `correction_commits`.
+`lakeproof.lake.planning`, committing to `commits_by_spark`.
 
     desired    = the copy's rows                          of the copied keys, at the cycle's end, where the copy was made
     kept       = persisted + net change of the range      of the same keys
@@ -23,27 +23,31 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError, TableError
 from lakeproof.hidden_columns import KEY
 from lakeproof.lake.columns import current_columns, keeps_key, merge_key
-from lakeproof.lake.cycle.correction_commits import write_correction
+from lakeproof.lake.cycle.commits_by_spark import write_correction
 from lakeproof.lake.cycle.snapshot_entry import DIGEST, EntryCorrection
-from lakeproof.lake.cycle.table_parts import range_of, resolve, rows_before, table_at_end
-from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, TableResult, TableTask
+from lakeproof.lake.cycle.task import (
+    Carried,
+    CycleContext,
+    KeyedEntry,
+    TableTask,
+    Written,
+    carried,
+    own_range,
+    resolve,
+    rows_before,
+)
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
+from lakeproof.lake.fold.replay import snapshot_rows, with_net_change
 from lakeproof.lake.fold.table_range import TableRange
-from lakeproof.lake.fold.table_state import snapshot_rows, with_net_change
-from lakeproof.lake.rows.bucket_diff import BucketDiff
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import key_value, pick, row_key
-from lakeproof.lake.rows.correction import correct
-from lakeproof.lake.rows.key_preconditions import DriftedError
-from lakeproof.lake.rows.keys_in_memory import FIRST
+from lakeproof.lake.rows.correction import BucketDiff, check_rows, correct, join_on_key
+from lakeproof.lake.rows.keys_in_memory import FIRST, DriftedError
 from lakeproof.lake.rows.landing_rows import Changes
-from lakeproof.lake.rows.matching import join_on_key
 from lakeproof.lake.rows.memory import keep
-from lakeproof.lake.rows.preconditions import check_rows
 from lakeproof.lake.rows.refusal import refusals
 from lakeproof.landing.catalog_history import sends_everything
 from lakeproof.schema import SchemaVersion
@@ -71,12 +75,12 @@ class _Own:
             self.left_out.unpersist()
 
 
-def write_keyed(session: SparkSession, context: CycleContext, task: TableTask, keyed: KeyedEntry) -> TableResult:
+def write_keyed(session: SparkSession, context: CycleContext, task: TableTask, keyed: KeyedEntry) -> Carried | Written:
     """Write a table with the rows of a copy of single keys; without a difference and without changes, nothing."""
     before = task.before
     if before is None or keyed.consistent_point != context.intent.end_lsn:
         raise InvariantError(str(task.table), "a copy of keys enters where it was not made", "report this")
-    changes = range_of(context, task, task.files, context.intent.start_lsn)
+    changes = own_range(context, task)
     schema = changes.schema
     persisted = rows_before(session, context, task, before)
     with _copied(session, context, schema, keyed) as copied:
@@ -87,9 +91,7 @@ def write_keyed(session: SparkSession, context: CycleContext, task: TableTask, k
             correction = _correction(schema, copied, persisted, own)
             if own is None and correction.net_is_empty:
                 correction.release()
-                history = before.history_version, before.history_sum
-                at_end = table_at_end(context, task, history, before.current_version)
-                return TableResult(at_end, ChangeCounts(), touched=False)
+                return carried(context, task, before)
             result = write_correction(session, context, task, correction, None if own is None else own.changes)
         finally:
             if own is not None:

@@ -1,7 +1,7 @@
 """A table's first entry, without Spark: its snapshot's files become files of history and of current.
 
-Changes since the snapshot are a range like any other (`linked_range`), on top of the snapshot's rows. What Spark writes
-instead does not belong here (`table`).
+Changes since the snapshot are a range like any other (`table`), on top of the snapshot's rows. What Spark writes
+instead does not belong here (`table_by_spark`).
 
     history   all rows of all chunks, and the changes since the snapshot
     current   the same, without the rows whose keys the changes touch (a vector), and the rows that are alive
@@ -36,7 +36,7 @@ from lakeproof.lake.columns import (
     lake_types,
     merge_key,
 )
-from lakeproof.lake.cycle.linked_range import (
+from lakeproof.lake.cycle.table import (
     NOT_IN_FILES,
     REQUIRED_IN_HISTORY,
     FoldedRange,
@@ -44,27 +44,28 @@ from lakeproof.lake.cycle.linked_range import (
     LinkedRange,
     Part,
     left_to_spark,
+    of_one_schema,
     refuse_unlinkable,
 )
-from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableTask
+from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask, by, entered, since_snapshot
 from lakeproof.lake.delta.base_rows import ChunkBase
-from lakeproof.lake.delta.commit import Unsupported
+from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, prepare_links
 from lakeproof.lake.delta.links import landed_file
 from lakeproof.lake.delta.log import NO_VERSION
 from lakeproof.lake.delta.search import Rows
-from lakeproof.lake.fold.folded_rows import in_landing, sum_of
-from lakeproof.lake.fold.key_fold import KEY_BYTES_MAX, fold_keys
+from lakeproof.lake.fold.key_fold import KEY_BYTES_MAX, fold_keys, in_landing, sum_of
 from lakeproof.lake.planning.landed_range import LandedRange
+from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.file_rows import in_files
-from lakeproof.lake.rows.key_preconditions import DriftedError, check_counts, check_firsts
-from lakeproof.lake.rows.keys_in_memory import FIRST, codes
+from lakeproof.lake.rows.keys_in_memory import FIRST, DriftedError, check_counts, check_firsts, codes
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.catalog_history import sends_everything
 from lakeproof.landing.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion
 
+COMPARED = "a copy of it is compared with what the lake has"
 _NOTHING = Part((), iter(()), 0)
 # What a snapshot's rows have beside the table's columns, or what is computed from them: the rest of history's is NULL.
 _OF_CHUNKS = frozenset({TEXT, ORD, LSN, OP, KEY, DUP})
@@ -92,7 +93,29 @@ def chunk_base(context: CycleContext, entry: SnapshotEntry) -> ChunkBase | None:
     return ChunkBase(context.lease.lake.store, entry.key, in_lake(entry.table.version), entry.table.chunks)
 
 
-def prepare_linked_entry(
+def never_here(_spark: SparkOnDemand, _context: CycleContext, _task: TableTask) -> TableResult:
+    """Raise `Unsupported`: Spark writes a copy of rows that the lake has already."""
+    raise Unsupported(COMPARED)
+
+
+def write_entry(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
+    """Write a table's first rows in this process; raises `Unsupported`, before any commit, if Spark is to write them."""
+    entry = task.entry
+    if entry is None or task.before is not None:
+        return never_here(spark, context, task)
+    changes = of_one_schema(since_snapshot(context, task, entry))
+    linked = _prepare_linked_entry(context, task, entry, changes.landed, changes.counts)
+    return by(linked.written(context, task, changes.counts, entered), "arrow", "a first copy")
+
+
+def refuse_entry(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> None:
+    """Raise `Unsupported` if Spark has to write an entry, as far as manifests say it."""
+    if task.before is not None:
+        raise Unsupported(COMPARED)
+    refuse_unlinkable(context, of_one_schema(since_snapshot(context, task, entry)).landed, entry)
+
+
+def _prepare_linked_entry(
     context: CycleContext, task: TableTask, entry: SnapshotEntry, landed: LandedRange, counts: ChangeCounts
 ) -> LinkedRange:
     """Prepare both commits of an entry with the changes since its snapshot, `landed`; nothing is committed yet.
@@ -101,8 +124,6 @@ def prepare_linked_entry(
     have the rows that the changes presuppose.
     """
     refuse_unlinkable(context, landed, entry)
-    if task.before is not None:
-        raise Unsupported("the table has been in the lake before")
     base, changes = chunk_base(context, entry), None
     if has_old_rows(landed.schema) and base is not None:
         _check_unique(landed.schema, base)

@@ -23,8 +23,7 @@ from lakeproof.lake.cycle.attempts import Attempt, AttemptsError, earlier_attemp
 from lakeproof.lake.cycle.foreign_commits import hold_for_foreign_commits, without_foreign_commits
 from lakeproof.lake.cycle.lost_history import lost_history
 from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, begin_cycle, run_cycle, versions_before
-from lakeproof.lake.delta.commit import CommitInfo, commit_of_cycle
-from lakeproof.lake.delta.committer import version_to_follow
+from lakeproof.lake.delta.committer import CommitInfo, commit_of_cycle, version_to_follow
 from lakeproof.lake.delta.optimize import optimize
 from lakeproof.lake.planning.plan import CyclePlan, without_range
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent

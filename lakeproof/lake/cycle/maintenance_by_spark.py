@@ -16,9 +16,8 @@ from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import DUP, KEY, LSN, OP, ORD, scratch
 from lakeproof.lake.columns import current_columns, has_old_rows, history_columns, large_columns, merge_key
 from lakeproof.lake.cycle.maintenance import TableMaintenance, archived
-from lakeproof.lake.delta.apply import Prepared, apply
-from lakeproof.lake.delta.commit import Applied, CommitRequest
-from lakeproof.lake.delta.committer import version_to_follow
+from lakeproof.lake.delta.apply import CommitRequest, Prepared, apply
+from lakeproof.lake.delta.committer import Applied, version_to_follow
 from lakeproof.lake.delta.fsync import sync_folder
 from lakeproof.lake.delta.protocol import check_writable
 from lakeproof.lake.delta.search import places_below
@@ -27,14 +26,13 @@ from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.net_change import IMAGE
 from lakeproof.lake.fold.replay import Complete, added_up, after_truncates, replayed
 from lakeproof.lake.fold.unchanged_values import completing, has_value, holder
-from lakeproof.lake.records.documents import CutTable, HistoryLow
-from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.documents import CutTable, HistoryLow, HistorySum
 from lakeproof.lake.records.work import Rebuild, Trim, Work
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col, pick, row_key
+from lakeproof.lake.rows.correction import join_on_key, multiset_difference
 from lakeproof.lake.rows.file_rows import DIGEST
 from lakeproof.lake.rows.history_sum import sum_of
-from lakeproof.lake.rows.matching import join_on_key, multiset_difference
 from lakeproof.lake.rows.memory import fit_table
 from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion

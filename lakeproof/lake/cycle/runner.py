@@ -18,8 +18,9 @@ from lakeproof.lake.cycle.maintenance import Maintenance, begin_maintenance, fin
 from lakeproof.lake.cycle.schema_history import RecordedChange
 from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle, intent_of
 from lakeproof.lake.cycle.table import no_spark
+from lakeproof.lake.cycle.task import Entered, Reshaped, Written
 from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
-from lakeproof.lake.delta.commit import Engine
+from lakeproof.lake.delta.committer import Engine
 from lakeproof.lake.delta.optimize import is_crowded
 from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.next_incarnation import plan_switch
@@ -306,21 +307,17 @@ class Runner:
 
 
 def _cut_report(result: CycleResult, copied: Mapping[TableName, int]) -> CutReport:
-    tables = {
-        table: TableCut(
-            changes=written.counts.changes,
-            inserted=written.inserted,
-            deleted=written.deleted,
-            history_version=written.cut_table.history_version,
-            current_version=written.cut_table.current_version,
-            written_by=written.cut_table.written_by,
-            rows=written.rows,
-            features=written.features,
-            copied=copied.get(table, 0),
-        )
-        for table, written in result.written.items()
-        if written.touched
-    }
+    tables = {}
+    for table, written in result.written.items():
+        cut_table = written.cut_table
+        place = cut_table.history_version, cut_table.current_version, cut_table.written_by
+        match written:
+            case Written(_, counts, inserted, deleted):
+                tables[table] = TableCut(counts.changes, inserted, deleted, *place, copied=copied.get(table, 0))
+            case Entered(_, counts, rows):
+                tables[table] = TableCut(counts.changes, rows, 0, *place, rows, copied=copied.get(table, 0))
+            case Reshaped(_, features):
+                tables[table] = TableCut(0, 0, 0, *place, features=features)
     cut, changes = result.cut, {change.table: change.detail for change in result.schema_changes}
     return CutReport(cut.number, cut.position, tables, cut.held, cut.incarnation, changes)
 

@@ -17,17 +17,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import DUP, FROM, KEY, ORD
 from lakeproof.lake.columns import current_columns, current_statistics, history_statistics, in_lake
-from lakeproof.lake.cycle.task import CycleContext, TableResult, TableTask
-from lakeproof.lake.delta.commit import Applied
+from lakeproof.lake.cycle.task import Carried, CycleContext, Reshaped, TableTask
+from lakeproof.lake.delta.committer import Applied
 from lakeproof.lake.delta.reader_features import reader_features
 from lakeproof.lake.delta.schema import ColumnChanges, SchemaRequest, away_name, change_schema
 from lakeproof.lake.planning.schema_change import SchemaDifference, compare_schemas
-from lakeproof.lake.records.history_sum import HistorySum
+from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.records.work import SchemaChange
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.values.types import spark_type
@@ -50,7 +49,7 @@ class RenewedRows:
 
 def commit_schema_change(
     spark: SparkOnDemand, context: CycleContext, task: TableTask, schema_change: SchemaChange
-) -> TableResult:
+) -> Carried | Reshaped:
     """Write a table's new schema; its rows keep their position. Spark is asked only for rows that are read."""
     before = task.before
     if before is None:
@@ -110,14 +109,10 @@ def commit_schema_change(
         from lakeproof.lake.cycle.schema_change_rows import renumbered
 
         cut_table = replace(cut_table, history_sum=renumbered(spark.get(), context, before, cut_table))
-    return TableResult(
-        cut_table,
-        ChangeCounts(),
-        touched=_moved(before.history_version, history, before.current_version, current),
-        own_rows=rows.own,
-        features=_new_features(lake.url(lake.paths.history(task.table)), before.history_version, history)
-        | _new_features(current_path, before.current_version, current),
-    )
+    if (before.history_version, before.current_version) == (history.version, current.version):
+        return Carried(cut_table)
+    features = _new_features(lake.url(lake.paths.history(task.table)), before.history_version, history)
+    return Reshaped(cut_table, features | _new_features(current_path, before.current_version, current), rows.own)
 
 
 def _new_features(path: str, before: int, after: Applied) -> dict[str, str]:
@@ -143,7 +138,3 @@ def _change(change: SchemaDifference, *, current: bool) -> ColumnChanges:
         order=tuple(c.name for c in new.columns),
         statistics=current_statistics(new) if current else history_statistics(new),
     )
-
-
-def _moved(history_before: int, history: Applied, current_before: int, current: Applied) -> bool:
-    return (history_before, current_before) != (history.version, current.version)

@@ -20,16 +20,15 @@ from lakeproof.lake.cycle.schema_change_commits import RenewedRows
 from lakeproof.lake.cycle.task import CycleContext
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, few_files, state_rows
-from lakeproof.lake.fold.table_state import as_current
+from lakeproof.lake.fold.replay import as_current
 from lakeproof.lake.planning.schema_change import SchemaDifference
-from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.rows.columns import col, pick
-from lakeproof.lake.rows.conversion import convert_rows
 from lakeproof.lake.rows.correction import numbered
 from lakeproof.lake.rows.exact import exact_text
 from lakeproof.lake.rows.history_sum import sum_of
+from lakeproof.lake.rows.landing_rows import convert_rows
 from lakeproof.values.exact_kinds import key_columns
 
 _PLACE = scratch("place")

@@ -15,10 +15,10 @@ import pyarrow as pa
 from lakeproof.errors import LakeError
 from lakeproof.field_types import CycleField, IncarnationField, LsnField, TableField
 from lakeproof.lake.columns import in_lake
-from lakeproof.lake.delta.cleaned_log import clean_log
-from lakeproof.lake.delta.commit import CommitInfo, TableSpec
+from lakeproof.lake.delta.cleaned_log import clean_log, named_through
+from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.link_commit import LinkRequest, NewTable, prepare_links
-from lakeproof.lake.delta.unnamed_commits import named_through
+from lakeproof.lake.delta.protocol import TableSpec
 from lakeproof.lake.planning.schema_change import describe_change
 from lakeproof.lake.records.described import described
 from lakeproof.lake.records.documents import Cut, CutTable, Intent

@@ -21,12 +21,19 @@ from pyspark.sql import functions as F
 
 from lakeproof.hidden_columns import DUP, FROM, ORD, scratch
 from lakeproof.lake.columns import current_columns, has_old_rows, key_may_be_null, merge_key
-from lakeproof.lake.fold.table_state import with_net_change
-from lakeproof.lake.rows.bucket_diff import BucketDiff, bucket_diff
+from lakeproof.lake.fold.replay import with_net_change
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import pick, row_key
-from lakeproof.lake.rows.correction import SIDE, Correction, correct, left_over
-from lakeproof.lake.rows.matching import NET, join_on_key
+from lakeproof.lake.rows.correction import (
+    NET,
+    SIDE,
+    BucketDiff,
+    Correction,
+    bucket_diff,
+    correct,
+    join_on_key,
+    left_over,
+)
 from lakeproof.schema import SchemaVersion
 
 DIGEST = scratch("digest")

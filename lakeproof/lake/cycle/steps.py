@@ -19,9 +19,14 @@ cut names), one-writer (the lease is checked before each commit).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import pyarrow as pa
+
+from lakeproof.commit_times import EARLIEST_US
+from lakeproof.errors import LakeError
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.schema_history import publish_schemas
 from lakeproof.lake.delta.fsync import sync_commits
@@ -31,10 +36,12 @@ from lakeproof.lake.records.documents import Cut, CutTable, Intent, SegmentOrdin
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import write_cut, write_intent
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.reader import last_commit, slices
 from lakeproof.names import Incarnation, TableName
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
-from lakeproof.storage.times import now_text
+from lakeproof.storage.times import now_text, time_text, time_us
 
 T = TypeVar("T")
 
@@ -135,6 +142,25 @@ def run_cycle(lease: Lease, cycle: OpenCycle, write_tables: Callable[[], tuple[W
         return cut
 
     return publish(written.versions_before, lake.store, put), result
+
+
+def commit_time_at_end(chain: Chain, intent: Intent, previous: Cut | None) -> str | None:
+    """Return the greatest commit time so far, as they count: commit times are not in commit order.
+
+    If a segment goes on after the range, its files are read for it; if they can't be read, the whole segment's time counts.
+    """
+    times = [] if previous is None or previous.commit_time is None else [time_us(previous.commit_time)]
+    for manifest in chain.between(intent.start_lsn, intent.end_lsn):
+        if manifest.last_commit_us is not None:
+            last: int | None = manifest.last_commit_us
+            if manifest.end_lsn > intent.end_lsn:
+                files = slices(chain, intent.start_lsn, intent.end_lsn)
+                partly = [s for s in files if s.number == manifest.number]
+                with suppress(OSError, LakeError, pa.ArrowException):
+                    last = last_commit(partly, intent.start_lsn, intent.end_lsn)
+            # A time that is later than all that count in the segment counts as the latest of them.
+            times += [] if last is None or last < EARLIEST_US else [min(last, manifest.last_commit_us)]
+    return time_text(max(times)) if times else None
 
 
 def _stands_still(cycle: OpenCycle, table: TableName, cut_table: CutTable) -> bool:

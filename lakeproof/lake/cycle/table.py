@@ -1,39 +1,98 @@
-"""One table in one cycle: history first, then current, each in exactly one commit.
+"""One table in one cycle: history first, then current, each in exactly one commit; and a range, written by this process.
 
-Choosing tables and range belongs to `lakeproof.lake.planning`; running several tables and ending the cycle to `steps`; what
-Spark writes of a table to `table_by_spark`.
+Choosing tables and range belongs to `lakeproof.lake.planning`; a table's first rows to `linked_entry`; running several
+tables and ending the cycle to `steps`; what is `Unsupported` in this process to `table_by_spark`.
 
 Anything about a table's data that may be refused is evaluated before its history is committed: a refused table is left as it
 was. A table without changes in the range is carried along without a commit. If a net change is empty, or meets no row,
 current keeps its version while history gets its commit: the cut names both.
+
+    history   each file of at least `LINK_BYTES_MIN`, with a vector over the rows outside the range; the rows of smaller
+              files are read, and written together
+    current   each such file at least half of whose rows are alive, with a vector over its dead rows; living rows of all
+              other files are read, and written together; a vector in current's own files hides every row whose key is
+              touched, and after a TRUNCATE all of current's files go
+
+A row that lacks a value which its update left out is never linked: it is written anew, with its holder's name in history,
+and with the value in current (`lakeproof.lake.fold.holders`). So is every row of a table with a computed `_lp_key`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
-from lakeproof.lake.cycle.linked_entry import prepare_linked_entry
-from lakeproof.lake.cycle.linked_range import prepare_linked_range, refuse_unlinkable
-from lakeproof.lake.cycle.table_parts import commit_current, range_of, since_snapshot, table_at_end, table_result
-from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
-from lakeproof.lake.delta.commit import Unsupported
+from lakeproof.failpoints import failpoint
+from lakeproof.hidden_columns import DUP, FROM, KEY, LSN, OP, ORD, TEXT
+from lakeproof.lake.columns import (
+    column_names,
+    current_columns,
+    current_statistics,
+    history_statistics,
+    keeps_key,
+    merge_key,
+)
+from lakeproof.lake.cycle.task import (
+    CycleContext,
+    SnapshotEntry,
+    TableResult,
+    TableTask,
+    by,
+    carried,
+    commit_current,
+    own_range,
+    written,
+)
+from lakeproof.lake.delta.base_rows import LakeBase
+from lakeproof.lake.delta.committer import Engine, Unsupported
+from lakeproof.lake.delta.link_commit import Link, LinkRequest, Removal, RowCommit, links_fit, prepare_links
+from lakeproof.lake.delta.links import landed_file
+from lakeproof.lake.delta.search import Rows
+from lakeproof.lake.fold.holders import FoldedFile, Mask, NotFolded
+from lakeproof.lake.fold.key_fold import FoldedRows, KeyFold, fold_keys
 from lakeproof.lake.fold.table_range import TableRange
+from lakeproof.lake.planning.landed_range import LandedRange
+from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.lake.records.held import TableHeldError
+from lakeproof.lake.rows.file_rows import in_files
+from lakeproof.lake.rows.keys_in_memory import DriftedError
+from lakeproof.lake.rows.memory import fit_table, refuse_too_large
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
+from lakeproof.landing.catalog_history import sends_everything
+from lakeproof.landing.segment import ROW_GROUP_BYTES
 from lakeproof.names import TableName
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-def write_table(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
-    """Write one table; raises TableError, before any commit, if its data can't be applied.
+R = TypeVar("R")
+# A way to write a table in this process, which raises `Unsupported`, before any commit, if Spark is to write it.
+Write: TypeAlias = Callable[[SparkOnDemand, CycleContext, TableTask], TableResult]
+# A file of less is read as quickly as it is linked, and small files make each later scan slower.
+LINK_BYTES_MIN = 1 << 20
+# So many bytes, decoded, of rows whose key is computed, one by one, in one thread; of more Spark writes the table.
+COMPUTED_BYTES_MAX = 1 << 30
+# What each file that is linked into history has beside the table's own columns.
+REQUIRED_IN_HISTORY = (TEXT, ORD, LSN, OP)
+# What no landed file has.
+NOT_IN_FILES = frozenset({KEY, DUP, FROM})
 
-    `spark` is a session of the table's own, which starts if Spark has to write it.
+
+def write_table(spark: SparkOnDemand, context: CycleContext, task: TableTask, here: Write) -> TableResult:
+    """Write one table `here`, in this process, or by Spark if that is `Unsupported`.
+
+    Raises TableError, before any commit, if its data can't be applied. `spark` is a session of the table's own, which starts
+    if Spark has to write it.
     """
     try:
-        _refuse_compared(task)
-        return _write_changes(spark, context, task) if task.entry is None else _write_first(context, task, task.entry)
+        return here(spark, context, task)
     except Unsupported as error:
         reason = str(error)
     try:
@@ -43,22 +102,19 @@ def write_table(spark: SparkOnDemand, context: CycleContext, task: TableTask) ->
     # Imported here because it imports Spark.
     from lakeproof.lake.cycle.table_by_spark import written_by_spark
 
-    return written_by_spark(session, context, task).by("spark", reason)
+    return written_by_spark(session, context, task, reason)
 
 
-def why_spark(context: CycleContext, task: TableTask) -> str | None:
-    """Return why Spark has to write a table, as far as manifests say it; rows may call for it all the same."""
-    try:
-        _refuse_compared(task)
-        if task.entry is not None:
-            changes = _of_one_schema(since_snapshot(context, task, task.entry))
-        else:
-            changes = _of_one_schema(range_of(context, task, task.files, context.intent.start_lsn))
-        if task.entry is not None or changes.counts.rows:
-            refuse_unlinkable(context, changes.landed, task.entry)
-    except Unsupported as error:
-        return str(error)
-    return None
+def with_room(spark: SparkOnDemand, task: TableTask) -> SparkOnDemand:
+    """Return the session fitted to the table's rows when it starts; then TableHeldError is raised if they are too large."""
+
+    def start() -> SparkSession:
+        session = spark.get()
+        refuse_too_large(session, task.table, task.row_bytes)
+        fit_table(session, task.row_bytes, task.version)
+        return session
+
+    return SparkOnDemand(start)
 
 
 def no_spark(tables: Mapping[TableName, str], error: NoSparkError) -> NoSparkError:
@@ -73,31 +129,31 @@ def no_spark(tables: Mapping[TableName, str], error: NoSparkError) -> NoSparkErr
     return NoSparkError(f"{len(tables):,} tables", reason, error.remedy)
 
 
-def _refuse_compared(task: TableTask) -> None:
-    if isinstance(task.work, KeyedEntry) or (task.entry is not None and task.before is not None):
-        raise Unsupported("a copy of it is compared with what the lake has")
+def write_range(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
+    """Write a range in this process; raises `Unsupported`, before any commit, if Spark is to write it."""
+    before = task.before
+    if before is None:
+        raise InvariantError(str(task.table), "has changes but is not in the lake", "report this")
+    changes = own_range(context, task)
+    if changes.counts.rows == 0:
+        return carried(context, task, before)
+    reason = _why_here(spark, context, changes.counts)
+    linked = _prepare_linked_range(context, task, of_one_schema(changes).landed, changes.counts)
+    return by(linked.written(context, task, changes.counts, written), "arrow", reason)
 
 
-def _of_one_schema(changes: TableRange) -> TableRange:
+def of_one_schema(changes: TableRange) -> TableRange:
+    """Return a range; raises `Unsupported` if its rows have several schema versions."""
     if changes.older:
         raise Unsupported("its changes have several schema versions")
     return changes
 
 
-def _write_changes(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
-    """Write a range in this process; raises `Unsupported`, before any commit, if Spark is to write it."""
-    before = task.before
-    if before is None:
-        raise InvariantError(str(task.table), "has changes but is not in the lake", "report this")
-    changes = range_of(context, task, task.files, context.intent.start_lsn)
-    if changes.counts.rows == 0:
-        history = before.history_version, before.history_sum
-        return TableResult(table_at_end(context, task, history, before.current_version), changes.counts, touched=False)
-    reason = _why_here(spark, context, changes.counts)
-    linked = prepare_linked_range(context, task, _of_one_schema(changes).landed, changes.counts)
-    history = linked.history.commit(context)
-    written = table_result(context, task, history, commit_current(context, linked.current), changes.counts)
-    return written.by("arrow", reason)
+def refuse_range(context: CycleContext, task: TableTask) -> None:
+    """Raise `Unsupported` if Spark has to write a range, as far as manifests say it; rows may call for it all the same."""
+    changes = of_one_schema(own_range(context, task))
+    if changes.counts.rows:
+        refuse_unlinkable(context, changes.landed)
 
 
 def _why_here(spark: SparkOnDemand, context: CycleContext, counts: ChangeCounts) -> str:
@@ -114,10 +170,201 @@ def _why_here(spark: SparkOnDemand, context: CycleContext, counts: ChangeCounts)
     raise Unsupported(f"{rows}, no less than {many}")
 
 
-def _write_first(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableResult:
-    """Write a table's first rows in this process; raises as `_write_changes`."""
-    changes = _of_one_schema(since_snapshot(context, task, entry))
-    linked = prepare_linked_entry(context, task, entry, changes.landed, changes.counts)
-    history = linked.history.commit(context)
-    written = table_result(context, task, history, commit_current(context, linked.current), changes.counts)
-    return replace(written, deleted=0, rows=written.inserted).by("arrow", "a first copy")
+@dataclass(frozen=True, slots=True)
+class LinkedHistory:
+    """History's commit, prepared; `total` is history's sum after it."""
+
+    prepared: RowCommit
+    total: HistorySum
+
+    def commit(self, context: CycleContext) -> tuple[int, HistorySum]:
+        """Make the commit; return history's version and the sum of its rows."""
+        context.lease.check()
+        applied = self.prepared.commit()
+        failpoint("cycle.after_history")
+        return applied.version, self.total
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedRange:
+    """Both commits of a range, prepared."""
+
+    history: LinkedHistory
+    current: RowCommit
+
+    def written(self, context: CycleContext, task: TableTask, counts: ChangeCounts, outcome: Callable[..., R]) -> R:
+        """Make both commits; return what `outcome` says of them."""
+        history = self.history.commit(context)
+        return outcome(context, task, history, commit_current(context, self.current), counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of a range that one of a table's two Delta tables gets: files as they are, and `count` rows in new files."""
+
+    links: Sequence[Link]
+    rows: Iterator[pa.Table]
+    count: int
+
+
+def _prepare_linked_range(
+    context: CycleContext, task: TableTask, landed: LandedRange, counts: ChangeCounts
+) -> LinkedRange:
+    """Add the range up and place its files; nothing is committed yet.
+
+    Raises `Unsupported` if Spark should write the range, LakeError about a damaged file, and DriftedError if the table does
+    not have the rows that the changes presuppose.
+    """
+    before, lake = task.before, context.lease.lake
+    refuse_unlinkable(context, landed)
+    if before is None:
+        raise InvariantError(str(task.table), "has changes but is not in the lake", "report this")
+    current, history = lake.url(lake.paths.current(task.table)), lake.url(lake.paths.history(task.table))
+    with left_to_spark():
+        fold = fold_keys(landed, counts, LakeBase(current, before.current_version))
+        range_ = FoldedRange(context, task, landed, fold)
+        # Current first: what the changes presuppose is checked before any file is placed.
+        prepared = _prepare_current(range_, current, before)
+    try:
+        return LinkedRange(_prepare_history(range_, history, before, prepared), prepared)
+    except BaseException:
+        # New files have other names in each attempt: on a full disk, each would leave its own.
+        prepared.discard()
+        raise
+
+
+@contextmanager
+def left_to_spark() -> Iterator[None]:
+    """Raise `Unsupported` for a range that can't be added up here."""
+    try:
+        yield
+    except NotFolded as error:
+        raise Unsupported(str(error)) from None
+
+
+def refuse_unlinkable(context: CycleContext, landed: LandedRange, entry: SnapshotEntry | None = None) -> None:
+    """Raise `Unsupported` if this process does not write tables with this schema, or not so many rows of one."""
+    schema = landed.schema
+    copied = () if entry is None else entry.table.chunks
+    decoded = [*(c.decoded for c in copied), *(p.file.decoded for p in landed.slices)]
+    if context.engine is Engine.SPARK:
+        raise Unsupported("the configuration asks for Spark")
+    if any(column.attnum <= 0 for column in schema.columns):
+        raise Unsupported("the catalog did not know a column of it")
+    if keeps_key(schema) and sum(each.bytes for each in decoded) > COMPUTED_BYTES_MAX:
+        raise Unsupported(
+            f"a key is computed for each of its rows, which take more than {COMPUTED_BYTES_MAX >> 20} MiB"
+        )
+
+
+def _prepare_history(range_: FoldedRange, path: str, before: CutTable, current: RowCommit) -> LinkedHistory:
+    schema, task = range_.landed.schema, range_.task
+    required = in_files(schema, [*column_names(schema), *REQUIRED_IN_HISTORY])
+    part = range_.history(may_link=links_fit(path, before.history_version, required))
+    request = LinkRequest(
+        path,
+        range_.context.commit_info("history", task.table),
+        part.links,
+        required,
+        before.history_version,
+        history_statistics(schema),
+        rows=part.rows,
+        row_count=part.count,
+    )
+    return LinkedHistory(prepare_links(request, current), before.history_sum.plus(range_.all_rows.sum()))
+
+
+def _prepare_current(range_: FoldedRange, path: str, before: CutTable) -> RowCommit:
+    schema, task, fold = range_.landed.schema, range_.task, range_.fold
+    required = in_files(schema, [n for n in current_columns(schema) if n not in NOT_IN_FILES])
+    part = range_.current(may_link=links_fit(path, before.current_version, required))
+    removal = Removal(merge_key(schema), fold.keys, fold.truncate, fold.preconditions)
+    request = LinkRequest(
+        path,
+        range_.context.commit_info("current", task.table),
+        part.links,
+        required,
+        before.current_version,
+        current_statistics(schema),
+        removal,
+        rows=part.rows,
+        row_count=part.count,
+    )
+    try:
+        return prepare_links(request)
+    except DriftedError:
+        if sends_everything(range_.context.chain, task.version.oid):
+            raise
+        # No row has been read yet.
+        return prepare_links(replace(request, removal=replace(removal, preconditions=None)))
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedRange:
+    """A table's range, added up, and what its two Delta tables get of it."""
+
+    context: CycleContext
+    task: TableTask
+    landed: LandedRange
+    fold: KeyFold
+
+    @property
+    def all_rows(self) -> FoldedRows:
+        """The range's rows."""
+        return FoldedRows(self.landed, self.fold)
+
+    def history(self, *, may_link: bool) -> Part:
+        """Return every row of the range."""
+        linked, others = self._parted([file.in_range for file in self.fold.files], may_link=may_link)
+        return _part(linked, others, self.all_rows.history(others))
+
+    def current(self, *, may_link: bool) -> Part:
+        """Return the rows that are alive at the range's end."""
+        linked, others = self._parted([file.alive for file in self.fold.files], may_link=may_link)
+        return _part(linked, others, self.all_rows.current(others))
+
+    def _parted(
+        self, masks: Sequence[Mask], *, may_link: bool
+    ) -> tuple[list[tuple[FoldedFile, Mask]], list[tuple[FoldedFile, Mask]]]:
+        """Return the files that are linked with the rows that they bring, and those whose rows are written anew.
+
+        Raises `Unsupported` if one of these has a row that is too large for that.
+        """
+        linked, others = list[tuple[FoldedFile, Mask]](), list[tuple[FoldedFile, Mask]]()
+        for file, mask in zip(self.fold.files, masks, strict=True):
+            whole = mask & ~file.holes
+            is_linked = may_link and not keeps_key(self.landed.schema) and self._is_linked(file, whole)
+            rest = mask & file.holes if is_linked else mask
+            if is_linked:
+                linked.append((file, whole))
+            if rest.any():
+                others.append((file, rest))
+        if any(file.piece.file.decoded.row > ROW_GROUP_BYTES for file, _ in others):
+            raise Unsupported(f"a row has more than {ROW_GROUP_BYTES >> 20} MiB, and its file is not linked")
+        return linked, others
+
+    def _is_linked(self, file: FoldedFile, mask: Mask) -> bool:
+        """True if the file is linked, with a vector over the rows outside the mask."""
+        piece, has_vectors = file.piece, self.task.table not in self.context.portable
+        is_same = self.landed.first_ordinals[piece.number] == piece.first_ordinal
+        is_worth_it = piece.file.bytes >= LINK_BYTES_MIN and is_same
+        return is_worth_it and (_is_most(mask) if has_vectors else bool(mask.all()))
+
+
+def _part(
+    linked: Sequence[tuple[FoldedFile, Mask]], others: Sequence[tuple[FoldedFile, Mask]], rows: Iterator[pa.Table]
+) -> Part:
+    return Part([_link(file, mask) for file, mask in linked], rows, sum(int(mask.sum()) for _, mask in others))
+
+
+def _link(file: FoldedFile, mask: Mask) -> Link:
+    return Link(landed_file(file.piece.url, file.piece.file), _numbers(~mask))
+
+
+def _is_most(mask: Mask) -> bool:
+    return 2 * int(mask.sum()) >= len(mask)
+
+
+def _numbers(mask: Mask) -> Rows | None:
+    """Return the numbers of the rows that the mask has, None if there are none."""
+    return np.flatnonzero(mask).astype(np.int64) if mask.any() else None

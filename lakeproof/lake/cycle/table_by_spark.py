@@ -20,22 +20,38 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import TableError
 from lakeproof.hidden_columns import scratch
 from lakeproof.lake.columns import has_old_rows, in_lake, merge_key
-from lakeproof.lake.cycle.correction_commits import FEW_BYTES, FEW_ROWS, write_correction
-from lakeproof.lake.cycle.current_commit import check_snapshot, prepare_current
-from lakeproof.lake.cycle.history_commit import HistoryRows, append_history
+from lakeproof.lake.cycle.commits_by_spark import (
+    FEW_BYTES,
+    FEW_ROWS,
+    HistoryRows,
+    append_history,
+    check_snapshot,
+    prepare_current,
+    write_correction,
+)
 from lakeproof.lake.cycle.keyed_entry import write_keyed
 from lakeproof.lake.cycle.snapshot_entry import as_inserted, entry_correction
-from lakeproof.lake.cycle.table_parts import (
+from lakeproof.lake.cycle.task import (
+    Carried,
+    CycleContext,
+    Entered,
+    KeyedEntry,
+    SnapshotEntry,
+    TableResult,
+    TableTask,
+    Written,
+    by,
     commit_current,
-    range_of,
+    entered,
+    own_range,
     release,
     resolve,
     rows_before,
     since_snapshot,
-    table_result,
+    table_at_end,
+    written,
 )
-from lakeproof.lake.cycle.task import CycleContext, KeyedEntry, SnapshotEntry, TableResult, TableTask
-from lakeproof.lake.delta.commit import Hints
+from lakeproof.lake.delta.apply import Hints
 from lakeproof.lake.fold.history import (
     SNAPSHOT,
     change_rows,
@@ -45,8 +61,8 @@ from lakeproof.lake.fold.history import (
     state_rows,
 )
 from lakeproof.lake.fold.net_change import ResolvedChanges
+from lakeproof.lake.fold.replay import empty_rows, snapshot_rows, with_net_change
 from lakeproof.lake.fold.table_range import TableRange
-from lakeproof.lake.fold.table_state import empty_rows, snapshot_rows, with_net_change
 from lakeproof.lake.records.documents import CutTable, HistoryLow
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.rows.change import NetChange
@@ -59,26 +75,30 @@ from lakeproof.schema import SchemaVersion
 _ROWS = scratch("rows")
 
 
-def written_by_spark(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
-    """Write one table in its own session; raises TableError, before any commit, if its data can't be applied."""
+def written_by_spark(session: SparkSession, context: CycleContext, task: TableTask, reason: str) -> TableResult:
+    """Write one table in its own session; raises TableError, before any commit, if its data can't be applied.
+
+    `reason` is why Spark writes it.
+    """
     with refusals(str(task.table)):
-        return _written(session, context, task)
+        result = _written(session, context, task)
+    return result if isinstance(result, Carried) else by(result, "spark", reason)
 
 
-def _written(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
-    work = task.work
-    if isinstance(work, KeyedEntry):
-        return write_keyed(session, context, task, work)
-    if not isinstance(work, SnapshotEntry):
-        return _write_changes_by_spark(session, context, task)
-    if task.before is None:
-        return _write_first_by_spark(session, context, task, work)
-    again = _write_anew if work.from_scratch or work.history_lost else _write_again
-    return again(session, context, task, work, task.before)
+def _written(session: SparkSession, context: CycleContext, task: TableTask) -> Carried | Written | Entered:
+    match task.work, task.before:
+        case KeyedEntry() as keyed, _:
+            return write_keyed(session, context, task, keyed)
+        case SnapshotEntry() as entry, None:
+            return _write_first_by_spark(session, context, task, entry)
+        case SnapshotEntry() as entry, CutTable() as before:
+            again = _write_anew if entry.from_scratch or entry.history_lost else _write_again
+            return again(session, context, task, entry, before)
+    return _write_changes_by_spark(session, context, task)
 
 
-def _write_changes_by_spark(session: SparkSession, context: CycleContext, task: TableTask) -> TableResult:
-    changes = range_of(context, task, task.files, context.intent.start_lsn)
+def _write_changes_by_spark(session: SparkSession, context: CycleContext, task: TableTask) -> Written:
+    changes = own_range(context, task)
     base = _base(session, context, task, changes)
     resolved = changes.resolve(session, base)
     try:
@@ -88,12 +108,12 @@ def _write_changes_by_spark(session: SparkSession, context: CycleContext, task: 
         current = commit_current(context, prepared)
     finally:
         resolved.release()
-    return table_result(context, task, history, current, changes.counts)
+    return written(context, task, history, current, changes.counts)
 
 
 def _write_first_by_spark(
     session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry
-) -> TableResult:
+) -> Entered:
     """Write a table's first rows, the snapshot with the changes since, and history from the snapshot on."""
     changes = since_snapshot(context, task, entry)
     snapshot = _snapshot(session, context, changes.schema, entry)
@@ -111,13 +131,12 @@ def _write_first_by_spark(
         applied = commit_current(context, current)
     finally:
         release(resolved)
-    written = table_result(context, task, history, applied, changes.counts)
-    return replace(written, deleted=0, rows=written.inserted)
+    return entered(context, task, history, applied, changes.counts)
 
 
 def _write_anew(
     session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry, before: CutTable
-) -> TableResult:
+) -> Entered:
     """Write a table of the lake from_scratch: its rows at the cycle's end, behind a `reset`.
 
     Everything in history before that is void to a reader who adds history up. Changes since the snapshot may stand there
@@ -140,16 +159,15 @@ def _write_anew(
         history = append_history(session, context, task, HistoryRows(events, rows.count, truncate=entry.history_lost))
         whole = NetChange(images=few_files(as_inserted(schema, rows.frame), rows.count), truncate=True)
         current = commit_current(context, prepare_current(session, context, task, whole))
-    written = table_result(context, task, history, current, ChangeCounts())
-    low = HistoryLow(reset, end, archived=False) if entry.history_lost else written.cut_table.history_low
-    at_end = replace(written.cut_table, history_low=low, exact_from=end)
+    at_end = table_at_end(context, task, history, current.version)
+    low = HistoryLow(reset, end, archived=False) if entry.history_lost else at_end.history_low
     own_rows = reset + 1 + rows.count - first
-    return TableResult(at_end, written.counts, written.inserted, 0, rows=written.inserted, own_rows=own_rows)
+    return Entered(replace(at_end, history_low=low, exact_from=end), ChangeCounts(), current.inserted, own_rows)
 
 
 def _write_again(
     session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry, before: CutTable
-) -> TableResult:
+) -> Written:
     """Write a table of the lake: its changes (unless it was held and missed some) and a correction, in one commit."""
     same_life = before.incarnation == context.intent.incarnation
     follows = same_life and before.at_lsn == context.intent.start_lsn
@@ -188,7 +206,7 @@ def _own_changes(
 
     A re-snapshot repairs rows that have drifted: history then has the correction instead of the changes.
     """
-    changes = range_of(context, task, task.files, context.intent.start_lsn)
+    changes = own_range(context, task)
     if changes.older:
         return None
     try:

@@ -1,26 +1,42 @@
-"""One table in a cycle as values: the task, the snapshot that is applied, the cycle's context, and the result.
+"""One table in a cycle as values: the task, the cycle's context, the outcomes; and what every way of writing a table takes.
 
-Writing the table belongs to `table` and `schema_change_commits`, the cycle's steps to `steps`.
+The ways to write a table are in `table`, `linked_entry`, `table_by_spark` and `schema_change_commits`, the cycle's steps in
+`steps`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
-from lakeproof.lake.delta.commit import CommitInfo, Engine, TableSpec, commit_of_cycle
-from lakeproof.lake.records.documents import CutTable, Intent, WrittenBy
+from lakeproof.failpoints import failpoint
+from lakeproof.lake.columns import column_names, in_lake, needs_mapping
+from lakeproof.lake.delta.committer import Applied, CommitInfo, Engine, commit_of_cycle
+from lakeproof.lake.delta.protocol import TableSpec
+from lakeproof.lake.fold.table_range import RangeSpan, TableRange
+from lakeproof.lake.records.documents import NOBODY, CutTable, HistorySum, Intent, WrittenBy
+from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.work import Changes, SchemaChange
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.reader import Slice
+from lakeproof.landing.reader import Slice, slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.keyed_copy import KeyedTable
 from lakeproof.snapshot.state import SnapshotTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakeproof.lake.delta.apply import Prepared
+    from lakeproof.lake.delta.link_commit import RowCommit
+    from lakeproof.lake.fold.net_change import ResolvedChanges
+
+R = TypeVar("R", bound="Written | Entered | Reshaped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +117,165 @@ class TableTask:
 
 
 @dataclass(frozen=True, slots=True)
-class TableResult:
-    """A table after its cycle; `counts` are of the changes that history got from the stream.
+class Carried:
+    """A table that got no commit: nothing was to be written."""
 
-    `own_rows`: how many ordinals it took from `own_ordinal` on.
-    `features` are those that readers need from now on, each with its reason.
+    cut_table: CutTable
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A table after its two commits: `counts` are of the changes that history got from the stream.
+
+    `inserted` and `deleted` are rows of current; `own_rows` is how many ordinals it took from `own_ordinal` on.
     """
 
     cut_table: CutTable
     counts: ChangeCounts
-    inserted: int = 0
-    deleted: int = 0
-    rows: int | None = None
-    touched: bool = True
+    inserted: int
+    deleted: int
     own_rows: int = 0
-    features: Mapping[str, str] = field(default_factory=dict)
 
-    def by(self, engine: str, reason: str) -> TableResult:
-        """Return the result with who has written the table, and why, if it was written."""
-        if not self.touched:
-            return self
-        return replace(self, cut_table=replace(self.cut_table, written_by=WrittenBy(engine, reason)))
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A table all of whose `rows` are new: a first copy, or one that was made anew."""
+
+    cut_table: CutTable
+    counts: ChangeCounts
+    rows: int
+    own_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reshaped:
+    """A table with another schema; `features` are those that readers need from now on, each with its reason."""
+
+    cut_table: CutTable
+    features: Mapping[str, str]
+    own_rows: int
+
+
+TableResult: TypeAlias = Carried | Written | Entered | Reshaped
+
+
+def by(result: R, engine: str, reason: str) -> R:
+    """Return the result of a table with who has written it, and why."""
+    return replace(result, cut_table=replace(result.cut_table, written_by=WrittenBy(engine, reason)))
+
+
+def range_of(context: CycleContext, task: TableTask, files: Sequence[Slice], start: Lsn) -> TableRange:
+    """Return the table's changes from `start` to the cycle's end."""
+    first_ordinals = {s.number: s.first_ordinal for s in context.intent.segments}
+    span = RangeSpan(start, context.intent.end_lsn, first_ordinals)
+    return TableRange(context.chain, task.version, task.before, files, span)
+
+
+def own_range(context: CycleContext, task: TableTask) -> TableRange:
+    """Return the table's changes in the cycle's range."""
+    return range_of(context, task, task.files, context.intent.start_lsn)
+
+
+def files_since(chain: Chain, table: TableName, entry: SnapshotEntry, end: Lsn) -> list[Slice]:
+    """Return the table's files after its snapshot, up to `end`; for a table created in the stream only files of its OID.
+
+    An earlier table may have had the same name.
+    """
+    files = slices(chain, entry.consistent_point, end, table)
+    return [f for f in files if entry.key is not None or f.file.oid == entry.table.version.oid]
+
+
+def since_snapshot(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableRange:
+    """Return the changes after a snapshot."""
+    files = files_since(context.chain, task.table, entry, context.intent.end_lsn)
+    return range_of(context, task, files, entry.consistent_point)
+
+
+def resolve(session: SparkSession, changes: TableRange, base: DataFrame) -> ResolvedChanges | None:
+    """Return the changes added up by Spark on top of `base`; None if there are none."""
+    return None if changes.counts.rows == 0 else changes.resolve(session, base)
+
+
+def rows_before(session: SparkSession, context: CycleContext, task: TableTask, before: CutTable) -> DataFrame:
+    """Return the rows of current at the version that the cut before names."""
+    from lakeproof.lake.delta.versions import read_layer
+
+    return read_layer(session, context.lease.lake, task.table, before)
+
+
+def commit_current(context: CycleContext, prepared: Prepared | RowCommit) -> Applied:
+    """Make current's commit."""
+    context.lease.check()
+    applied = prepared.commit()
+    failpoint("cycle.after_current")
+    return applied
+
+
+def release(*resolved: ResolvedChanges | None) -> None:
+    """Give back what added-up ranges keep."""
+    for one in filter(None, resolved):
+        one.release()
+
+
+def table_at_end(context: CycleContext, task: TableTask, history: tuple[int, HistorySum], current: int) -> CutTable:
+    """Return the table's entry in the cut; `history` and `current` are its versions by then."""
+    before = task.before
+    incarnation = context.intent.incarnation
+    if task.entry is not None:
+        point, snapshotted = task.entry.consistent_point, incarnation
+    elif before is not None:
+        point, snapshotted = before.snapshot_lsn, before.snapshot_incarnation
+    else:
+        raise InvariantError(str(task.table), "neither in the lake nor entering it", "report this")
+    low, last = (None, NOBODY) if before is None else (before.history_low, before.written_by)
+    version, rows = history
+    fields = (context.intent.end_lsn, point, version, current, task.version, incarnation, snapshotted, low)
+    return CutTable(*fields, task.row_bytes, rows, _exact_from(context, task), written_by=last)
+
+
+def _exact_from(context: CycleContext, task: TableTask) -> Lsn | None:
+    """Return the position after which history has every change, if the cycle writes all that its range has."""
+    before, entry, intent = task.before, task.entry, context.intent
+    if before is None:
+        # What landed before a later copy was never read. Before the very first ones, and before a table was created, nothing
+        # did.
+        if entry is None or (entry.key is None and not entry.was_held):
+            return None
+        is_first = entry.key is not None and intent.number == 1 and entry.consistent_point <= intent.start_lsn
+        return None if is_first else entry.consistent_point
+    missed = entry is not None and (entry.was_held or before.at_lsn != intent.start_lsn)
+    if missed or before.incarnation != intent.incarnation:
+        return intent.end_lsn
+    return before.exact_from
+
+
+def written(
+    context: CycleContext, task: TableTask, history: tuple[int, HistorySum], current: Applied, counts: ChangeCounts
+) -> Written:
+    """Return the result of a table whose two commits are made."""
+    cut_table = table_at_end(context, task, history, current.version)
+    return Written(cut_table, counts, current.inserted, current.deleted)
+
+
+def entered(
+    context: CycleContext, task: TableTask, history: tuple[int, HistorySum], current: Applied, counts: ChangeCounts
+) -> Entered:
+    """Return the same of a table that has no other rows than those of these commits."""
+    return Entered(table_at_end(context, task, history, current.version), counts, current.inserted)
+
+
+def carried(context: CycleContext, task: TableTask, before: CutTable) -> Carried:
+    """Return the result of a table without changes: at the cycle's end it is what it was `before`."""
+    return Carried(table_at_end(context, task, (before.history_version, before.history_sum), before.current_version))
+
+
+def check_names(context: CycleContext, task: TableTask) -> None:
+    """Raise TableHeldError if a portable table is to have names that need column mapping."""
+    if task.table not in context.portable:
+        return
+    version = task.work.version if isinstance(task.work, SchemaChange) else task.version
+    refused = [name for name in column_names(in_lake(version)) if needs_mapping([name])]
+    if refused:
+        names = {"names": ", ".join(f"`{name}`" for name in refused)}
+        cause, way_out = HeldCause.NAMES_NOT_PORTABLE, WayOut.OTHER_NAMES_THEN_SNAPSHOT
+        raise TableHeldError(str(version.table), cause, way_out, names)

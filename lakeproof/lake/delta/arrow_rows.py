@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import struct
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -21,22 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyroaring import BitMap64
 
 from lakeproof.errors import LakeError, UnreadableRowsError
-from lakeproof.lake.delta.column_types import in_files
+from lakeproof.lake.delta.data_files import DeltaFile, data_file, deleted_rows, live_rows
 from lakeproof.lake.delta.file_statistics import bounds_of
-from lakeproof.lake.delta.files import DeltaFile, VectorPlace, data_file, files_at, live_rows, of_base_85
-from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, is_emptied
-from lakeproof.lake.delta.reader_features import (
-    LISTS_FEATURES_READER,
-    MAPPING,
-    NO_ZONE,
-    PHYSICAL_NAME,
-    VECTORS,
-    WIDENING,
-    table_state,
-)
+from lakeproof.lake.delta.files import files_at
+from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, is_emptied, physical_name
+from lakeproof.lake.delta.protocol import in_files
+from lakeproof.lake.delta.reader_features import LISTS_FEATURES_READER, MAPPING, NO_ZONE, VECTORS, WIDENING, table_state
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.parquet import parquet_file
 from lakeproof.storage.store import NotFoundError
@@ -45,9 +35,9 @@ from lakeproof.values.types import LAKE_TYPES
 if TYPE_CHECKING:
     from lakeproof.lake.delta.state import TableState
 
+
 BATCH_ROWS = 65_536
 _KNOWN = frozenset({VECTORS, MAPPING, WIDENING, NO_ZONE, "typeWidening-preview"})
-_MAGIC = 1_681_511_377
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _TYPES: Mapping[str, pa.DataType] = {each.in_log: each.arrow() for each in LAKE_TYPES.values()}
 
@@ -210,35 +200,6 @@ def _stored(parquet: pq.ParquetFile, fields: Sequence[_Field]) -> list[str]:
     return [field.physical for field in fields if field.physical in names]
 
 
-def deleted_rows(table: Folder, place: VectorPlace) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the numbers of a file's deleted rows, in order; raises UnreadableRowsError if the vector is damaged."""
-    thing = table.url if place.file is None else table.url_of(place.file)
-    try:
-        data = of_base_85(place.inline) if place.file is None else _of_vector_file(table, place.file, place.offset)
-        (magic,) = struct.unpack_from("<i", data)
-        numbers = np.array(BitMap64.deserialize(data[4:]).to_array(), dtype=np.int64)
-        fault = "it is none" if magic != _MAGIC else f"it has {len(numbers)} of {place.rows} rows"
-    except NotFoundError:
-        raise UnreadableRowsError(thing, "a deletion vector is missing", "restore it from a backup") from None
-    except (ValueError, struct.error, IndexError) as error:
-        magic, numbers, fault = 0, np.empty(0, np.int64), str(error)
-    if magic != _MAGIC or len(numbers) != place.rows:
-        raise UnreadableRowsError(thing, f"a deletion vector is damaged ({fault})", "restore it from a backup")
-    return numbers
-
-
-def _of_vector_file(table: Folder, name: str, offset: int) -> bytes:
-    """Return one vector's bytes out of a file that may have many: its length, itself, its checksum."""
-    with table.store.open(table.key_of(name)) as file:
-        file.seek(offset)
-        (length,) = struct.unpack(">i", file.read(4))
-        data = file.read(length)
-        (checksum,) = struct.unpack(">I", file.read(4))
-    if zlib.crc32(data) != checksum:
-        raise ValueError("its checksum is another")
-    return data
-
-
 def _without(batch: pa.RecordBatch, deleted: np.ndarray[Any, np.dtype[np.int64]] | None, first: int) -> pa.RecordBatch:
     """Return a batch, whose first row has this number in its file, without the deleted rows."""
     if deleted is None:
@@ -287,11 +248,10 @@ def arrow_schema(fields: Sequence[Mapping[str, Any]]) -> pa.Schema:
 
 
 def _field(field: Mapping[str, Any]) -> _Field:
-    metadata = field.get("metadata") or {}
     if in_files(field["type"]) != field["type"]:
         reason = f"fields inside its column {field['name'][:80]} have other names in files"
         raise LakeError("a Delta table", reason, "read it with Spark: `lakeproof.open`")
-    return _Field(field["name"], metadata.get(PHYSICAL_NAME, field["name"]), _arrow_type(field["type"]))
+    return _Field(field["name"], physical_name(field), _arrow_type(field["type"]))
 
 
 def _arrow_type(json_type: Any) -> pa.DataType:

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from lakeproof.hidden_columns import FROM
 from lakeproof.lake.columns import column_names
 from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows
-from lakeproof.lake.delta.commit import Unsupported
-from lakeproof.lake.delta.files import data_file
+from lakeproof.lake.delta.committer import Unsupported
+from lakeproof.lake.delta.data_files import data_file
 from lakeproof.lake.delta.search import KeyLookup, Rows, find_places
 from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.rows.file_rows import FileRows, in_files

@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import CAME
-from lakeproof.lake.delta.arrow_rows import DeltaRows, deleted_rows
-from lakeproof.lake.delta.files import DeltaFile, VectorPlace, data_file
-from lakeproof.lake.delta.log import commit_name, read_actions
-from lakeproof.lake.delta.reader_features import PHYSICAL_NAME, table_state
+from lakeproof.lake.delta.arrow_rows import DeltaRows
+from lakeproof.lake.delta.data_files import DeltaFile, VectorPlace, data_file, deleted_rows
+from lakeproof.lake.delta.log import commit_name, physical_name, read_actions
+from lakeproof.lake.delta.reader_features import table_state
 from lakeproof.lake.spark.scanned_rows import note_rows
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
@@ -200,7 +200,7 @@ def _check_same(then: Mapping[str, Any], now: Mapping[str, Any], columns: Sequen
 
 
 def _identity(field: Mapping[str, Any]) -> tuple[Any, Any]:
-    return (field.get("metadata") or {}).get(PHYSICAL_NAME, field["name"]), field["type"]
+    return physical_name(field), field["type"]
 
 
 def _rows_of(rows: DeltaRows, file: ChangedFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

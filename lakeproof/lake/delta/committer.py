@@ -20,21 +20,30 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from lakeproof.errors import InvariantError, TransientError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.delta.arrow_rows import deleted_rows
 from lakeproof.lake.delta.checkpoint import write_checkpoint
-from lakeproof.lake.delta.commit import CHECKPOINT_INTERVAL, CommitInfo
-from lakeproof.lake.delta.files import data_file
-from lakeproof.lake.delta.log import ENGINE, NO_VERSION, checksum_name, commit_name, digest_of, find_commit, note_end
-from lakeproof.lake.delta.protocol import protocol_for
+from lakeproof.lake.delta.data_files import data_file, deleted_rows, write_vectors
+from lakeproof.lake.delta.log import (
+    ENGINE,
+    NO_VERSION,
+    DeltaCommit,
+    checksum_name,
+    commit_name,
+    digest_of,
+    find_commit,
+    note_end,
+)
+from lakeproof.lake.delta.protocol import CHECKPOINT_INTERVAL, protocol_for
 from lakeproof.lake.delta.search import Rows
 from lakeproof.lake.delta.state import Action, Replay, TableState, keep
-from lakeproof.lake.delta.vector_file import write_vectors
+from lakeproof.lake.records.documents import Intent
+from lakeproof.names import TableName
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import AlreadyExistsError
 
@@ -317,3 +326,68 @@ def _checksum(state: TableState, txn_id: str) -> dict[str, Any]:
 
 def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+class Unsupported(Exception):  # noqa: N818  not an error: another way takes over
+    """A table or change that a way of committing does not support; nothing has been written."""
+
+
+class Engine(Enum):
+    """Who writes tables: this process for whatever it can and Spark for the rest, or Spark for all."""
+
+    AUTO = "auto"
+    SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitInfo:
+    """The identity that a commit carries."""
+
+    app_id: str
+    number: int
+    user_metadata: str
+
+    def is_in(self, commit: DeltaCommit) -> bool:
+        """True if a commit of the table's log is this one."""
+        return commit.txns.get(self.app_id) == self.number
+
+    def is_followed_by(self, commit: DeltaCommit) -> bool:
+        """True if a commit has a later number: then the lake's cycles are older than its table."""
+        return commit.txns.get(self.app_id, self.number) > self.number
+
+
+def commit_of_cycle(source: str, intent: Intent, layer: str, table: TableName) -> CommitInfo:
+    """Return the identity of a table's commit in a cycle; `layer` is `history` or `current`."""
+    app = f"lakeproof/{source}/{intent.incarnation}/{layer}/{table.key}"
+    metadata = {"cycle": intent.number, "incarnation": intent.incarnation, "position": str(intent.end_lsn)}
+    return CommitInfo(app, intent.number, json.dumps(metadata, sort_keys=True))
+
+
+def number_of(commit: DeltaCommit, app_prefix: str, number: str = "cycle") -> int | None:
+    """Return the number that one of our commits carries, None if the commit is somebody else's.
+
+    It stands beside an application id with this prefix, or in the metadata under the name `number` (OPTIMIZE and RESTORE
+    have no application id).
+    """
+    numbers = [value for app, value in commit.txns.items() if app.startswith(app_prefix)]
+    if numbers:
+        return max(numbers)
+    try:
+        metadata = json.loads(commit.user_metadata or "null")
+    except ValueError:
+        return None
+    is_ours = isinstance(metadata, dict) and ("view" in metadata or "incarnation" in metadata)
+    value = metadata.get(number) if is_ours else None
+    return value if isinstance(value, int) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The table's version now, and the rows that this commit inserted and deleted.
+
+    If nothing was deleted or inserted there is no commit, and the version is the old one.
+    """
+
+    version: int
+    inserted: int
+    deleted: int

@@ -15,13 +15,10 @@ from typing import TYPE_CHECKING
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import quoted
-from lakeproof.lake.delta.column_types import in_spark, new_fields
-from lakeproof.lake.delta.commit import TableSpec
 from lakeproof.lake.delta.committer import Change, NewFile, Operation
 from lakeproof.lake.delta.files import table_files, unneeded
-from lakeproof.lake.delta.link_commit import physical_names
-from lakeproof.lake.delta.log import NO_VERSION, newest_version, read_commit
-from lakeproof.lake.delta.protocol import check_writable, metadata_of
+from lakeproof.lake.delta.log import NO_VERSION, newest_version, physical_names, read_commit
+from lakeproof.lake.delta.protocol import TableSpec, check_writable, in_spark, metadata_of, new_fields
 from lakeproof.lake.delta.schema import ColumnChanges, with_columns
 from lakeproof.lake.delta.state import Action, TableState, read_state
 from lakeproof.storage.times import now_text, time_of

@@ -11,59 +11,22 @@ name. Only the holder of the source's lease may use this: it does not know the f
 
 from __future__ import annotations
 
-import json
 import re
-import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from urllib.parse import unquote
 
-import pyarrow as pa
-
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.log import LOG, log_files, read_actions
+from lakeproof.lake.delta.checkpoint import ListedLog, listed_log
+from lakeproof.lake.delta.data_files import DeltaFile, data_file, live_rows
+from lakeproof.lake.delta.log import LOG, RESTORE_LOG, LogGapError, commit_name, log_files, read_actions
+from lakeproof.lake.delta.state import replay_log
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import store_of
-from lakeproof.storage.parquet import parquet_file
 from lakeproof.storage.store import NotFoundError
 
-_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint(\.[0-9]{10}\.[0-9]{10})?\.parquet")
-_COMMIT = re.compile(r"([0-9]{20})\.json")
 _NUMBERED = re.compile(r"\.?([0-9]{20})\..*")
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_UUID_LETTERS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class VectorPlace:
-    """The place of a deletion vector: its file and offset there; or its bytes in base 85, if it stands in the log."""
-
-    file: str | None
-    offset: int
-    inline: str
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeltaFile:
-    """A file of rows, its bytes, and the file of its deletion vector, if it has one; paths below the table.
-
-    `deleted` is the vector itself, which may also stand in the log; `rows` are those that the file has without it, None if
-    the log does not say.
-    """
-
-    path: str
-    bytes: int
-    vector: str | None
-    deleted: VectorPlace | None = None
-    rows: int | None = field(default=None, compare=False)
-
-    @property
-    def live_rows(self) -> int | None:
-        """The number of its rows that are not deleted; None if the log does not say."""
-        return None if self.rows is None else self.rows - (0 if self.deleted is None else self.deleted.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,105 +83,42 @@ def table_files(path: str, oldest: int, newest: int | None = None) -> TableFiles
     """
     named = oldest if newest is None else newest
     table = Folder.at(path)
-    commits, checkpoint, parts = _log(table, oldest)
-    last = max(commits, default=-1)
-    if last < named:
+    log = listed_log(table, oldest)
+    if log.last < named:
         # Otherwise nothing would be needed, and all files of the table would be removed.
-        raise LakeError(path, f"its log ends at version {last}, before version {named}", "restore it from a backup")
-    live = _of_checkpoints(table, parts)
-    needed = set(live.values()) if checkpoint == oldest else set()
-    for version in range(checkpoint + 1, last + 1):
+        raise LakeError(path, f"its log ends at version {log.last}, before version {named}", "restore it from a backup")
+    live = {file.path: file for file in _files(path, oldest, log)}
+    needed = set(live.values())
+    for version in range(oldest + 1, log.last + 1):
         try:
-            removed, added = _of_version(table, commits.get(version), version)
-        except LakeError:
+            removed, added = files_of_commit(table, commit_name(version))
+        except (LakeError, NotFoundError) as error:
             if version > named:
                 break
-            raise
+            if isinstance(error, LakeError):
+                raise
+            raise LogGapError(path, f"version {version} is missing from its log", RESTORE_LOG) from None
         for name in removed:
             live.pop(name, None)
         live |= {file.path: file for file in added}
-        if version == oldest:
-            needed = set(live.values())
-        elif version > oldest:
-            needed |= set(added)
+        needed |= set(added)
     paths = {file.path for file in needed} | {file.vector for file in needed if file.vector is not None}
-    return TableFiles(oldest, checkpoint, tuple(live.values()), frozenset(paths))
+    return TableFiles(oldest, log.checkpoint, tuple(live.values()), frozenset(paths))
 
 
 def files_at(path: str, version: int) -> tuple[DeltaFile, ...]:
     """Return the files of one version; raises LakeError if there is no log, or if it is not whole up to there."""
-    table = Folder.at(path)
-    commits, checkpoint, parts = _log(table, version)
-    live = _of_checkpoints(table, parts)
-    for number in range(checkpoint + 1, version + 1):
-        removed, added = _of_version(table, commits.get(number), number)
-        for name in removed:
-            live.pop(name, None)
-        live |= {file.path: file for file in added}
-    return tuple(live.values())
+    return _files(path, version, listed_log(Folder.at(path), version))
+
+
+def _files(path: str, version: int, log: ListedLog) -> tuple[DeltaFile, ...]:
+    replay, _ = replay_log(path, version, log)
+    return tuple(map(data_file, replay.files.values()))
 
 
 def rows_at(path: str, version: int) -> int | None:
     """Return the number of rows of one version, by the log alone; None if it does not say. Raises as `files_at`."""
     return live_rows(files_at(path, version))
-
-
-def live_rows(files: Iterable[DeltaFile]) -> int | None:
-    """Return the number of rows of some files together; None if the log does not say."""
-    total = 0
-    for file in files:
-        if file.live_rows is None:
-            return None
-        total += file.live_rows
-    return total
-
-
-def _log(table: Folder, version: int) -> tuple[dict[int, str], int, list[str]]:
-    """Return the log's commits, and the newest whole checkpoint up to a version (-1: none) with its parts.
-
-    Of commits before the checkpoint to which the log points, those that are needed for this version are listed alone.
-    """
-    pointed = _pointed(table)
-    commits, checkpoint, parts = _listed(table, version, pointed if pointed <= version else -1)
-    if pointed <= version and checkpoint < pointed:
-        # It is gone, or its writer was killed.
-        return _listed(table, version, -1)
-    return commits, checkpoint, parts
-
-
-def _pointed(table: Folder) -> int:
-    """Return the version of the checkpoint to which the log points, -1 if to none: a hint that may be wrong."""
-    try:
-        return int(json.loads(table.get(f"{LOG}/_last_checkpoint"))["version"])
-    except (NotFoundError, ValueError, LookupError, TypeError):
-        return -1
-
-
-def _listed(table: Folder, version: int, since: int) -> tuple[dict[int, str], int, list[str]]:
-    names = sorted(log_files(table, since))
-    if not names:
-        raise LakeError(table.url, "there is no Delta table", "restore it, or bootstrap the table again")
-    checkpoints: dict[int, list[str]] = {}
-    for name in names:
-        match = _CHECKPOINT.fullmatch(name)
-        if match is not None and int(match[1]) <= version:
-            checkpoints.setdefault(int(match[1]), []).append(name)
-    checkpoint = max((number for number, parts in checkpoints.items() if _is_whole(parts)), default=-1)
-    commits = {int(m[1]): n for n in names if (m := _COMMIT.fullmatch(n))}
-    return commits, checkpoint, checkpoints.get(checkpoint, [])
-
-
-def checkpoint_at(table: Folder, version: int) -> tuple[int, list[str]]:
-    """Return the newest whole checkpoint up to a version (-1: none), and the names of its parts in the log.
-
-    Raises LakeError if there is no log.
-    """
-    _, checkpoint, parts = _log(table, version)
-    return checkpoint, parts
-
-
-def _of_checkpoints(table: Folder, parts: list[str]) -> dict[str, DeltaFile]:
-    return {file.path: file for name in parts for file in _of_checkpoint(table, f"{LOG}/{name}")}
 
 
 def unneeded(path: str, files: TableFiles) -> Iterator[tuple[str, int]]:
@@ -245,32 +145,6 @@ def remove_file(url: str) -> None:
     store.delete(key)
 
 
-def _is_whole(parts: list[str]) -> bool:
-    """True if a checkpoint has all its parts: its writer may have been killed."""
-    counts = [None if (match := _CHECKPOINT.fullmatch(name)) is None else match[2] for name in parts]
-    return None in counts or any(len(parts) == int(count[-10:]) for count in counts if count is not None)
-
-
-def _of_checkpoint(table: Folder, name: str) -> Iterator[DeltaFile]:
-    try:
-        with parquet_file(table.store, table.key_of(name)) as file:
-            for batch in file.iter_batches(columns=["add"]):
-                for added in batch.column(0).to_pylist():
-                    if added is not None and added["path"] is not None:
-                        yield data_file(added)
-    except (OSError, pa.ArrowInvalid) as error:
-        # A passing error of the system is no damage; Arrow's own reading errors have no errno.
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise LakeError(table.url_of(name), "it is damaged", "restore it from a backup") from None
-
-
-def _of_version(table: Folder, name: str | None, version: int) -> tuple[list[str], list[DeltaFile]]:
-    if name is None:
-        raise LakeError(table.url, f"its log has no version {version}", "restore it from a backup")
-    return files_of_commit(table, f"{LOG}/{name}")
-
-
 def files_of_commit(table: Folder, name: str) -> tuple[list[str], list[DeltaFile]]:
     """Return the paths that a commit's file removes, and the files that it adds; raises LakeError if it is damaged."""
     removed: list[str] = []
@@ -281,56 +155,3 @@ def files_of_commit(table: Folder, name: str) -> tuple[list[str], list[DeltaFile
         elif kind == "add":
             added.append(data_file(action))
     return removed, added
-
-
-def data_file(added: Mapping[str, Any]) -> DeltaFile:
-    """Return the file that an `add` or a `remove` in the log is about."""
-    vector = added.get("deletionVector")
-    path, size = unquote(added["path"]), int(added.get("size") or 0)
-    rows = _rows(added.get("stats"))
-    if vector is None:
-        return DeltaFile(path, size, None, rows=rows)
-    file = _vector(vector)
-    inline = str(vector["pathOrInlineDv"]) if vector.get("storageType") == "i" else ""
-    place = VectorPlace(file, int(vector.get("offset") or 0), inline, int(vector["cardinality"]))
-    return DeltaFile(path, size, file, place, rows)
-
-
-def _rows(stats: str | None) -> int | None:
-    try:
-        return int(json.loads(stats or "{}")["numRecords"])
-    except (ValueError, LookupError, TypeError):
-        return None
-
-
-def _vector(vector: dict[str, Any]) -> str | None:
-    """Return the file of a deletion vector: its name is 20 letters, a UUID in base 85, after a folder that may be empty."""
-    text = vector.get("pathOrInlineDv")
-    if vector.get("storageType") != "u" or text is None:
-        return None
-    folder, letters = text[:-_UUID_LETTERS], text[-_UUID_LETTERS:]
-    name = f"deletion_vector_{uuid.UUID(bytes=of_base_85(letters))}.bin"
-    return f"{folder}/{name}" if folder else name
-
-
-def of_base_85(letters: str) -> bytes:
-    """Return the bytes that five letters of Z85 for each four of them stand for; raises ValueError for other letters."""
-    octets = b""
-    for start in range(0, len(letters), 5):
-        number = 0
-        for letter in letters[start : start + 5]:
-            number = number * 85 + _Z85.index(letter)
-        octets += number.to_bytes(4, "big")
-    return octets
-
-
-def in_base_85(octets: bytes) -> str:
-    """Return Z85's letters for bytes, of which there are four for each five letters."""
-    letters = ""
-    for start in range(0, len(octets), 4):
-        number, group = int.from_bytes(octets[start : start + 4], "big"), ""
-        for _ in range(5):
-            number, place = divmod(number, 85)
-            group = _Z85[place] + group
-        letters += group
-    return letters

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.checkpoint import LAST_CHECKPOINT, checkpoint_name
+from lakeproof.lake.delta.cleaned_log import NUMBERED
 from lakeproof.lake.delta.files import files_of_commit
 from lakeproof.lake.delta.log import ENGINE, LOG, checksum_name, commit_name, last_following, log_files, read_actions
-from lakeproof.lake.delta.unnamed_commits import NUMBERED
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError, Store
 

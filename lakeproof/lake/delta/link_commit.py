@@ -8,7 +8,9 @@ Choosing the files, and the rows in them that are not the table's, does not belo
 name (`links`), reading its footer (`file_statistics`) or making the version (`committer`).
 
 A commit is made in two steps: `prepare` finds rows, checks what the change presupposes, and places every file; it refuses
-with `Unsupported` what Spark should write instead. `PreparedLinks.commit` makes the one commit.
+with `Unsupported` what Spark should write instead. `RowCommit.commit` makes the one commit, also of what Spark has written
+(`apply`). A table without deletion vectors (`readers: portable`) loses rows by having the rest of their files written anew
+(`spared`).
 
 Idempotent: a killed attempt leaves links that no commit names. The next attempt has the same names and finds them there. A
 name is a file's own, which its writer makes unique, behind the number of the cycle: Delta takes two files of one path for
@@ -23,7 +25,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,19 +33,35 @@ import pyarrow as pa
 
 from lakeproof.errors import InvariantError, NoRoomError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.delta.arrow_rows import arrow_schema
-from lakeproof.lake.delta.column_types import in_spark, new_fields
-from lakeproof.lake.delta.commit import Applied, CommitInfo, TableSpec, Unsupported
-from lakeproof.lake.delta.committer import NewFile, version_to_follow
+from lakeproof.lake.delta.arrow_rows import DeltaRows, arrow_schema
+from lakeproof.lake.delta.committer import (
+    Applied,
+    Change,
+    CommitInfo,
+    NewFile,
+    Operation,
+    Unsupported,
+    version_to_follow,
+)
+from lakeproof.lake.delta.data_files import data_file
 from lakeproof.lake.delta.file_statistics import statistics_text
-from lakeproof.lake.delta.links import LandedFile, PlacedFile, Twin, mismatch, place, remove_placed, renamed
-from lakeproof.lake.delta.local_rows import LocalRows, write_rows
-from lakeproof.lake.delta.log import NO_VERSION
-from lakeproof.lake.delta.protocol import check_writable, metadata_of
-from lakeproof.lake.delta.row_commit import RowCommit, has_vectors, spared
+from lakeproof.lake.delta.links import (
+    LandedFile,
+    LocalRows,
+    PlacedFile,
+    Twin,
+    mismatch,
+    place,
+    remove_placed,
+    renamed,
+    write_rows,
+)
+from lakeproof.lake.delta.log import NO_VERSION, physical_names
+from lakeproof.lake.delta.protocol import TableSpec, check_writable, in_spark, metadata_of, new_fields
+from lakeproof.lake.delta.reader_features import VECTORS_ENABLED
 from lakeproof.lake.delta.search import Places, Rows, find_places
-from lakeproof.lake.delta.state import TableState, read_state
-from lakeproof.lake.rows.key_preconditions import check_counts, check_firsts
+from lakeproof.lake.delta.state import Action, TableState, read_state
+from lakeproof.lake.rows.keys_in_memory import check_counts, check_firsts
 from lakeproof.landing.file_columns import STATISTICS_COLUMNS
 from lakeproof.storage.disk import is_full
 from lakeproof.storage.folder import Folder
@@ -91,8 +109,8 @@ class LinkRequest:
     """One commit to the table at `path`: `links` and `rows` come, what `removal` names of the rows before goes.
 
     `rows`: rows that this process reads or holds, `row_count` of them: they become files. For a table that exists all have
-    the same columns. `required`: the
-    table's columns that every linked file must have, with their names in these files. `statistics` as in a `TableSpec`.
+    the same columns. `required`: the table's columns that every linked file must have, with their names in these files.
+    `statistics` as in a `TableSpec`.
     """
 
     path: str
@@ -108,34 +126,84 @@ class LinkRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedLinks:
-    """A commit that can be made, once: every file is in the table's folder. `before` is None for a new table.
+class RowCommit:
+    """One commit on the version `before` (None: the table's first): `files` come, `places` go, or `everything` goes.
 
-    `linked` are the landed files among them.
+    `places` are row numbers by the file's path in the log. `metadata`: other columns or properties, or those of a new table.
+    The rows that `spared` gives for the same places are in `files`, if the table has no vectors. `linked` are the landed
+    files among them.
     """
 
-    request: LinkRequest
+    path: str
+    info: CommitInfo
     before: TableState | None
     files: Sequence[NewFile]
-    places: Places
-    linked: Mapping[LandedFile, Twin]
+    places: Mapping[str, Rows] = field(default_factory=dict)
+    everything: bool = False
+    metadata: Action | None = None
+    linked: Mapping[LandedFile, Twin] = field(default_factory=dict)
 
     def commit(self) -> Applied:
-        """Commit the files, and what goes."""
-        request = self.request
-        metadata = _metadata(request) if self.before is None else None
-        everything = request.removal.everything
-        return RowCommit(
-            request.path, request.info, self.before, self.files, self.places.rows, everything, metadata
-        ).commit()
+        """Make the commit; none, if nothing changes."""
+        if self.before is not None:
+            # Another commit since the rows were found is reported by name; one from here on loses the race or wins it.
+            version_to_follow(self.path, self.before.version, self.info)
+        change = Change(self.path, self.before)
+        if self.metadata is not None:
+            change.set_metadata(self.metadata)
+        deleted = change.remove_all() if self.everything else self._remove(change)
+        inserted = change.add(self.files) - self._spared
+        if change.is_empty and self.before is not None:
+            return Applied(self.before.version, 0, 0)
+        state = change.commit(self.info, self._operation(inserted, deleted))
+        return Applied(state.version, inserted, deleted)
 
     def discard(self) -> None:
         """Take the files out of the table's folder again, if the commit is not to be made."""
         for file in self.files:
-            remove_placed(Folder.at(self.request.path), file.entry["path"])
+            remove_placed(Folder.at(self.path), file.entry["path"])
+
+    def _remove(self, change: Change) -> int:
+        if self.before is None or has_vectors(self.before):
+            return change.mark(self.places)
+        for path in self.places:
+            change.remove(self.before.files[path])
+        return sum(map(len, self.places.values()))
+
+    @property
+    def _spared(self) -> int:
+        """The number of rows that are in new files because others of their files go."""
+        if self.before is None or self.everything or has_vectors(self.before):
+            return 0
+        return sum((data_file(self.before.files[p]).live_rows or 0) - len(rows) for p, rows in self.places.items())
+
+    def _operation(self, inserted: int, deleted: int) -> Operation:
+        """Return what the table's history shows: a MERGE if rows went, else an append."""
+        if self.before is None:
+            name, parameters = "CREATE TABLE AS SELECT", {"isManaged": "false", "partitionBy": "[]"}
+        elif self.everything:
+            name, parameters = "WRITE", {"mode": "Overwrite", "partitionBy": "[]"}
+        elif deleted:
+            clauses = {
+                "matchedPredicates": [{"actionType": "delete"}],
+                "notMatchedPredicates": [{"actionType": "insert"}],
+            }
+            metrics = {
+                "numTargetRowsInserted": inserted,
+                "numTargetRowsDeleted": deleted,
+                "numTargetRowsUpdated": 0,
+                "numSourceRows": inserted + deleted,
+            }
+            return Operation("MERGE", {kind: json.dumps(clause) for kind, clause in clauses.items()}, metrics)
+        else:
+            name, parameters = "WRITE", {"mode": "Append", "partitionBy": "[]"}
+        size = sum(int(file.entry["size"]) for file in self.files)
+        return Operation(
+            name, parameters, {"numFiles": len(self.files), "numOutputRows": inserted, "numOutputBytes": size}
+        )
 
 
-def prepare_links(request: LinkRequest, beside: PreparedLinks | None = None) -> PreparedLinks:
+def prepare_links(request: LinkRequest, beside: RowCommit | None = None) -> RowCommit:
     """Find the rows that go, place and check the files, and commit nothing yet.
 
     What `beside`, the commit of the table's other layer, has linked has been compared, and is not read again.
@@ -146,8 +214,9 @@ def prepare_links(request: LinkRequest, beside: PreparedLinks | None = None) -> 
     """
     before = version_to_follow(request.path, request.expected_version, request.info)
     state = None if before == NO_VERSION else read_state(request.path, before)
-    if state is None:
-        fields = _new_table_fields(request)
+    metadata = None if state is not None else _metadata(request)
+    if state is None or metadata is not None:
+        fields = list(json.loads((metadata or {})["schemaString"])["fields"])
     else:
         check_writable(state)
         fields = state.fields
@@ -164,7 +233,8 @@ def prepare_links(request: LinkRequest, beside: PreparedLinks | None = None) -> 
     files = [NewFile(entry_of(file, columns), next(left_out, None)) for file in placed]
     folder = Folder.at(request.path)
     linked = {link.landed: Twin(folder, file) for link, file in zip(request.links, placed, strict=False)}
-    return PreparedLinks(request, state, files, places, linked)
+    everything = request.removal.everything
+    return RowCommit(request.path, request.info, state, files, places.rows, everything, metadata, linked)
 
 
 def _find(request: LinkRequest, state: TableState | None) -> Places:
@@ -258,30 +328,14 @@ def _written(
     return write_rows(named, folder, f"rows-{request.info.number:012d}-", {*columns})
 
 
-def physical_names(fields: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the name of each column in the data files."""
-    return {
-        f["name"]: str((f.get("metadata") or {}).get("delta.columnMapping.physicalName", f["name"])) for f in fields
-    }
-
-
-def _new_table_fields(request: LinkRequest) -> Sequence[Mapping[str, Any]]:
-    """Return the columns that the table is to have, as Delta's schema text has them; raises `Unsupported`."""
+def _metadata(request: LinkRequest) -> Action:
+    """Return the `metaData` of the table that is to be; raises `Unsupported`."""
     if request.create is None:
         raise InvariantError(request.path, "there is no Delta table, and none is to be created", "report this")
-    if request.create.spec.portable and any(link.left_out is not None for link in request.links):
+    columns, spec = request.create.columns, request.create.spec
+    if spec.portable and any(link.left_out is not None for link in request.links):
         raise Unsupported("it is configured with `readers: portable`, and rows of its files are not the table's")
-    columns = request.create.columns
-    metadata = metadata_of(new_fields(columns), request.create.spec.options(list(columns)), physical=request.required)
-    return list(json.loads(metadata["schemaString"])["fields"])
-
-
-def _metadata(request: LinkRequest) -> Mapping[str, Any]:
-    """Return a new table's `metaData` action."""
-    if request.create is None:
-        raise InvariantError(request.path, "there is no Delta table, and none is to be created", "report this")
-    columns = request.create.columns
-    return metadata_of(new_fields(columns), request.create.spec.options(list(columns)), physical=request.required)
+    return metadata_of(new_fields(columns), spec.options(list(columns)), physical=request.required)
 
 
 def statistics_columns(fields: Sequence[Mapping[str, Any]], chosen: Sequence[str]) -> Mapping[str, str]:
@@ -301,3 +355,21 @@ def entry_of(file: PlacedFile, columns: Mapping[str, str]) -> Mapping[str, Any]:
         "dataChange": True,
         "stats": statistics_text(file.footer, columns),
     }
+
+
+def has_vectors(state: TableState) -> bool:
+    """True if rows of the table's files may be marked as deleted."""
+    return state.has_property(VECTORS_ENABLED, "true")
+
+
+def spared(state: TableState, places: Mapping[str, Rows]) -> Iterator[pa.Table]:
+    """Give the rows that stay of files that lose others, if the table has no vectors: they are to be written anew.
+
+    They have every column of the table, dropped ones too.
+    """
+    if has_vectors(state) or not places:
+        return
+    rows = DeltaRows.of_state(state)
+    for path, numbers in places.items():
+        for batch in rows.without(data_file(state.files[path]), numbers):
+            yield pa.Table.from_batches([batch])

@@ -1,14 +1,18 @@
-"""Landed Parquet files under a second name in a Delta table's folder, verified, and a check that the table can have them.
+"""Files in a Delta table's folder that no commit names yet: landed ones under a second name, verified, and new ones.
 
 Nothing is committed here (`link_commit`), and no JVM is needed; bounds and counts belong to `file_statistics`.
 
-    place     a link (a copy, if the store has none) under a name that no other file of the table ever has, read once and
-              compared with the checksum that its writer recorded, with Hadoop's checksums beside it
-    mismatch  the reason why a table must not have the file: Delta finds a file's columns by their physical names alone, and
-              reads what it finds
+    place       a link (a copy, if the store has none) under a name that no other file of the table ever has, read once and
+                compared with the checksum that its writer recorded, with Hadoop's checksums beside it
+    mismatch    the reason why a table must not have the file: Delta finds a file's columns by their physical names alone,
+                and reads what it finds
+    write_rows  rows that this process reads or holds, in files like landed ones: the same types and encodings, bounds for
+                the same kinds of columns, and Hadoop's checksums beside them. Memory: one row group of rows, and one batch
 
 A link that no commit names yet is garbage: after a crash the next attempt finds it again, or maintenance removes it with all
-files that no kept version needs. A damaged file is never placed: no reader would notice it, since links share their bytes.
+files that no kept version needs. A damaged file is never placed: no reader would notice it, since links share their bytes. A
+new file's name is no later attempt's, and one whose writing ends in an error is removed. Nothing is synced here: the cycle
+syncs what its commits name before a cut names them.
 """
 
 from __future__ import annotations
@@ -16,25 +20,28 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+import uuid
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeproof.errors import BEGIN_AGAIN, InvariantError, LakeError
 from lakeproof.failpoints import failpoint
-from lakeproof.hidden_columns import HIDDEN_PREFIX
+from lakeproof.hidden_columns import COMMIT_TIME, HIDDEN_PREFIX, LSN, OP, XID
 from lakeproof.lake.delta.file_statistics import has_float_bounds
+from lakeproof.lake.delta.log import physical_names
 from lakeproof.landing.manifest import SegmentFile
+from lakeproof.landing.segment import ROW_GROUP_BYTES, ROW_GROUP_ROWS
 from lakeproof.snapshot.state import SnapshotFile
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import store_of
-from lakeproof.storage.parquet import SPARK_VERSION_KEY, parquet_file
-from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
+from lakeproof.storage.parquet import SPARK_VERSION_KEY, bounded, open_parquet, parquet_file
+from lakeproof.storage.store import AlreadyExistsError, NewFile, NotFoundError, Store
 from lakeproof.values.types import LAKE_TYPES
 
 _READ_BYTES = 1 << 20
@@ -149,7 +156,7 @@ def mismatch(footer: pq.FileMetaData, fields: Sequence[Mapping[str, Any]], requi
     read as NULL.
     """
     types = {field.name: _type_of(field.type) for field in footer.schema.to_arrow_schema()}
-    names = {field["name"]: _physical(field) for field in fields}
+    names = physical_names(fields)
     missing = [name for name in required if names.get(name) not in types]
     if missing:
         return f"the file has no column {names.get(missing[0], missing[0])}, which it must have"
@@ -172,17 +179,13 @@ def mismatch(footer: pq.FileMetaData, fields: Sequence[Mapping[str, Any]], requi
 
 def renamed(fields: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str | None:
     """Return why files that have these columns, each under the name given, can't be the table's, None if they can."""
-    physical = {field["name"]: _physical(field) for field in fields}
+    physical = physical_names(fields)
     other = next((name for name, in_file in names.items() if physical.get(name) != in_file), None)
     return None if other is None else f"the table's column {other} has another name in the table's files"
 
 
 def _names_spark(footer: pq.FileMetaData) -> bool:
     return SPARK_VERSION_KEY.encode() in (footer.metadata or {})
-
-
-def _physical(field: Mapping[str, Any]) -> str:
-    return str(field.get("metadata", {}).get("delta.columnMapping.physicalName", field["name"]))
 
 
 def _type_of(arrow: pa.DataType) -> Any:
@@ -279,3 +282,64 @@ def _put_checksums(store: Store, key: str, checksums: bytes) -> None:
 
 def _damaged(landed: LandedFile, reason: str) -> LakeError:
     return LakeError(f"landed file {landed.url}", reason, _REMEDY)
+
+
+# One file per this many rows, so that a file can be read, and written anew, by one task.
+ROWS_PER_FILE = 500_000
+LocalRows: TypeAlias = Iterable[pa.Table]
+_REPEATED = frozenset({LSN, OP, XID, COMMIT_TIME})
+
+
+def write_rows(rows: LocalRows, folder: Folder, prefix: str, statistics: Collection[str]) -> Iterator[PlacedFile]:
+    """Write rows of one schema into files of a table's folder, under new names that begin with `prefix`, and give each.
+
+    `statistics`: the columns that get bounds, if their type has bounds that others can rely on.
+    """
+    groups = _groups(rows)
+    for first in groups:
+        yield _write_file(first, groups, folder, f"{prefix}{uuid.uuid4().hex}.parquet", statistics)
+
+
+def _write_file(
+    first: pa.Table, others: Iterator[pa.Table], folder: Folder, name: str, statistics: Collection[str]
+) -> PlacedFile:
+    store, key = folder.store, folder.key_of(name)
+    file = store.create(key, durable=False)
+    try:
+        _write_rows(first, others, file, statistics)
+        file.finish()
+        write_checksums(store, key)
+        with parquet_file(store, key) as opened:
+            return PlacedFile(name, opened.metadata, file.bytes_written, now_ms())
+    except BaseException:
+        # On a full disk each attempt would leave a file more.
+        file.abandon()
+        remove_placed(folder, name)
+        raise
+
+
+def _write_rows(first: pa.Table, others: Iterator[pa.Table], file: NewFile, statistics: Collection[str]) -> None:
+    chosen = [name for name in bounded(first.schema) if name in statistics]
+    repeated = [name for name in first.schema.names if name in _REPEATED]
+    written = first.num_rows
+    with open_parquet(file, first.schema, dictionaries=repeated, statistics=chosen) as writer:
+        writer.write_table(first)
+        while written < ROWS_PER_FILE and (group := next(others, None)) is not None:
+            writer.write_table(group)
+            written += group.num_rows
+
+
+def _groups(rows: LocalRows) -> Iterator[pa.Table]:
+    """Give the rows in row groups; none for no rows."""
+    # Of a file few of whose rows are left there are thousands of small parts: no loop over all of them for each one.
+    waiting, count, size = list[pa.Table](), 0, 0
+    for part in rows:
+        if not part.num_rows:
+            continue
+        waiting.append(part)
+        count, size = count + part.num_rows, size + part.nbytes
+        if count >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
+            yield pa.concat_tables(waiting)
+            waiting, count, size = [], 0, 0
+    if waiting:
+        yield pa.concat_tables(waiting)

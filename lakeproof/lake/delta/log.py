@@ -1,7 +1,7 @@
 """Reading a Delta table's commits directly from its log: the newest version, and the properties of a commit.
 
 Nothing is written here, and no Spark job runs: reading one commit costs one file. Listing the data files of a version
-belongs to `files`, removing commits from a log to `unnamed_commits`.
+belongs to `files`, removing commits from a log to `cleaned_log`.
 
 A commit is JSON, one action per line; only a newline ends a line (Delta's statistics contain raw U+2028), and the JSON may
 contain blanks. An unknown action counts as one that changes data.
@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
 from lakeproof.storage.folder import Folder
+from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import NotFoundError
 
@@ -249,3 +251,25 @@ def check_whole(path: str, seen: int, files: Mapping[str, int] | None = None) ->
         fault = f"its log has version {newest} and not version {seen + 1}"
     if fault is not None:
         raise LogGapError(path, fault, RESTORE_LOG)
+
+
+def newest_external(config: Config, path: str, since: int = NO_VERSION) -> int:
+    """Return the newest version of the table at `path`, from `since` on; NO_VERSION if there is none.
+
+    The store is reached as the lake's (`storage`). Raises OSError if nobody may read it.
+    """
+    open_store(config.location_of(path))
+    return newest_version(path, since)
+
+
+PHYSICAL_NAME, TYPE_CHANGES = "delta.columnMapping.physicalName", "delta.typeChanges"
+
+
+def physical_name(field: Mapping[str, Any]) -> str:
+    """Return a column's name in data files; `field` is of the log's schema text."""
+    return str((field.get("metadata") or {}).get(PHYSICAL_NAME, field["name"]))
+
+
+def physical_names(fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the name of each column in data files."""
+    return {field["name"]: physical_name(field) for field in fields}

@@ -26,13 +26,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.lake.delta.arrow_rows import DeltaRows, opened_data_file
-from lakeproof.lake.delta.column_types import in_files
 from lakeproof.lake.delta.committer import Change, NewFile, Operation
-from lakeproof.lake.delta.files import DeltaFile, data_file, table_files
+from lakeproof.lake.delta.data_files import DeltaFile, data_file
+from lakeproof.lake.delta.files import table_files
 from lakeproof.lake.delta.link_commit import entry_of, statistics_columns
-from lakeproof.lake.delta.local_rows import write_rows
+from lakeproof.lake.delta.links import write_rows
 from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.delta.protocol import check_writable, statistics_of
+from lakeproof.lake.delta.protocol import check_writable, in_files, statistics_of
 from lakeproof.lake.delta.search import bounds_in_log
 from lakeproof.lake.delta.state import Action, TableState, kept_state, read_state
 from lakeproof.lake.spark_on_demand import SparkOnDemand

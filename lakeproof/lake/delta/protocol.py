@@ -11,22 +11,29 @@ import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.columns import needs_mapping
+from lakeproof.hidden_columns import PUT_AWAY
+from lakeproof.lake.columns import needs_mapping, quoted
+from lakeproof.lake.delta.log import NO_VERSION, PHYSICAL_NAME, newest_version, physical_name
 from lakeproof.lake.delta.reader_features import (
     LISTS_FEATURES_READER,
     LISTS_FEATURES_WRITER,
     MAPPING,
     NO_ZONE,
-    PHYSICAL_NAME,
     VECTORS,
     VECTORS_ENABLED,
     WIDENING,
+    table_state,
 )
-from lakeproof.lake.delta.state import Action, TableState
+from lakeproof.values.types import LAKE_TYPES
+
+if TYPE_CHECKING:
+    from lakeproof.lake.delta.state import Action, TableState
+
 
 COLUMN_ID = "delta.columnMapping.id"
 MAPPING_MODE = "delta.columnMapping.mode"
@@ -168,3 +175,97 @@ def _legacy(version: int) -> tuple[str, ...]:
     ):
         features += names if version >= since else ()
     return features
+
+
+_IN_SPARK = {lake_type.in_log: spark for spark, lake_type in LAKE_TYPES.items()}
+_ARRAY = "array<"
+
+
+def in_log(spark_type: str) -> Any:
+    """Return a type, as `lakeproof.values.types` names it, in the form of the log's schema text; KeyError for another."""
+    if spark_type.startswith(_ARRAY):
+        return {"type": "array", "elementType": in_log(spark_type[len(_ARRAY) : -1]), "containsNull": True}
+    return spark_type if spark_type.startswith("decimal(") else LAKE_TYPES[spark_type].in_log
+
+
+def in_spark(type_in_log: str | dict[str, Any]) -> str:
+    """Return the name that Spark's SQL has for a type of the log's schema text."""
+    if isinstance(type_in_log, str):
+        # A string with a collation is a string.
+        name = type_in_log.partition(" collate")[0]
+        return _IN_SPARK.get(name, name)
+    match type_in_log["type"]:
+        case "array":
+            return f"array<{in_spark(type_in_log['elementType'])}>"
+        case "map":
+            return f"map<{in_spark(type_in_log['keyType'])},{in_spark(type_in_log['valueType'])}>"
+        case "struct":
+            fields = [f"{field['name']}:{in_spark(field['type'])}" for field in type_in_log["fields"]]
+            return f"struct<{','.join(fields)}>"
+        case other:
+            return str(other)
+
+
+def column_types(path: str, version: int | None = None) -> dict[str, str]:
+    """Return the columns of a version, or of the newest, with their types; nothing if there is no table.
+
+    Raises LogGapError if its log can't be read.
+    """
+    version = newest_version(path) if version is None else version
+    if version == NO_VERSION:
+        return {}
+    fields = json.loads(table_state(path, version)["metaData"]["schemaString"])["fields"]
+    return {field["name"]: in_spark(field["type"]) for field in fields if not field["name"].startswith(PUT_AWAY)}
+
+
+def new_fields(columns: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return columns, by name with their Spark types, as the fields of a schema text."""
+    return [{"name": n, "type": in_log(kind), "nullable": True, "metadata": {}} for n, kind in columns.items()]
+
+
+def in_files(kind: Any) -> Any:
+    """Return a type of the log's schema text with the names that fields inside it have in data files."""
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "struct":
+        fields = [{**f, "name": physical_name(f), "type": in_files(f["type"])} for f in kind["fields"]]
+        return {**kind, "fields": fields}
+    inside = [name for name in ("elementType", "keyType", "valueType") if name in kind]
+    return {**kind, **{name: in_files(kind[name]) for name in inside}}
+
+
+# A commit's checkpoint costs as much as five small commits; one in 10 is Delta's default.
+CHECKPOINT_INTERVAL = 50
+# Delta refuses a version because of its age, even if all its files exist, and forgets it because of its age, too: an idle
+# table at the version that a cut names. What a kept cut names stays; only `files` removes the rest, and nothing else does.
+_KEEP = {
+    "delta.deletedFileRetentionDuration": "interval 3650 days",
+    "delta.logRetentionDuration": "interval 3650 days",
+    "delta.enableExpiredLogCleanup": "false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """The Delta properties of a new table, beside those that every table has.
+
+    `statistics` are the columns whose least and greatest values stand in each file's entry in the log; if there are none,
+    Delta takes the table's first 32. `portable`: the table is written without vectors and column mapping, so its names are
+    such as Parquet takes.
+    """
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    statistics: tuple[str, ...] = ()
+    portable: bool = False
+
+    def options(self, columns: Sequence[str]) -> dict[str, str]:
+        """Return the writer's options; deletion vectors spare rewriting rows that do not change."""
+        mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(columns) and not self.portable else {}
+        return {
+            VECTORS_ENABLED: "false" if self.portable else "true",
+            "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+            **_KEEP,
+            **mapping,
+            **({"delta.dataSkippingStatsColumns": ",".join(map(quoted, self.statistics))} if self.statistics else {}),
+            **self.properties,
+        }

@@ -1,7 +1,7 @@
 """The features of Delta's that a reader of a table must know, each with the reason, from the table's log alone.
 
-Switching one on belongs to `schema` and `commit`, refusing names that need one to `lakeproof.lake.cycle.portable`. No Spark
-runs here: `status` asks.
+Switching one on belongs to `schema` and `protocol`, refusing names that need one to `lakeproof.lake.cycle.task`. No
+Spark runs here: `status` asks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from typing import Any
 
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.columns import needs_mapping
-from lakeproof.lake.delta.log import LOG, RESTORE_LOG, LogGapError, commit_name, log_files, read_actions
+from lakeproof.lake.delta.log import (
+    LOG,
+    RESTORE_LOG,
+    TYPE_CHANGES,
+    LogGapError,
+    commit_name,
+    log_files,
+    physical_names,
+    read_actions,
+)
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
 
@@ -21,7 +30,6 @@ VECTORS, MAPPING, WIDENING, NO_ZONE = "deletionVectors", "columnMapping", "typeW
 # What a portable table does without; a type of a column is not a matter of how a table is written.
 NOT_PORTABLE = frozenset({VECTORS, MAPPING, WIDENING})
 VECTORS_ENABLED = "delta.enableDeletionVectors"
-PHYSICAL_NAME, TYPE_CHANGES = "delta.columnMapping.physicalName", "delta.typeChanges"
 _KINDS = ("protocol", "metaData")
 # From these versions of the protocol on it lists features; version 2 for readers is column mapping, version 1 nothing.
 LISTS_FEATURES_READER, LISTS_FEATURES_WRITER = 3, 7
@@ -73,8 +81,7 @@ def _reasons(feature: str, fields: list[dict[str, Any]]) -> Iterator[str]:
 
 def _renamings(fields: list[dict[str, Any]]) -> Iterator[str]:
     """Yield why columns have other names in files: where one needs it, all that came since have a name of Delta's."""
-    physical = {field["name"]: (field.get("metadata") or {}).get(PHYSICAL_NAME, field["name"]) for field in fields}
-    for name, in_files in physical.items():
+    for name, in_files in physical_names(fields).items():
         if name.startswith(PUT_AWAY):
             yield f"{in_files} was dropped"
         elif needs_mapping([name]):

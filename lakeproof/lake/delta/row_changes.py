@@ -23,8 +23,8 @@ from pyspark.sql import types as T
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import CAME, scratch
 from lakeproof.lake.delta.changed_places import ChangedFile, Changes, ChangesUnavailableError
-from lakeproof.lake.delta.column_types import in_files
-from lakeproof.lake.delta.reader_features import PHYSICAL_NAME
+from lakeproof.lake.delta.log import physical_name, physical_names
+from lakeproof.lake.delta.protocol import in_files
 from lakeproof.lake.rows.columns import col, no_rows, relation
 from lakeproof.lake.rows.memory import has_ordinary_rows
 from lakeproof.storage.folder import Folder
@@ -76,7 +76,7 @@ class _Files:
     def of(cls, session: SparkSession, changes: Changes, fields: Sequence[Mapping[str, Any]]) -> _Files:
         if (changes.metadata.get("configuration") or {}).get("delta.columnMapping.mode") == "id":
             raise ChangesUnavailableError("its files go by numbers of columns")
-        names = {field["name"]: _physical(field) for field in json.loads(changes.metadata["schemaString"])["fields"]}
+        names = physical_names(json.loads(changes.metadata["schemaString"])["fields"])
         partitions = {name: names[name] for name in changes.metadata.get("partitionColumns") or ()}
         return cls(session, Folder.at(changes.path), changes.files, fields, partitions)
 
@@ -124,7 +124,7 @@ class _Files:
         types = {field.name: field.dataType for field in _schema(self.fields)}
         values = {name: f"{_PART}{number}" for number, name in enumerate(self.partitions)}
         columns = [
-            col(values.get(field["name"], _physical(field))).cast(types[field["name"]]).alias(field["name"])
+            col(values.get(field["name"], physical_name(field))).cast(types[field["name"]]).alias(field["name"])
             for field in self.fields
         ]
         return rows.select(*columns, _FILE, _ROW, CAME)
@@ -165,10 +165,6 @@ class _Files:
 
 def _schema(fields: Iterable[Mapping[str, Any]]) -> T.StructType:
     return T.StructType.fromJson({"type": "struct", "fields": list(fields)})
-
-
-def _physical(field: Mapping[str, Any]) -> str:
-    return str((field.get("metadata") or {}).get(PHYSICAL_NAME, field["name"]))
 
 
 def _place(url: str) -> str:

@@ -23,11 +23,9 @@ from typing import TYPE_CHECKING, Any
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.columns import needs_mapping, quoted
-from lakeproof.lake.delta.column_types import in_log
-from lakeproof.lake.delta.commit import Applied, CommitInfo
-from lakeproof.lake.delta.committer import Change, Operation, version_to_follow
-from lakeproof.lake.delta.protocol import COLUMN_ID, MAPPING_MODE, MAX_COLUMN_ID, STATISTICS, check_writable
-from lakeproof.lake.delta.reader_features import PHYSICAL_NAME, TYPE_CHANGES
+from lakeproof.lake.delta.committer import Applied, Change, CommitInfo, Operation, version_to_follow
+from lakeproof.lake.delta.log import PHYSICAL_NAME, TYPE_CHANGES
+from lakeproof.lake.delta.protocol import COLUMN_ID, MAPPING_MODE, MAX_COLUMN_ID, STATISTICS, check_writable, in_log
 from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.spark_on_demand import SparkOnDemand

@@ -16,14 +16,12 @@ from pyspark.sql import types as T
 
 from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import scratch
-from lakeproof.lake.delta.arrow_rows import deleted_rows
-from lakeproof.lake.delta.column_types import in_files
-from lakeproof.lake.delta.commit import Unsupported
-from lakeproof.lake.delta.committer import NewFile
-from lakeproof.lake.delta.files import data_file
-from lakeproof.lake.delta.link_commit import entry_of, physical_names, statistics_columns
+from lakeproof.lake.delta.committer import NewFile, Unsupported
+from lakeproof.lake.delta.data_files import data_file, deleted_rows
+from lakeproof.lake.delta.link_commit import entry_of, statistics_columns
 from lakeproof.lake.delta.links import PlacedFile, now_ms
-from lakeproof.lake.delta.protocol import statistics_of
+from lakeproof.lake.delta.log import physical_names
+from lakeproof.lake.delta.protocol import in_files, statistics_of
 from lakeproof.lake.delta.state import Action, TableState
 from lakeproof.lake.rows.columns import col, relation
 from lakeproof.storage.folder import Folder

@@ -20,10 +20,8 @@ from threading import Lock
 from typing import Any, TypeAlias
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.checkpoint import TOMBSTONES_MAX, read_checkpoint
-from lakeproof.lake.delta.files import checkpoint_at
-from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, actions_of, commit_name, digest_of
-from lakeproof.lake.delta.reader_features import PHYSICAL_NAME
+from lakeproof.lake.delta.checkpoint import TOMBSTONES_MAX, ListedLog, listed_log, read_checkpoint
+from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, actions_of, commit_name, digest_of, physical_names
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
 
@@ -78,7 +76,7 @@ class TableState:
 
     def physical(self) -> dict[str, str]:
         """Return the name of each column in the data files."""
-        return {f["name"]: str((f.get("metadata") or {}).get(PHYSICAL_NAME, f["name"])) for f in self.fields}
+        return physical_names(self.fields)
 
     def after(self, version: int, actions: Actions, digest: str) -> TableState:
         """Return the state after one more commit."""
@@ -209,25 +207,33 @@ def _forward(table: Folder, state: TableState, version: int) -> TableState:
 
 
 def _from_log(table: Folder, path: str, version: int) -> TableState:
-    replay, digest = Replay(), ""
     try:
-        checkpoint, parts = checkpoint_at(table, version)
+        log = listed_log(table, version)
     except LakeError as error:
         raise LogGapError(path, error.reason, RESTORE_LOG) from None
-    for part in parts:
+    replay, digest = replay_log(path, version, log)
+    return replay.state(path, version, digest)
+
+
+def replay_log(path: str, version: int, log: ListedLog) -> tuple[Replay, str]:
+    """Return what a log says of a version from the checkpoint on, with the digest of its commit; nothing is kept.
+
+    Raises as `read_state`.
+    """
+    replay, digest, table = Replay(), "", Folder.at(path)
+    for part in log.parts:
         replay.take(read_checkpoint(table, part))
-    first = checkpoint + 1
-    if checkpoint == version:
+    if log.checkpoint == version:
         # The commit itself may be gone, as in a log that was trimmed; then nothing is kept for long.
         try:
             digest = digest_of(table.get(commit_name(version)))
         except NotFoundError:
             digest = "none"
-    for number in range(first, version + 1):
+    for number in range(log.checkpoint + 1, version + 1):
         data, actions = _commit(table, path, number)
         replay.take(actions)
         digest = digest_of(data)
-    return replay.state(path, version, digest)
+    return replay, digest
 
 
 def _commit(table: Folder, path: str, number: int) -> tuple[bytes, Sequence[tuple[str, Action]]]:

@@ -1,6 +1,6 @@
 """Rows counted by their digests, in Arrow: what changes of a bag, or of a configured key under identity FULL, add up to.
 
-Reading the changes belongs to `key_fold`; the same by Spark to `bags` and `net_change`, with whose results these agree.
+Reading the changes belongs to `key_fold`; the same by Spark to `net_change`, with whose results these agree.
 
     bag   +1 for a row that came, -1 for one that went: of surplus rows the copies that came last stay, each under its own
           `_lp_dup`; of missing ones the copies that arrived first go. A bag with fewer copies is not what the source was

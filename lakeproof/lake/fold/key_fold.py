@@ -15,23 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.hidden_columns import KEY, LSN, OP, ORD, UNCHANGED
-from lakeproof.lake.columns import has_old_rows, merge_key
+from lakeproof.hidden_columns import FROM, KEY, LSN, OP, ORD, UNCHANGED
+from lakeproof.lake.columns import current_columns, has_old_rows, history_columns, keeps_key, merge_key
 from lakeproof.lake.fold.counted_fold import bag_change, keyed_change
-from lakeproof.lake.fold.holders import Base, Holders, NotFolded, find_holders
+from lakeproof.lake.fold.holders import Base, FoldedFile, Holders, Mask, NotFolded, Unchanged, find_holders, values_of
 from lakeproof.lake.planning.landed_range import LandedRange
-from lakeproof.lake.planning.range_counts import in_range_mask
+from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.file_rows import DIGEST, FileRows
 from lakeproof.lake.rows.keys_in_memory import FIRST, Places, codes, presupposed
-from lakeproof.landing.reader import Slice
+from lakeproof.landing.reader import Slice, in_range_mask
 from lakeproof.landing.segment import ROW_GROUP_BYTES
+from lakeproof.schema import SchemaVersion
 
 # The key columns of a range in memory, in Arrow; adding them up takes about three times as much.
 KEY_BYTES_MAX = 256 << 20
@@ -41,22 +42,6 @@ _ROWS_AT_ONCE = 1 << 17
 WALKED_ROWS_MAX = 1_000_000
 _IMAGES = pa.array(["insert", "update"])
 _TRUNCATE = "truncate"
-Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
-
-
-@dataclass(frozen=True, slots=True)
-class FoldedFile:
-    """A landed file: which of its rows are in the range, and which of these current gets.
-
-    `holes`: the rows that lack a value which the update left out. `numbers` are those of its rows in the range's order, as
-    `Holders` has them, -1 for a row outside; None if no row of the range lacks a value.
-    """
-
-    piece: Slice
-    in_range: Mask
-    alive: Mask
-    holes: Mask
-    numbers: Places | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,3 +194,95 @@ def _keys(piece: Slice, landed: LandedRange, key: Sequence[str], *, unchanged: b
         for batch in file.iter_batches(max(1, at_once), columns=list(read)):
             mask = np.ones(batch.num_rows, np.bool_) if piece.whole else _mask(batch, landed)
             yield pa.table(source.of(batch, moved)).select(names), mask
+
+
+# So many whole rows are.
+_WHOLE_ROWS_AT_ONCE = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedRows:
+    """A range, added up. Rows are named by their file and a mask of it."""
+
+    landed: LandedRange
+    fold: KeyFold
+
+    def history(self, chosen: Sequence[tuple[FoldedFile, Mask]]) -> Iterator[pa.Table]:
+        """Give rows as history has them, each that lacks a value with the name of its holder."""
+        columns, unchanged = in_landing(self.landed.schema, history_columns(self.landed.schema)), self._marks()
+        for file, mask in chosen:
+            for part, numbers in self.rows(file, mask, columns):
+                yield part if unchanged is None else unchanged.marked(part, numbers)
+
+    def current(self, chosen: Sequence[tuple[FoldedFile, Mask]]) -> Iterator[pa.Table]:
+        """Give rows as current has them, with every value; raises NotFolded if the values left out take too much memory."""
+        schema, holders = self.landed.schema, self.fold.holders
+        columns = in_landing(schema, current_columns(schema))
+        unchanged = None if holders is None else values_of(schema, holders, self.fold.files, self._values)
+        for file, mask in chosen:
+            for part, numbers in self.rows(file, mask, columns):
+                yield part if unchanged is None else unchanged.completed(part, numbers)
+
+    def sum(self) -> HistorySum:
+        """Return the sum of the rows that history gets."""
+        return reduce(HistorySum.plus, map(self._sum, self.fold.files), HistorySum())
+
+    def rows(self, file: FoldedFile, mask: Mask, columns: Sequence[str]) -> Iterator[tuple[pa.Table, Sequence[int]]]:
+        """Give the rows of the file that the mask has, with some of the lake's columns, and their numbers.
+
+        `_lp_ord` is the cycle's. The numbers are nothing unless some row of the range lacks a value.
+        """
+        place, moved = 0, self._moved(file)
+        source = FileRows(self.landed.schema, columns)
+        with file.piece.open() as opened:
+            at_once = max(1, min(_WHOLE_ROWS_AT_ONCE, ROW_GROUP_BYTES // max(1, file.piece.file.decoded.row)))
+            for batch in opened.iter_batches(at_once, columns=source.needed):
+                chosen = mask[place : place + batch.num_rows]
+                numbers: Sequence[int] = ()
+                if file.numbers is not None:
+                    numbers = file.numbers[place : place + batch.num_rows][chosen].tolist()
+                place += batch.num_rows
+                if not chosen.any():
+                    continue
+                rows = batch if chosen.all() else batch.filter(pa.array(chosen))
+                yield pa.table(source.of(rows, moved)), numbers
+
+    def _marks(self) -> Unchanged | None:
+        holders = self.fold.holders
+        return None if holders is None else Unchanged(self.landed.schema, holders, pa.table({}), {})
+
+    def _values(self, file: FoldedFile, mask: Mask, names: Sequence[str]) -> Iterator[pa.Table]:
+        return (part for part, _ in self.rows(file, mask, names))
+
+    def _moved(self, file: FoldedFile) -> int:
+        """Return by how much the cycle's ordinals of the file's rows differ from those that it holds."""
+        return self.landed.first_ordinals[file.piece.number] - file.piece.first_ordinal
+
+    def _sum(self, file: FoldedFile) -> HistorySum:
+        """Return the sum of the file's rows in the range: its writer's, less the rows outside, unless these are many."""
+        whole = HistorySum(file.piece.file.rows, file.piece.file.sum)
+        is_other = self._moved(file) or file.holes.any() or keeps_key(self.landed.schema)
+        if is_other or 2 * int(file.in_range.sum()) < len(file.in_range):
+            return self._sum_of(file, file.in_range)
+        return whole if file.in_range.all() else whole.minus(self._sum_of(file, ~file.in_range))
+
+    def _sum_of(self, file: FoldedFile, mask: Mask) -> HistorySum:
+        """Return the sum of the file's rows that the mask has; they are read for it."""
+        # A segment in which the range ends has files none of whose rows are in it.
+        return sum_of(self.landed.schema, self.history([(file, mask)])) if mask.any() else HistorySum()
+
+
+def sum_of(schema: SchemaVersion, rows: Iterator[pa.Table]) -> HistorySum:
+    """Return the sum of rows of history."""
+    # Imported here because it imports the compiler, which few cycles need.
+    from lakeproof.landing.row_sums import RowSum
+
+    sums = RowSum({column.name: column.attnum for column in schema.columns})
+    for part in rows:
+        sums.add(part)
+    return HistorySum(sums.rows, sums.total)
+
+
+def in_landing(schema: SchemaVersion, columns: Sequence[str]) -> list[str]:
+    """Return the columns that a landed row has, or that are computed from it; the others are NULL."""
+    return [name for name in columns if name != FROM and (name != KEY or keeps_key(schema))]

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 from lakeproof.lake.columns import has_old_rows, in_lake
 from lakeproof.lake.planning.landed_range import LandedRange
-from lakeproof.lake.planning.range_counts import count_changes
 from lakeproof.lake.planning.schema_change import compare_schemas
 from lakeproof.lake.planning.schema_changes import first_record, older_versions, proven_defaults
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.reader import Slice
+from lakeproof.landing.reader import Slice, count_changes
 from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion
 
@@ -52,7 +51,8 @@ class TableRange:
         self.schema = in_lake(version)
         pieces = [f for f in files if f.file.schema_id == version.id]
         self.landed = LandedRange(self.schema, pieces, span.first_ordinals, span.start, span.end)
-        self.older = older_versions(chain, version, files, span.start, span.end)
+        alike = len(pieces) == len(files)
+        self.older = {} if alike else older_versions(chain, version, files, span.start, span.end)
         self.counts = count_changes(self.all_slices, span.start, span.end)
 
     @property
@@ -69,8 +69,7 @@ class TableRange:
     def read(self, session: SparkSession) -> Changes:
         """Return the rows as a frame."""
         # Imported here, and below, because they import Spark.
-        from lakeproof.lake.rows.conversion import convert_rows
-        from lakeproof.lake.rows.landing_rows import Changes, read_changes
+        from lakeproof.lake.rows.landing_rows import Changes, convert_rows, read_changes
 
         frames = [read_changes(session, self.landed)] if self.landed.slices else []
         for old, slices in self.older.items():

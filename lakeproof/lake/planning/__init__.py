@@ -8,13 +8,11 @@ Carrying a plan out does not belong here; `lakeproof.lake.cycle` does that.
     created_tables.py        tables that enter without a snapshot: the stream has all of their rows, or they have none
     next_incarnation.py   the cycle that switches the lake to the source's next incarnation
     schema_change.py      two schemas of a table compared, and whether a change can be made in place
-    schema_changes.py     the schema changes that the stream brings: in place, held, or the catalog has to be read
-    recorded_schemas.py   the schema changes that the catalog's records have, though no row has come
+    schema_changes.py     the schema changes that the stream or the catalog's records bring: in place, held, or waiting
+    entries.py            how many tables enter in one cycle
     catalog_drift.py      from which position a table is suspect, by the catalog's records
     landing_order.py      the place of a cycle's rows in the order of all rows of a table's history
-    ordinals.py           the segments of a cycle's range, with the ordinals of their rows
     landed_range.py       the landed files of a table's range, as a value
-    range_counts.py       how many rows of each kind a range has
     landing_end.py        how far the landing can be read beyond a cut, without a cycle
     forecast.py           the plan of the next compaction, and the tables that it will hold
     set_aside.py          the held tables that nobody waits for

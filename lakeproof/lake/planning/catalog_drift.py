@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from lakeproof.catalog.differences import DECISIONS, Consequence, Difference, TableChange
-from lakeproof.lake.planning.range_counts import newest_row
 from lakeproof.lake.planning.schema_change import compare_schemas, taken_in, why_not_in_place
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.landing.catalog_history import catalog_manifests
 from lakeproof.landing.chain import Chain
+from lakeproof.landing.reader import newest_row
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion

@@ -10,9 +10,10 @@ place: behind it nobody would look for it again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lakeproof.lake.planning.created_tables import CreatedTable
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.snapshot.folder import FinishedCopy
@@ -28,26 +29,32 @@ class EntryLimit:
     copy_bytes: int = _NO_LIMIT
 
 
-def entering_until(
-    pending: Mapping[TableName, FinishedCopy],
-    places: Mapping[TableName, Lsn],
-    created: Collection[TableName],
-    limit: EntryLimit,
-    span: tuple[Lsn, Lsn],
-) -> tuple[Lsn, dict[TableName, FinishedCopy]]:
-    """Return where the cycle of `span` ends, and those of `pending` that enter in it.
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """A table that may enter with a cycle: by a `copy`, which has no row if the table was `created` in the stream."""
 
-    `places` are where they may enter; `created` are the tables without a copy.
-    """
+    copy: FinishedCopy
+    created: CreatedTable | None = None
+
+    @property
+    def place(self) -> Lsn:
+        """Where it enters. Before that, another table may have had the name of one that was created."""
+        return self.copy.consistent_point if self.created is None else self.created.enters_at
+
+
+def entering_until(
+    entrants: Mapping[TableName, Entrant], limit: EntryLimit, span: tuple[Lsn, Lsn]
+) -> tuple[Lsn, dict[TableName, Entrant]]:
+    """Return where the cycle of `span` ends, and those of `entrants` that enter in it."""
     start, stop = span
-    waiting = sorted((t for t in pending if places[t] <= stop), key=lambda t: (places[t], t))
+    waiting = sorted((t for t, e in entrants.items() if e.place <= stop), key=lambda t: (entrants[t].place, t))
     taken: list[TableName] = []
     copy_bytes = 0
     for table in waiting:
-        copy_bytes += sum(chunk.bytes for chunk in pending[table].table.chunks)
+        copy_bytes += sum(chunk.bytes for chunk in entrants[table].copy.table.chunks)
         if taken and (len(taken) >= limit.tables or copy_bytes > limit.copy_bytes):
-            stop = max(start, places[taken[-1]])
+            stop = max(start, entrants[taken[-1]].place)
             break
         taken.append(table)
-    own = [t for t in waiting if t in created and places[t] <= stop and t not in taken]
-    return stop, {t: pending[t] for t in [*taken, *own]}
+    own = [t for t in waiting if (e := entrants[t]).created is not None and e.place <= stop and t not in taken]
+    return stop, {t: entrants[t] for t in [*taken, *own]}

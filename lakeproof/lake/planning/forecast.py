@@ -1,6 +1,6 @@
 """The plan of the next compaction, made from manifests and documents alone: without Spark, and nothing is written.
 
-Deciding by it does not belong here: `lakeproof.commands.pending_work` asks whether there is anything to do, `status` which
+Deciding by it does not belong here: `lakeproof.compaction.pending` asks whether there is anything to do, `status` which
 tables will be held.
 """
 

@@ -1,6 +1,6 @@
 """Finds the position that all sources of a group can be brought to: the least end of their landings.
 
-Compacting does not belong here (`lakeproof.commands.compact_group`); nothing is written, and no server is asked.
+Compacting does not belong here (`lakeproof.compaction.group`); nothing is written, and no server is asked.
 
 A landing's end is a position up to which its slot's stream is known completely, and all slots of a server decode one log. So
 the least of the ends is a position at which the state of each source is known, whatever the others have landed beyond it.

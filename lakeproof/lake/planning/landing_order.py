@@ -19,7 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from lakeproof.lake.records.cut_ordinals import CutOrdinals
+from lakeproof.lake.records.documents import Cut, CutOrdinals
+from lakeproof.landing.chain import Chain
+from lakeproof.lsn import Lsn
 
 
 class Place(Enum):
@@ -72,3 +74,18 @@ def cycle_ordinals(before: CutOrdinals, segments: Sequence[SegmentRows], *, ends
     if all(s.place is Place.OVER for s in segments):
         return CycleOrdinals(firsts, behind, before)
     return CycleOrdinals(firsts, behind, CutOrdinals(firsts[segments[-1].number] if ends_inside else behind, behind))
+
+
+def range_ordinals(chain: Chain, cut: Cut | None, first: Lsn, end: Lsn) -> CycleOrdinals:
+    """Return the ordinals of the cycle after `cut` that ends at `end`; tables that enter with it take rows after `first`."""
+    start = chain.head.end_lsn if cut is None else cut.position
+    head = chain.head.first_ordinal
+    segments: list[SegmentRows] = []
+    ends_inside = False
+    for manifest in chain.between(first, end):
+        last = manifest.last_commit
+        if last is not None:
+            place = Place.OVER if last.end_lsn <= start else Place.BEGUN if manifest.start_lsn < start else Place.AHEAD
+            segments.append(SegmentRows(manifest.number, manifest.first_ordinal, manifest.rows, place))
+            ends_inside = last.end_lsn > end
+    return cycle_ordinals(CutOrdinals(head, head) if cut is None else cut.ordinals, segments, ends_inside=ends_inside)

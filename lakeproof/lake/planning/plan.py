@@ -6,11 +6,13 @@ A cycle ends with a segment once it has enough rows, and before the first transa
 in the lake. Then a separate cycle gives the table that schema, or the table is held right there and all other tables go on
 (`schema_changes`). The same happens if the chain's records of the catalog make a table suspect (`catalog_drift`). A snapshot
 whose table has another schema than in the lake enters after such a cycle, too.
+
+Each step makes a value of the one before: what is suspect → what may enter → the schemas ahead → the range → the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakeproof.lake.planning.catalog_drift import (
@@ -20,22 +22,25 @@ from lakeproof.lake.planning.catalog_drift import (
     suspected_changes,
     usable_until,
 )
-from lakeproof.lake.planning.created_tables import CreatedTable, created_tables
-from lakeproof.lake.planning.entries import EntryLimit, entering_until
-from lakeproof.lake.planning.landing_order import CycleOrdinals, cycle_ordinals
-from lakeproof.lake.planning.ordinals import range_ordinals
-from lakeproof.lake.planning.recorded_schemas import decide_recorded_changes, newer_recorded
+from lakeproof.lake.planning.created_tables import created_tables
+from lakeproof.lake.planning.entries import Entrant, EntryLimit, entering_until
+from lakeproof.lake.planning.landing_order import CycleOrdinals, cycle_ordinals, range_ordinals
 from lakeproof.lake.planning.schema_change import describe_change, taken_in
-from lakeproof.lake.planning.schema_changes import decide_changes, last_entries
+from lakeproof.lake.planning.schema_changes import (
+    CatalogUnread,
+    SchemaDecision,
+    decide_changes,
+    decide_recorded_changes,
+    last_entries,
+    newer_recorded,
+)
 from lakeproof.lake.planning.set_aside import with_paused
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, TableIntent
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.work import Changes, Copy, Created, Keys, SchemaChange
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.manifest import SchemaEntry
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.folder import FinishedCopy
 from lakeproof.snapshot.keyed_copy import PlacedCopy
 
@@ -65,75 +70,58 @@ class RangeLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class _ExpectedSchemas:
-    """The schema that each table has from a position on: the range must end before the schema changes."""
-
-    start: Lsn
-    schemas: Sequence[tuple[TableName, Lsn, SchemaVersion]]
-
-    def end_before(self, entries: Iterable[SchemaEntry]) -> Lsn | None:
-        """Return the position right before the first of `entries` that brings another schema; None without one."""
-        ends = [
-            max(self.start, Lsn(int(entry.from_lsn) - 1))
-            for entry in entries
-            for table, since, version in self.schemas
-            if table == entry.version.table and entry.from_lsn > since and taken_in(entry.version).id != version.id
-        ]
-        return min(ends, default=None)
-
-
-@dataclass(slots=True)
-class _SuspectedTables:
-    """The changes that the catalog's records suspect; `bounds` are the positions at which the range must end for them."""
+class _Before:
+    """The lake before the cycle: the `cut`, None if no cycle has ended, and the range that the cycle may take."""
 
     chain: Chain
+    cut: Cut | None
     start: Lsn
-    changes: list[SuspectedChange]
-    bounds: list[Lsn] = field(default_factory=list)
+    last: Lsn
 
-    def hold(
-        self, tables: Mapping[TableName, CutTable], held: Mapping[TableName, Held], fingerprints: Fingerprints
-    ) -> dict[TableName, Held]:
-        """Return `held` with the lake's tables that are suspect where they stand; those that will be, bound the range."""
-        result = dict(held)
-        newest = {change.table: change for change in self.changes}
-        about = newest.keys()
-        for table in sorted(about & held.keys()):
-            # If no snapshot of the table can be made, the way out changes, whatever the cause. A pause ends where the
-            # table is published again, even if nobody has asked for it.
-            if newest[table].is_gone or (held[table].cause is HeldCause.PAUSED and newest[table].comes_in):
-                result[table] = newest[table].held(held[table].at_lsn)
-        for table in sorted(about & tables.keys() - held.keys()):
-            cut_table = tables[table]
-            changes = [change for change in self.changes if not _loses_nothing(self.chain, change, cut_table)]
-            usable = usable_until(self.chain, changes, cut_table, fingerprints(table, cut_table.snapshot_lsn))
-            if usable is None:
-                continue
-            until, change = usable
-            if until <= cut_table.at_lsn:
-                result[table] = change.held(cut_table.at_lsn)
-            else:
-                self.bounds.append(until)
-        return result
+    @property
+    def tables(self) -> Mapping[TableName, CutTable]:
+        """The tables in the lake."""
+        return {} if self.cut is None else self.cut.tables
 
-    def admit(
-        self, pending: Mapping[TableName, FinishedCopy], tables: Mapping[TableName, CutTable]
-    ) -> tuple[dict[TableName, FinishedCopy], dict[TableName, Held]]:
-        """Return the snapshots that can enter, and why the others can't: their table had changed by then, or has since."""
-        admitted: dict[TableName, FinishedCopy] = {}
-        refused: dict[TableName, Held] = {}
-        for table, snapshot in pending.items():
-            point = snapshot.consistent_point
-            change = first_not_covered(self.changes, snapshot.table.version, point, snapshot.table.fingerprint)
-            if change is None:
-                admitted[table] = snapshot
-            elif max(point, self.start) <= change.holds_from:
-                admitted[table] = snapshot
-                self.bounds.append(change.holds_from)
-            else:
-                cut_table = tables.get(table)
-                refused[table] = change.held(point if cut_table is None else cut_table.at_lsn)
-        return admitted, refused
+    @property
+    def held(self) -> Mapping[TableName, Held]:
+        """The tables that the cut holds."""
+        return {} if self.cut is None else self.cut.held
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspected:
+    """The changes that the catalog's records suspect; `bounds` are the positions at which the range must end for them.
+
+    `held` are the tables that stand still by now, `copies` those that are not too old to enter.
+    """
+
+    changes: Sequence[SuspectedChange]
+    copies: Mapping[TableName, FinishedCopy]
+    held: Mapping[TableName, Held]
+    bounds: Sequence[Lsn]
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """The tables that may enter with the cycle, those held by then, and where the range must end."""
+
+    entrants: Mapping[TableName, Entrant]
+    held: Mapping[TableName, Held]
+    bounds: Sequence[Lsn]
+
+
+@dataclass(frozen=True, slots=True)
+class _SchemasAhead:
+    """The tables that get another schema now, those held, and those that enter later, with where the range ends.
+
+    `bounds` are where the range ends for a schema that the catalog's records have later.
+    """
+
+    changes: Mapping[TableName, SchemaChange]
+    held: Mapping[TableName, Held]
+    later: Mapping[TableName, Lsn]
+    bounds: Sequence[Lsn]
 
 
 def _loses_nothing(chain: Chain, suspected: SuspectedChange, cut_table: CutTable) -> bool:
@@ -163,48 +151,90 @@ def plan_cycle(
     waits, and no table that was created in the stream enters. `keyed` enters if the cycle ends at its point, for tables that
     the cycle neither holds nor gives a snapshot or another schema.
     """
-    start = chain.head.end_lsn if cut is None else cut.position
-    last = min(limit.end, chain.end)
-    if last < start:
+    before = _Before(chain, cut, chain.head.end_lsn if cut is None else cut.position, min(limit.end, chain.end))
+    if before.last < before.start:
         return None
-    tables = {} if cut is None else cut.tables
-    held = {} if cut is None else dict(cut.held)
-    pending, refused = _not_outdated(chain, pending, cut, start)
-    held |= refused
-    oldest = min([start, *(p.consistent_point for p in pending.values())])
-    suspected = _SuspectedTables(chain, start, suspected_changes(chain, oldest))
-    held = suspected.hold(tables, held, fingerprints)
-    pending, refused = suspected.admit(pending, tables)
-    held = with_paused(held | refused, chain.lake)
-    created_ahead = created_tables(chain, cut, start) if schema_changes else {}
-    created = {t: b for t, b in created_ahead.items() if t not in pending and b.enters_at <= last}
-    pending |= {t: b.pending for t, b in created.items()}
-    schemas = _schemas_ahead(chain, _LakeState(tables, held), pending, (start, last), schema_changes=schema_changes)
-    held |= schemas.held
+    admitted = _admit(before, _suspect(before, pending, fingerprints), created=schema_changes)
+    schemas = _schemas_ahead(before, admitted, in_place=schema_changes)
     if cut is not None and schemas.changes:
-        return _schema_change_plan(cut, _with_lost_histories(held, cut), schemas)
-    pending = {t: p for t, p in pending.items() if t not in schemas.later}
-    in_force = [(t, c.at_lsn, c.version) for t, c in tables.items() if t not in held]
-    # A table created in the stream counts from where it enters: before that, another table may have had its name.
-    places = {t: created[t].enters_at if t in created else p.consistent_point for t, p in pending.items()}
-    in_force += [(t, place, pending[t].table.version) for t, place in places.items()]
-    bounds = [last, *suspected.bounds, *schemas.bounds, *schemas.later.values()]
-    stop = _end_of_range(chain, _ExpectedSchemas(start, in_force), min(bounds), limit.cycle_rows)
-    stop, entering = entering_until(pending, places, created, limit.entries, (start, stop))
-    held_before = set() if cut is None else set(cut.held)
+        return _schema_change_plan(cut, schemas)
+    entrants = {t: entrant for t, entrant in admitted.entrants.items() if t not in schemas.later}
+    bounds = [before.last, *admitted.bounds, *schemas.bounds, *schemas.later.values()]
+    stop = _end_of_range(before, entrants, schemas.held, min(bounds), limit.cycle_rows)
+    stop, entering = entering_until(entrants, limit.entries, (before.start, stop))
+    return _planned(before, entering, schemas.held, stop, keyed)
+
+
+def _suspect(before: _Before, pending: Mapping[TableName, FinishedCopy], fingerprints: Fingerprints) -> _Suspected:
+    """Return what the catalog's records suspect: the lake's tables are held where they stand, or will be, at a bound."""
+    copies, refused = _not_outdated(before, pending)
+    changes = suspected_changes(before.chain, min([before.start, *(c.consistent_point for c in copies.values())]))
+    held = {**before.held, **refused}
+    newest = {change.table: change for change in changes}
+    result, bounds = dict(held), list[Lsn]()
+    for table in sorted(newest.keys() & held.keys()):
+        # If no snapshot of the table can be made, the way out changes, whatever the cause. A pause ends where the table is
+        # published again, even if nobody has asked for it.
+        if newest[table].is_gone or (held[table].cause is HeldCause.PAUSED and newest[table].comes_in):
+            result[table] = newest[table].held(held[table].at_lsn)
+    for table in sorted(newest.keys() & before.tables.keys() - held.keys()):
+        cut_table = before.tables[table]
+        losing = [change for change in changes if not _loses_nothing(before.chain, change, cut_table)]
+        usable = usable_until(before.chain, losing, cut_table, fingerprints(table, cut_table.snapshot_lsn))
+        if usable is None:
+            continue
+        until, change = usable
+        if until <= cut_table.at_lsn:
+            result[table] = change.held(cut_table.at_lsn)
+        else:
+            bounds.append(until)
+    return _Suspected(changes, copies, result, bounds)
+
+
+def _admit(before: _Before, suspected: _Suspected, *, created: bool) -> _Admitted:
+    """Return the tables that can enter; a copy is refused if its table had changed by then, or has since.
+
+    Tables that were created in the stream are among them if `created`.
+    """
+    entrants, held, bounds = dict[TableName, Entrant](), dict(suspected.held), list(suspected.bounds)
+    for table, copy in suspected.copies.items():
+        point = copy.consistent_point
+        change = first_not_covered(suspected.changes, copy.table.version, point, copy.table.fingerprint)
+        if change is None or max(point, before.start) <= change.holds_from:
+            entrants[table] = Entrant(copy)
+            bounds += [] if change is None else [change.holds_from]
+        else:
+            cut_table = before.tables.get(table)
+            held[table] = change.held(point if cut_table is None else cut_table.at_lsn)
+    for table, one in created_tables(before.chain, before.cut, before.start).items() if created else ():
+        if table not in entrants and one.enters_at <= before.last:
+            entrants[table] = Entrant(one.pending, one)
+    return _Admitted(entrants, with_paused(held, before.chain.lake), bounds)
+
+
+def _planned(
+    before: _Before,
+    entering: Mapping[TableName, Entrant],
+    held: Mapping[TableName, Held],
+    stop: Lsn,
+    keyed: PlacedCopy | None,
+) -> CyclePlan | None:
+    """Return the cycle of the range up to `stop`; None if it would do nothing."""
+    chain, cut, start, tables = before.chain, before.cut, before.start, before.tables
     by_keys = {} if cut is None else _by_keys(keyed, cut, held.keys() | entering.keys(), stop)
-    if stop == start and not entering and not by_keys and held.keys() <= held_before:
+    if stop == start and not entering and not by_keys and held.keys() <= before.held.keys():
         return None
-    active = {t: _entry(p, created.get(t), was_held=t in held, is_new=t not in tables) for t, p in entering.items()}
-    held = {t: h for t, h in _with_lost_histories(held, cut).items() if t not in entering}
     changed = {file.table for manifest in chain.between(start, stop) for file in manifest.files}
-    still = held.keys() | entering.keys()
-    active |= {
-        t: TableIntent(tables[t].at_lsn, tables[t].version.id, Changes()) for t in changed & tables.keys() - still
+    following = changed & tables.keys() - held.keys() - entering.keys()
+    intents = {
+        **{t: _entry(e, was_held=t in held, is_new=t not in tables) for t, e in entering.items()},
+        **{t: TableIntent(tables[t].at_lsn, tables[t].version.id, Changes()) for t in following},
+        **by_keys,
     }
-    active |= by_keys
-    first = min([start, *(p.consistent_point for p in entering.values())])
-    return CyclePlan(start, stop, range_ordinals(chain, cut, first, stop), active, held)
+    first = min([start, *(e.copy.consistent_point for e in entering.values())])
+    ordinals = range_ordinals(chain, cut, first, stop)
+    at_end = {t: h for t, h in _with_lost_histories(held, cut).items() if t not in entering}
+    return CyclePlan(start, stop, ordinals, intents, at_end)
 
 
 def without_range(cut: Cut) -> CycleOrdinals:
@@ -231,75 +261,51 @@ def _by_keys(
     }
 
 
-def _entry(snapshot: FinishedCopy, created: CreatedTable | None, *, was_held: bool, is_new: bool) -> TableIntent:
-    version = snapshot.table.version
+def _entry(entrant: Entrant, *, was_held: bool, is_new: bool) -> TableIntent:
+    copy, created, version = entrant.copy, entrant.created, entrant.copy.table.version
     if created is not None:
         lost = not created.whole and (was_held or is_new)
-        return TableIntent(snapshot.consistent_point, version.id, Created(version, lost))
-    return TableIntent(snapshot.consistent_point, version.id, Copy(snapshot.key, was_held))
+        return TableIntent(copy.consistent_point, version.id, Created(version, lost))
+    return TableIntent(copy.consistent_point, version.id, Copy(copy.key, was_held))
 
 
-@dataclass(frozen=True, slots=True)
-class _LakeState:
-    """The tables in the lake, and those that are held."""
+def _schemas_ahead(before: _Before, admitted: _Admitted, *, in_place: bool) -> _SchemasAhead:
+    """Return what the stream brings right after the range's start, and what copies of other schemas call for.
 
-    tables: Mapping[TableName, CutTable]
-    held: Mapping[TableName, Held]
-
-
-@dataclass(slots=True)
-class _SchemasAhead:
-    """The tables that get another schema now, those held, and the snapshots that enter later, with where the range ends.
-
-    `bounds` are where the range ends for a schema that the catalog's records have later.
+    Unless a schema may be changed `in_place`, copies of other schemas wait.
     """
-
-    changes: dict[TableName, SchemaChange] = field(default_factory=dict)
-    held: dict[TableName, Held] = field(default_factory=dict)
-    later: dict[TableName, Lsn] = field(default_factory=dict)
-    bounds: list[Lsn] = field(default_factory=list)
-
-
-def _schemas_ahead(
-    chain: Chain,
-    lake: _LakeState,
-    pending: Mapping[TableName, FinishedCopy],
-    span: tuple[Lsn, Lsn],
-    *,
-    schema_changes: bool,
-) -> _SchemasAhead:
-    """Return what the stream brings right after the span's start, and what snapshots of other schemas call for."""
-    start, last = span
-    ahead = _SchemasAhead()
-    following = {t: c for t, c in lake.tables.items() if t not in lake.held}
-    if schema_changes:
-        recorded, ahead.bounds = decide_recorded_changes(chain, start, following, pending)
-        ahead.changes, ahead.held = dict(recorded.changes), dict(recorded.held)
-        following = {t: c for t, c in following.items() if t not in ahead.changes and t not in ahead.held}
-    if start < last:
-        decision = decide_changes(chain, start, following)
-        ahead.changes |= decision.changes
-        ahead.held |= decision.held
-        ahead.later = dict.fromkeys(decision.waits, start)
-    for table, snapshot in pending.items():
-        cut_table, point, version = lake.tables.get(table), snapshot.consistent_point, snapshot.table.version
+    chain, start, tables = before.chain, before.start, before.tables
+    copies = {t: entrant.copy for t, entrant in admitted.entrants.items()}
+    following = {t: c for t, c in tables.items() if t not in admitted.held}
+    decided, bounds = dict[TableName, SchemaDecision](), list[Lsn]()
+    if in_place:
+        decided, bounds = decide_recorded_changes(chain, start, following, copies)
+        following = {t: c for t, c in following.items() if t not in decided}
+    if start < before.last:
+        decided |= decide_changes(chain, start, following)
+    changes = {t: d for t, d in decided.items() if isinstance(d, SchemaChange)}
+    held = {**admitted.held, **{t: d for t, d in decided.items() if isinstance(d, Held)}}
+    later = {t: start for t, d in decided.items() if isinstance(d, CatalogUnread)}
+    for table, copy in copies.items():
+        cut_table, point, version = tables.get(table), copy.consistent_point, copy.table.version
         if cut_table is None or cut_table.version.id == version.id:
             continue
         detail = {"change": describe_change(cut_table.version, version), "point": str(point)}
         waits = Held(cut_table.at_lsn, HeldCause.SNAPSHOT_SCHEMA, WayOut.SNAPSHOT, detail)
-        ahead.later[table] = max(start, point)
-        if not schema_changes:
-            ahead.held[table] = waits
-        elif table in lake.held or table in ahead.held or point <= start:
-            # Until the snapshot has entered, what does not carry on is null; a table without a row has none of that.
-            ahead.changes[table] = SchemaChange(version, called_for=point)
-            before = lake.held.get(table) or ahead.held.get(table) or (waits if snapshot.key else None)
-            ahead.held |= {} if before is None else {table: before}
-    return ahead
+        later[table] = max(start, point)
+        if not in_place:
+            held[table] = waits
+        elif table in held or point <= start:
+            # Until the copy has entered, what does not carry on is null; a table without a row has none of that.
+            changes[table] = SchemaChange(version, called_for=point)
+            if table not in held and copy.key:
+                held[table] = waits
+    return _SchemasAhead(changes, held, later, bounds)
 
 
-def _schema_change_plan(cut: Cut, held: Mapping[TableName, Held], schemas: _SchemasAhead) -> CyclePlan:
+def _schema_change_plan(cut: Cut, schemas: _SchemasAhead) -> CyclePlan:
     """Return the cycle of an empty range that gives tables another schema."""
+    held = _with_lost_histories(schemas.held, cut)
     intents = {t: TableIntent(cut.tables[t].at_lsn, c.version.id, c) for t, c in schemas.changes.items()}
     return CyclePlan(cut.position, cut.position, without_range(cut), intents, held, kind=CycleKind.SCHEMA)
 
@@ -310,13 +316,27 @@ def _with_lost_histories(held: Mapping[TableName, Held], cut: Cut | None) -> dic
     return {t: h.after(before.get(t)) for t, h in held.items()}
 
 
-def _end_of_range(chain: Chain, expected: _ExpectedSchemas, last: Lsn, cycle_rows: int) -> Lsn:
-    stop, rows = expected.start, 0
-    for manifest in chain.between(expected.start, last):
+def _end_of_range(
+    before: _Before,
+    entrants: Mapping[TableName, Entrant],
+    held: Mapping[TableName, Held],
+    last: Lsn,
+    cycle_rows: int,
+) -> Lsn:
+    """Return where the range ends: after enough rows, and before a table's schema changes."""
+    in_force = [(t, c.at_lsn, c.version) for t, c in before.tables.items() if t not in held]
+    expected = [*in_force, *((t, entrant.place, entrant.copy.table.version) for t, entrant in entrants.items())]
+    stop, rows = before.start, 0
+    for manifest in before.chain.between(before.start, last):
         stop = min(manifest.end_lsn, last)
-        must_end = expected.end_before(last_entries(manifest))
-        if must_end is not None and must_end < stop:
-            return must_end
+        changes = [
+            max(before.start, Lsn(int(entry.from_lsn) - 1))
+            for entry in last_entries(manifest)
+            for table, since, version in expected
+            if table == entry.version.table and entry.from_lsn > since and taken_in(entry.version).id != version.id
+        ]
+        if changes and min(changes) < stop:
+            return min(changes)
         rows += manifest.rows
         if rows >= cycle_rows:
             return stop
@@ -324,12 +344,13 @@ def _end_of_range(chain: Chain, expected: _ExpectedSchemas, last: Lsn, cycle_row
 
 
 def _not_outdated(
-    chain: Chain, pending: Mapping[TableName, FinishedCopy], cut: Cut | None, start: Lsn
+    before: _Before, pending: Mapping[TableName, FinishedCopy]
 ) -> tuple[dict[TableName, FinishedCopy], dict[TableName, Held]]:
-    """Return the snapshots that can enter, and why the others can't.
+    """Return the copies that can enter, and why the others can't.
 
     The others' table has another schema by now, or the changes after them were removed from the landing.
     """
+    chain, start = before.chain, before.start
     timely: dict[TableName, FinishedCopy] = {}
     refused: dict[TableName, Held] = {}
     chain.reread_start()
@@ -338,7 +359,7 @@ def _not_outdated(
     passed = [entry for m in chain.between(oldest, start) for entry in m.schemas] if oldest < start else []
     for table, snapshot in pending.items():
         version, point = snapshot.table.version, snapshot.consistent_point
-        cut_table = None if cut is None else cut.tables.get(table)
+        cut_table = before.tables.get(table)
         newer = [taken_in(e.version) for e in passed if e.version.table == table and e.from_lsn > point]
         newer = [v for v in newer if v.id != version.id]
         recorded = None if newer or point >= start else newer_recorded(chain, version, (point, start))

@@ -6,16 +6,21 @@ A change comes into force with a transaction. The cycle before it ends right bef
 `schema` with an empty range gives the tables their schema, the last one that they have in that transaction; then the
 transaction is applied, its rows of earlier schemas as rows of the last. The chain's records of the catalog say what older
 rows read in an added column: a fast default, or NULL if the table's file is the same; otherwise nothing is known.
+
+A record of the catalog has the schema of each table that differs, though no row of it has come. Every commit in it ends at
+or before its `upper_lsn`. So at that position the table has the schema, and a cycle ends there to give it to the lake,
+unless a row has brought it before. A row that came while the catalog was read may have brought a newer one: then the record
+is passed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from lakeproof.catalog.differences import AddedColumn, Difference, TableChange
+from lakeproof.catalog.differences import AddedColumn, Consequence, Difference, TableChange
 from lakeproof.errors import InvariantError, LakeError
-from lakeproof.lake.planning.range_counts import count_changes
 from lakeproof.lake.planning.schema_change import (
     SchemaDifference,
     compare_schemas,
@@ -31,33 +36,34 @@ from lakeproof.lake.records.work import SchemaChange
 from lakeproof.landing.catalog_history import catalog_manifests, newest_catalog
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.manifest import Manifest, SchemaEntry
-from lakeproof.landing.reader import Slice, slices
+from lakeproof.landing.reader import Slice, count_changes, slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import Column, SchemaVersion
+from lakeproof.snapshot.folder import FinishedCopy
 
 _NEW_FILES = frozenset({Difference.FILE, Difference.REWRITTEN, Difference.PARTITION_FILE})
 
 
-@dataclass(slots=True)
-class SchemaDecision:
-    """The decision on tables whose schema changes right after a position; `waits` have to wait for the catalog."""
+@dataclass(frozen=True, slots=True)
+class CatalogUnread:
+    """A schema change that has to wait until the catalog was read."""
 
-    changes: dict[TableName, SchemaChange] = field(default_factory=dict)
-    held: dict[TableName, Held] = field(default_factory=dict)
-    waits: set[TableName] = field(default_factory=set)
+
+# About a table whose schema changes: it gets the schema, or is held, or waits.
+SchemaDecision: TypeAlias = SchemaChange | Held | CatalogUnread
 
 
 class UnprovenError(Exception):
     """Nobody knows what older rows read in an added column; the message says why."""
 
 
-def decide_changes(chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable]) -> SchemaDecision:
+def decide_changes(chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable]) -> dict[TableName, SchemaDecision]:
     """Decide on each table of which the transaction right after `start` brings another schema.
 
     `tables` are in the lake, at `start`, and not held.
     """
-    decision, after = SchemaDecision(), Lsn(int(start) + 1)
+    decisions, after = dict[TableName, SchemaDecision](), Lsn(int(start) + 1)
     for manifest in chain.between(start, after):
         entries: dict[TableName, list[SchemaEntry]] = {}
         for entry in sorted(manifest.schemas, key=lambda e: e.from_seq):
@@ -66,8 +72,9 @@ def decide_changes(chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable
         for table, table_entries in entries.items():
             versions = [entry.version for entry in table_entries]
             mixed = _under_two_keys(chain, start, taken_in(versions[-1]))
-            decide(chain, tables[table], versions, after, decision, mixed=mixed)
-    return decision
+            decision = _decide(chain, tables[table], versions, after, mixed=mixed)
+            decisions |= {} if decision is None else {table: decision}
+    return decisions
 
 
 def last_entries(manifest: Manifest) -> list[SchemaEntry]:
@@ -126,7 +133,8 @@ def waiting(chain: Chain, cut: Cut) -> frozenset[TableName]:
     if chain.end <= cut.position:
         return frozenset()
     following = {t: cut_table for t, cut_table in cut.tables.items() if t not in cut.held}
-    return frozenset(decide_changes(chain, cut.position, following).waits)
+    decisions = decide_changes(chain, cut.position, following)
+    return frozenset(table for table, decision in decisions.items() if isinstance(decision, CatalogUnread))
 
 
 def first_record(chain: Chain, cut_table: CutTable) -> Lsn:
@@ -168,24 +176,17 @@ def unknown_schema(piece: Slice) -> TableHeldError:
     return TableHeldError(str(piece.file.table), HeldCause.SCHEMA_UNKNOWN, WayOut.SNAPSHOT, detail)
 
 
-def decide(
-    chain: Chain,
-    cut_table: CutTable,
-    versions: Sequence[SchemaVersion],
-    since: Lsn,
-    decision: SchemaDecision,
-    *,
-    mixed: bool,
-) -> None:
+def _decide(
+    chain: Chain, cut_table: CutTable, versions: Sequence[SchemaVersion], since: Lsn, *, mixed: bool
+) -> SchemaDecision | None:
     """Decide on one table, which has `versions` one after the other, and the last of them from `since` on.
 
-    `mixed`: rows under both keys are in one transaction.
+    `mixed`: rows under both keys are in one transaction. None: the lake has that schema.
     """
     *earlier, last = map(taken_in, versions)
     old: list[SchemaVersion] = [v for v in [cut_table.version, *earlier] if v.id != last.id]
     if not old:
-        return
-    table = cut_table.version.table
+        return None
     differences = [compare_schemas(v, last) for v in old]
     obstacles = [why for d in differences if (why := why_not_in_place(d, mixed=mixed)) is not None]
     defaults: list[Mapping[int, str] | None] = []
@@ -196,11 +197,10 @@ def decide(
         obstacles = [str(error)]
     if obstacles:
         detail = {"change": describe_change(old[0], last), "why_not_in_place": obstacles[0]}
-        decision.held[table] = Held(cut_table.at_lsn, HeldCause.SCHEMA_CHANGE, WayOut.SNAPSHOT, detail)
-    elif None in defaults:
-        decision.waits.add(table)
-    elif cut_table.version.id != last.id:
-        decision.changes[table] = SchemaChange(last, defaults[0] or {})
+        return Held(cut_table.at_lsn, HeldCause.SCHEMA_CHANGE, WayOut.SNAPSHOT, detail)
+    if None in defaults:
+        return CatalogUnread()
+    return SchemaChange(last, defaults[0] or {}) if cut_table.version.id != last.id else None
 
 
 def _under_two_keys(chain: Chain, start: Lsn, new: SchemaVersion) -> bool:
@@ -259,3 +259,81 @@ def element_of_one(array: str) -> str | None:
         text.append(character)
         escaped = False
     return "".join(text)
+
+
+def decide_recorded_changes(
+    chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable], entering: Mapping[TableName, FinishedCopy]
+) -> tuple[dict[TableName, SchemaDecision], list[Lsn]]:
+    """Decide on each table that has another schema by a record noticed at `start`.
+
+    `tables` are in the lake, at `start`, and not held; `entering` may come into it with this cycle. The positions are where
+    the range must end for later records: the cycle after that one decides.
+    """
+    decisions, bounds = dict[TableName, SchemaDecision](), list[Lsn]()
+    newest: dict[TableName, tuple[Manifest, SchemaVersion]] = {}
+    for manifest, version in _schemas(chain, start):
+        copied = entering.get(version.table)
+        if copied is not None and _noticed(manifest) >= copied.consistent_point:
+            if copied.table.version.oid == version.oid and not _same(copied.table.version, version):
+                bounds.append(_noticed(manifest))
+            continue
+        cut_table = tables.get(version.table)
+        if cut_table is None or cut_table.version.oid != version.oid:
+            continue
+        if _noticed(manifest) == start:
+            newest[version.table] = manifest, version
+        elif not _same(cut_table.version, version):
+            bounds.append(_noticed(manifest))
+    for table, (manifest, version) in newest.items():
+        cut_table = tables[table]
+        if _same(cut_table.version, version) or cut_table.snapshot_lsn >= start:
+            continue
+        if not _brought_meanwhile(chain, manifest, cut_table):
+            decision = _decide(chain, cut_table, [version], start, mixed=False)
+            if isinstance(decision, SchemaChange | Held):
+                decisions[table] = decision
+    return decisions, bounds
+
+
+def newer_recorded(chain: Chain, version: SchemaVersion, span: tuple[Lsn, Lsn]) -> SchemaVersion | None:
+    """Return another schema that a table has by a record noticed inside of `span`; None if there is none."""
+    after, before = span
+    newest = None
+    for manifest, recorded in _schemas(chain, after):
+        if after < _noticed(manifest) < before and (recorded.table, recorded.oid) == (version.table, version.oid):
+            newest = recorded
+    return None if newest is None or _same(version, newest) else newest
+
+
+def _schemas(chain: Chain, start: Lsn) -> Iterator[tuple[Manifest, SchemaVersion]]:
+    """Yield the schemas in the records noticed at or after `start`, of tables of which nothing else differs."""
+    for manifest in catalog_manifests(chain, start):
+        for change in () if manifest.catalog is None else manifest.catalog.changes:
+            if change.version is not None and change.consequence is Consequence.APPLY:
+                yield manifest, change.version
+
+
+def _noticed(manifest: Manifest) -> Lsn:
+    return Lsn.ZERO if manifest.catalog is None else manifest.catalog.upper_lsn
+
+
+def _brought_meanwhile(chain: Chain, manifest: Manifest, cut_table: CutTable) -> bool:
+    """True if a row brought the lake's schema after the reading had begun: it may be newer than the record's."""
+    lower, upper = manifest.catalog_lsn or Lsn.ZERO, _noticed(manifest)
+    if lower >= upper:
+        return False
+    return any(
+        lower < entry.from_lsn <= upper and taken_in(entry.version).id == cut_table.version.id
+        for between in chain.between(max(lower, chain.kept_from), upper)
+        for entry in between.schemas
+    )
+
+
+def _same(a: SchemaVersion, b: SchemaVersion) -> bool:
+    """True if the catalog says the same of both; the configurations they were made by may differ."""
+    return _facts(a) == _facts(b)
+
+
+def _facts(version: SchemaVersion) -> list[Any]:
+    columns = [(c.attnum, c.name, c.type_oid, c.typmod, c.identity) for c in version.columns]
+    return [version.identity, version.key, *columns]

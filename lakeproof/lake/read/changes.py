@@ -31,12 +31,11 @@ from lakeproof.lake.columns import column_names, in_lake, merge_key, quoted, sam
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import RESET
 from lakeproof.lake.fold.replay import behind
-from lakeproof.lake.read.changes_part import ChangesPart
 from lakeproof.lake.records.cut_choice import one_source, table_name
 from lakeproof.lake.records.cut_range import cuts_of_range, range_end, table_differs
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.rows.columns import col, no_rows, pick, row_key
-from lakeproof.lake.rows.matching import NET, ROW, join_on_key, multiset_difference, same_key
+from lakeproof.lake.rows.correction import NET, ROW, join_on_key, multiset_difference, same_key
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import SchemaVersion
@@ -45,6 +44,20 @@ from lakeproof.values.types import spark_type
 
 _COPY = scratch("copy")
 _DIGEST = scratch("digest")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesPart:
+    """The changes of the cuts `first` to `last`: the rows' columns `before` and `after`, and the rows.
+
+    The two shapes differ in the part of a cut that changes the columns, which has no other cut; elsewhere they are equal.
+    """
+
+    first: CycleNumber
+    last: CycleNumber
+    before: T.StructType
+    after: T.StructType
+    rows: DataFrame
 
 
 @dataclass(frozen=True, slots=True)

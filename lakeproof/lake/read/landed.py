@@ -19,13 +19,13 @@ from pyspark.sql import DataFrame
 
 from lakeproof.errors import ConfigError
 from lakeproof.lake.columns import column_names, in_lake, key_may_be_null, lake_types, merge_key, quoted
-from lakeproof.lake.delta.commit import Unsupported
+from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.delta.versions import Layer, read_layer
+from lakeproof.lake.fold.replay import empty_rows, with_net_change
 from lakeproof.lake.fold.table_range import RangeSpan, TableRange
-from lakeproof.lake.fold.table_state import empty_rows, with_net_change
 from lakeproof.lake.planning.landing_end import AT_A_CUT, LakeAtLanding, LandingEnd
+from lakeproof.lake.read.in_process import landed_net
 from lakeproof.lake.read.lake_frame import LakeFrame
-from lakeproof.lake.read.landed_frames import landed_net
 from lakeproof.lake.read.opened import OpenedLake
 from lakeproof.lake.records.cut_choice import table_name
 from lakeproof.lake.records.documents import CutTable

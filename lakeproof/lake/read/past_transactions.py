@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import HIDDEN_PREFIX, LSN, ORD, XID
 from lakeproof.lake.delta.arrow_rows import DeltaRows
-from lakeproof.lake.delta.files import DeltaFile
+from lakeproof.lake.delta.data_files import DeltaFile
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.store import cut_numbers, newest_cut, read_cut
 from lakeproof.landing.chain import Chain

@@ -25,11 +25,11 @@ from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import CAME, HIDDEN_PREFIX, KEY, scratch
 from lakeproof.lake.delta.changed_places import ChangesUnavailableError
 from lakeproof.lake.delta.row_changes import row_changes
-from lakeproof.lake.read.changes_part import ChangesPart
+from lakeproof.lake.read.changes import ChangesPart
 from lakeproof.lake.records.cut_range import check_follows, view_cuts_of_range, view_range_end
 from lakeproof.lake.records.view_cuts import ViewCut, view_path
 from lakeproof.lake.rows.columns import col, no_rows
-from lakeproof.lake.rows.matching import NET, ROW, multiset_difference, net_counts
+from lakeproof.lake.rows.correction import NET, ROW, multiset_difference, net_counts
 from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 

@@ -4,8 +4,6 @@ When a document is written does not belong here: `lakeproof.lake.cycle` and `lak
 
     documents.py      intents, cuts and a cut's entries as values; an intent is also a document
     held.py           why a table is held and what brings it back; the one place that makes sentences of it
-    cut_ordinals.py   which rows of history a cut has
-    history_sum.py    the checksum of a table's history
     cut_documents.py  a cut in its stored form: a difference, its base, and the tables' schemas
     store.py          the newest intent and cut, a cut at a position or a time, and writing the next
     cut_tail.py       the newest cut, followed by single look-ups

@@ -24,8 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from lakeproof.errors import LakeError
 from lakeproof.field_types import Count, CycleField, IncarnationField, LsnField, SchemaField, TableField
-from lakeproof.lake.records.cut_ordinals import CutOrdinals
-from lakeproof.lake.records.documents import Cut, CutEntry, CutTable, CycleKind
+from lakeproof.lake.records.documents import Cut, CutEntry, CutOrdinals, CutTable, CycleKind
 from lakeproof.lake.records.held import Held
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import SchemaVersion

@@ -6,14 +6,17 @@ A cut's bytes are in `cut_documents`, the folders in `lakeproof.storage.paths`, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Annotated
 
 from pydantic import model_validator
 
 from lakeproof.errors import LakeError
 from lakeproof.field_types import (
+    AsText,
     Count,
     CycleField,
     IncarnationField,
@@ -21,14 +24,60 @@ from lakeproof.field_types import (
     Ordinal,
     TableField,
 )
-from lakeproof.lake.records.cut_ordinals import NO_ROWS, CutOrdinals
 from lakeproof.lake.records.held import Held
-from lakeproof.lake.records.history_sum import HistorySum
 from lakeproof.lake.records.work import Work
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.document import Document, Part
+
+
+@dataclass(frozen=True, slots=True)
+class CutOrdinals(Part):
+    """The ordinals of a cut: all rows below `whole` are in it, and those below `end` up to its position."""
+
+    whole: Count
+    end: Count
+
+    def has(self, ordinal: int, lsn: Lsn, position: Lsn) -> bool:
+        """True if a row of history is in the cut at `position`."""
+        return ordinal < self.whole or (ordinal < self.end and lsn <= position)
+
+    def with_own_rows(self, first: int, rows: int) -> CutOrdinals:
+        """Return the ordinals of a cut whose cycle has so many rows of its own, from ordinal `first` on."""
+        return self if rows == 0 else CutOrdinals(first + rows, first + rows)
+
+
+NO_ROWS = CutOrdinals(0, 0)
+
+
+_BITS = 60
+_DIGITS = re.compile(r"[0-9a-f]{15}")
+
+
+def _total(digits: str) -> int:
+    if not _DIGITS.fullmatch(digits):
+        raise ValueError("not a total")
+    return int(digits, 16)
+
+
+_Total = Annotated[int, AsText(_total, lambda total: f"{total:015x}", "is not 15 hexadecimal digits")]
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySum(Part):
+    """Rows, and the sum of their hashes modulo 2**60. After damage `rows` may be negative."""
+
+    rows: int = 0
+    total: _Total = 0
+
+    def plus(self, other: HistorySum) -> HistorySum:
+        """Return the sum with the rows of another sum."""
+        return HistorySum(self.rows + other.rows, (self.total + other.total) % (1 << _BITS))
+
+    def minus(self, other: HistorySum) -> HistorySum:
+        """Return the sum without the rows of another sum."""
+        return HistorySum(self.rows - other.rows, (self.total - other.total) % (1 << _BITS))
 
 
 class CycleKind(Enum):

@@ -1,6 +1,6 @@
 """The cuts of groups: which cuts of several sources of one database are at one position, so can be read as one.
 
-Making a group's cut is in `lakeproof.commands.compact_group`; FORMAT.md has the document's fields.
+Making a group's cut is in `lakeproof.compaction.group`; FORMAT.md has the document's fields.
 
 Each group has its own sequence of numbers, and a number is given once, by put-if-absent. A group's newest cut keeps the cuts
 that it names; an older one goes with the first of its cuts that goes.

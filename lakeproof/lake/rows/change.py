@@ -26,7 +26,7 @@ class NetChange:
     truncate: bool = False
     null_safe: bool = False
     # So many of `deletes`, each key once, are of rows that must exist, as their column `FIRST` says, and of the other keys
-    # there may be none (`preconditions.py`). None: not known.
+    # there may be none (`correction.check_rows`). None: not known.
     preconditions: int | None = None
     # Frames whose evaluation may refuse: to be persisted and evaluated before anything is committed.
     checked: tuple[DataFrame, ...] = ()

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
     ShortType,
 )
 
-from lakeproof.lake.records.history_sum import _BITS, HistorySum
+from lakeproof.lake.records.documents import _BITS, HistorySum
 from lakeproof.lake.rows.columns import col
 from lakeproof.landing.row_tags import Tag, attribute_number, tagged
 from lakeproof.schema import SchemaVersion

@@ -1,6 +1,7 @@
-"""The keys of a range's rows in memory: their numbers, and whether a key's first change presupposes a row.
+"""The keys of a range's rows in memory: their numbers, whether a key's first change presupposes a row, and the check of it.
 
-The same by Spark, and what is done with it, belong to `preconditions`. Spark is not imported here.
+The check is by counts alone. The same by Spark belongs to `correction`, finding rows to `lake.delta.search`. Spark is not
+imported here.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.hidden_columns import OP, ORD, scratch
+from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 
 # Beside a key: a number if a row is presupposed (the ordinal of the key's first change), else NULL.
 FIRST = scratch("first")
@@ -43,3 +45,23 @@ def codes(rows: pa.Table, key: Sequence[str]) -> tuple[Places, int]:
             pairs = pa.array(numbers).dictionary_encode()
             numbers, count = pairs.indices.to_numpy().astype(np.int64), len(pairs.dictionary)
     return numbers, count
+
+
+class DriftedError(TableHeldError):
+    """The lake does not have the rows that the changes presuppose."""
+
+
+def check_firsts(thing: str, firsts: pa.ChunkedArray, preconditions: int) -> None:
+    """Raise DriftedError unless the rows that were met, each with its key's `__lp_first`, are those that are presupposed."""
+    check_counts(thing, preconditions, rows=len(firsts), keys=pc.count_distinct(firsts).as_py())
+
+
+def check_counts(thing: str, preconditions: int, *, rows: int = 0, keys: int = 0) -> None:
+    """Raise DriftedError unless the `rows` that were met are one of each key presupposed, of which `keys` were met."""
+    detail: dict[str, str] = {}
+    if preconditions > keys:
+        detail |= {"absent": f"{preconditions - keys:,}", "presupposed": f"{preconditions:,}"}
+    if rows > keys:
+        detail["unexpected"] = f"{rows - keys:,}"
+    if detail:
+        raise DriftedError(thing, HeldCause.ROWS_DIFFER, WayOut.SNAPSHOT, detail)

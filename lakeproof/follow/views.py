@@ -1,0 +1,181 @@
+"""Refreshes views beside the cycles of a follower, in threads of its own: a slow view keeps no cycle and no view waiting.
+
+Computing a view does not belong here (`lakeproof.views`), nor deciding when it is behind: whoever makes cuts asks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from lakeproof.config.model import Config
+from lakeproof.errors import LakeproofError, TransientError
+from lakeproof.events import Event, Report
+from lakeproof.lake.records.view_cuts import ViewsLock, newest_view_cut_number, one_refresh
+from lakeproof.lake.rows.memory import views_at_once
+from lakeproof.lake.spark.lost_driver import DriverLostError
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
+from lakeproof.state.due_work import due_views
+from lakeproof.storage.open import open_store
+from lakeproof.views.applied import AppliedViews
+
+if TYPE_CHECKING:
+    from lakeproof.views.round import ViewReport
+
+# The pause after an error: another process that refreshes or maintains views, or a damaged document.
+_PAUSE_S = 5.0
+# As often as the schedule in Dagster looks, at the most.
+_DRIFT_LOOK_S = 60.0
+# A refresh that takes longer has a slow view: those that have ended are then refreshed at newer cuts beside it.
+SLOW_S = 10.0
+_LOOK_S = 0.2
+
+
+class ViewRefresher:
+    """Refreshes the named views, all at the same cuts, each time after `ask` and when one has drifted.
+
+    Several calls meanwhile are one refresh.
+
+    The block ends when the refresh in progress has ended. `refreshed` is called from the thread after each that wrote.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        views: Collection[str],
+        spark: AnySpark,
+        report: Report,
+        refreshed: Callable[[Sequence[ViewReport]], None],
+    ) -> None:
+        self._config, self._names, self._spark = config, list(views), SparkOnDemand.of(spark)
+        self._report, self._refreshed = report, refreshed
+        self._asked, self._ended = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._work, name="lakeproof views")
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> ViewRefresher:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._asked.set()
+        self._thread.join()
+
+    def ask(self) -> None:
+        """Ask for a refresh at the cuts that there are when it begins."""
+        self._asked.set()
+
+    def check(self) -> None:
+        """Raise the error that has ended the thread: the driver's end, or one that is not the engine's own."""
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        try:
+            while True:
+                # A view that has drifted is due without a cut.
+                self._asked.wait(_DRIFT_LOOK_S)
+                self._asked.clear()
+                if self._ended.is_set():
+                    return
+                self._refresh_or_wait()
+        except BaseException as error:  # noqa: BLE001  the follower's thread raises it
+            self._error = error
+
+    def _refresh_or_wait(self) -> None:
+        try:
+            self._refresh()
+        except DriverLostError:
+            raise
+        except TransientError as error:
+            self._again(error)
+        except LakeproofError as error:
+            # One view's fault does not come here: this concerns all of them, and the next cut may be the remedy.
+            self._report(Event("follow.views", f"views were not refreshed: {error}", {"error": str(error)}))
+            self._ended.wait(_PAUSE_S)
+
+    def _again(self, error: TransientError) -> None:
+        self._report(Event("follow.views", f"{error}; again in {_PAUSE_S:.0f} s", {"error": str(error)}))
+        self._ended.wait(_PAUSE_S)
+        self._asked.set()
+
+    def _refresh(self) -> None:
+        behind = due_views(self._config, self._names)
+        if not behind:
+            return
+        # Imported here, and below, because it imports Spark.
+        from lakeproof.views.round import Round, refresh_under
+
+        store = open_store(self._config.location)
+        with (
+            self._spark.in_use(),
+            one_refresh(store) as lock,
+            ThreadPoolExecutor(1, "lakeproof views") as pool,
+        ):
+            at_work = _AtWork(AppliedViews.read(self._config, store), behind)
+            whole = Round(lock, int(newest_view_cut_number(store)) + 1, ended=at_work.ended)
+            refreshed = pool.submit(refresh_under, whole, self._config, behind, self._spark.get(), self._report)
+            try:
+                self._refresh_meanwhile(refreshed, lock, at_work)
+            finally:
+                self._tell(refreshed.result())
+
+    def _refresh_meanwhile(self, refreshed: Future[list[ViewReport]], lock: ViewsLock, at_work: _AtWork) -> None:
+        """Wait for the refresh of all; beside its slow views, refresh the others each time that somebody asks."""
+        began_s, again = time.monotonic(), False
+        while not wait([refreshed], _LOOK_S).done:
+            if time.monotonic() - began_s > SLOW_S and self._asked.is_set() and not self._ended.is_set():
+                self._asked.clear()
+                again = True
+                self._refresh_others(lock, at_work)
+        if again:
+            # Those that were at work are behind by now.
+            self._asked.set()
+
+    def _refresh_others(self, lock: ViewsLock, at_work: _AtWork) -> None:
+        """Refresh the views that have nothing to do with those at work, if they are behind, on the threads that are free."""
+        threads = views_at_once(self._spark.get(), self._config.views_at_once) - at_work.count
+        apart = at_work.apart(self._names)
+        behind = due_views(self._config, apart) if threads > 0 and apart else []
+        if behind:
+            from lakeproof.views.round import Round, refresh_under
+
+            this = Round(lock, int(lock.next_number(0)), threads)
+            self._tell(refresh_under(this, self._config, behind, self._spark.get(), self._report))
+
+    def _tell(self, views: Sequence[ViewReport]) -> None:
+        self._refreshed([view for view in views if view.held is None])
+
+
+class _AtWork:
+    """The views of a refresh that have not ended yet."""
+
+    def __init__(self, applied: AppliedViews, names: Collection[str]) -> None:
+        self._applied = applied
+        self._waits_for = applied.in_order(names)
+        self._open = set(self._waits_for)
+        self._lock = threading.Lock()
+
+    @property
+    def count(self) -> int:
+        """The number of those that wait for no other one."""
+        with self._lock:
+            return sum(self._waits_for[name].isdisjoint(self._open) for name in self._open)
+
+    def ended(self, name: str) -> None:
+        """Take one out that has ended."""
+        with self._lock:
+            self._open.discard(name)
+
+    def apart(self, names: Collection[str]) -> list[str]:
+        """Return those of the views that are not at work, and have no view in common with one that is."""
+        with self._lock:
+            taken = set(self._applied.in_order(sorted(self._open)))
+        return [name for name in names if taken.isdisjoint(self._applied.in_order([name]))]

@@ -1,0 +1,154 @@
+"""The commits of a table that Spark writes: to history, to current, and the two of a correction.
+
+Computing what is written belongs to `table_by_spark`, `snapshot_entry` and `keyed_entry`, making a commit once to
+`delta.apply`, the definition of a sum to `rows.history_sum`.
+
+History's rows are summed while they are written. The check that the lake has the rows that the changes presuppose
+(`rows.correction.check_rows`) is made before history gets its commit. If the publication leaves out an operation, the
+source's rows change unseen: then nothing is presupposed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lakeproof.change_counts import ChangeCounts
+from lakeproof.failpoints import failpoint
+from lakeproof.lake.columns import current_statistics, history_statistics, in_lake
+from lakeproof.lake.cycle.snapshot_entry import EntryCorrection
+from lakeproof.lake.cycle.task import CycleContext, TableTask, Written, commit_current, written
+from lakeproof.lake.delta.apply import NO_HINTS, CommitRequest, Hints, Prepared, apply, prepare
+from lakeproof.lake.delta.log import NO_VERSION
+from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, change_rows, few_files, state_rows
+from lakeproof.lake.fold.net_change import ResolvedChanges
+from lakeproof.lake.fold.replay import behind
+from lakeproof.lake.records.documents import HistorySum
+from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.correction import check_rows, numbered
+from lakeproof.lake.rows.history_sum import Summing, sum_of
+from lakeproof.lake.rows.keys_in_memory import DriftedError, check_counts
+from lakeproof.landing.catalog_history import sends_everything
+
+# A change up to this size (rows, and their decoded bytes) is sent whole to every task of its MERGE.
+FEW_ROWS = 100_000
+FEW_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRows:
+    """About `count` rows to append to history; `truncate`: delete all earlier rows of history first."""
+
+    frame: DataFrame
+    count: int
+    truncate: bool = False
+
+
+def append_history(
+    session: SparkSession, context: CycleContext, task: TableTask, rows: HistoryRows
+) -> tuple[int, HistorySum]:
+    """Return history's version after the commit, and the sum of all its rows."""
+    lake, schema = context.lease.lake, in_lake(task.version)
+    context.lease.check()
+    summing = Summing(schema, rows.frame)
+    request = CommitRequest(
+        lake.url(lake.paths.history(task.table)),
+        NetChange(images=few_files(summing.rows, rows.count), truncate=rows.truncate),
+        context.commit_info("history", task.table),
+        create=context.table_spec(task.table, history_statistics(schema)),
+        expected_version=NO_VERSION if task.before is None else task.before.history_version,
+    )
+    applied = apply(session, request)
+    failpoint("cycle.after_history")
+    before = HistorySum() if rows.truncate or task.before is None else task.before.history_sum
+    added = summing.sum()
+    if added is None:
+        stored = session.read.format("delta").option("versionAsOf", applied.version).load(request.path)
+        added = sum_of(schema, stored.where(behind(None if rows.truncate else task.before)))
+    return applied.version, before.plus(added)
+
+
+def prepare_current(
+    session: SparkSession, context: CycleContext, task: TableTask, change: NetChange, hints: Hints = NO_HINTS
+) -> Prepared:
+    """Find the rows to delete; nothing is committed yet.
+
+    Raises DriftedError if the table does not have the rows that the changes presuppose.
+    """
+    lake = context.lease.lake
+    request = CommitRequest(
+        lake.url(lake.paths.current(task.table)),
+        change,
+        context.commit_info("current", task.table),
+        hints,
+        create=context.table_spec(task.table, current_statistics(in_lake(task.version))),
+        expected_version=NO_VERSION if task.before is None else task.before.current_version,
+    )
+    try:
+        return prepare(session, request)
+    except DriftedError:
+        if sends_everything(context.chain, task.version.oid):
+            raise
+        return prepare(session, replace(request, change=replace(change, preconditions=None)))
+
+
+def check_snapshot(context: CycleContext, task: TableTask, snapshot: DataFrame, since: ResolvedChanges | None) -> None:
+    """Raise DriftedError if a snapshot's rows are not those that the changes after it presuppose: one job."""
+    if since is None or since.net.preconditions is None:
+        return
+    net, thing, expected = since.net, str(task.table), since.net.preconditions
+    try:
+        if net.truncate or net.deletes is None:
+            check_counts(thing, expected)
+        else:
+            check_rows(thing, snapshot, net.deletes, net.key, expected, null_safe=net.null_safe)
+    except DriftedError:
+        if sends_everything(context.chain, task.version.oid):
+            raise
+
+
+def write_correction(  # noqa: PLR0917  whose table, and what is written
+    session: SparkSession,
+    context: CycleContext,
+    task: TableTask,
+    correction: EntryCorrection,
+    own: ResolvedChanges | None,
+    gap: DataFrame | None = None,
+) -> Written:
+    """Commit a correction together with the range's `own` changes, and release it.
+
+    `gap` is history's first row, if the table steps into another incarnation.
+    """
+    schema, end = correction.schema, context.intent.end_lsn
+    own_ordinal = context.intent.own_ordinal
+    first = own_ordinal + (0 if gap is None else 1)
+    retractions = numbered(session, correction.retractions, first)
+    insertions = numbered(session, correction.insertions, first + retractions.count)
+    try:
+        events = state_rows(schema, retractions.frame, CORRECT_DELETE, end)
+        events = events.unionAll(state_rows(schema, insertions.frame, CORRECT_INSERT, end))
+        if gap is not None:
+            events = gap.unionAll(events)
+        if own is not None:
+            events = events.unionAll(change_rows(schema, own.events))
+        counts = ChangeCounts() if own is None else own.counts
+        history = append_history(session, context, task, HistoryRows(events, counts.rows))
+        rows = counts.rows + retractions.count + insertions.count
+        hints = Hints(
+            broadcast=rows <= FEW_ROWS and rows * task.row_bytes <= FEW_BYTES,
+            max_keys=retractions.count + counts.rows,
+        )
+        # By no statistics: a file may have been altered behind them, or written before the table had its key.
+        net = replace(correction.net(insertions.frame), null_safe=True)
+        current = commit_current(context, prepare_current(session, context, task, net, hints))
+    finally:
+        correction.release()
+        for kept in (retractions.kept, insertions.kept):
+            kept.unpersist()
+    corrected = retractions.count + insertions.count
+    result = replace(written(context, task, history, current, counts), own_rows=first + corrected - own_ordinal)
+    if not corrected:
+        return result
+    # Nobody knows if the lake was damaged, or if changes were never sent.
+    return replace(result, cut_table=replace(result.cut_table, exact_from=end))
