@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,7 @@ from lakeproof.lake.spark.failures import concerns_all, reading, store_refusal
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.proof import history_by_spark as histories
 from lakeproof.proof import tables as proving
-from lakeproof.proof.compare import Sums
+from lakeproof.proof.compare import Buckets, Sums
 from lakeproof.proof.history import check_history, prove_history
 from lakeproof.proof.lake_side import LakeSide, Reader
 from lakeproof.proof.result import TableProof
@@ -107,6 +108,16 @@ def test_a_file_that_can_not_be_read_is_and_is_named(monkeypatch: pytest.MonkeyP
     assert "fails with FAILED_READ_FILE.NO_HINT reading /lake/x.parquet" in proof.reason
 
 
+@dataclass(slots=True, kw_only=True)
+class _Side(LakeSide):
+    """A table whose rows can't be read."""
+
+    error: Exception
+
+    def buckets(self) -> Buckets:
+        raise self.error
+
+
 @pytest.mark.parametrize(
     ("why", "error", "damage"),
     [
@@ -117,19 +128,15 @@ def test_a_file_that_can_not_be_read_is_and_is_named(monkeypatch: pytest.MonkeyP
         (None, LakeError("t", "it is not permitted (403)", "m"), LogGapError("t", "it is empty", "m")),
     ],
 )
-def test_a_full_disk_is_no_difference_of_a_table(
-    monkeypatch: pytest.MonkeyPatch, why: str | None, error: Exception, damage: Exception
-) -> None:
+def test_a_full_disk_is_no_difference_of_a_table(why: str | None, error: Exception, damage: Exception) -> None:
     """If it counted as a difference, `--repair` would copy every table; by Spark and in this process."""
     proof: Any = SimpleNamespace(current={})
     published: Any = SimpleNamespace(table=TABLE)
-    side = LakeSide(Reader(PATHS, SparkOnDemand(session), why), TABLE, AT, 4, why)
-    monkeypatch.setattr(LakeSide, "buckets", raising(error))  # inside: a disk that fills, without Spark
+    reader = Reader(PATHS, SparkOnDemand(session), why)
     with pytest.raises(type(error)) as raised:
-        proving._read_lake(proof, published, {}, side)
+        proving._read_lake(proof, published, {}, _Side(reader, TABLE, AT, 4, why, error=error))
     assert raised.value is error
-    monkeypatch.setattr(LakeSide, "buckets", raising(damage))  # inside: the same
-    unreadable = proving._read_lake(proof, published, {}, side)
+    unreadable = proving._read_lake(proof, published, {}, _Side(reader, TABLE, AT, 4, why, error=damage))
     assert isinstance(unreadable, TableProof)
     assert (unreadable.status, unreadable.by_spark, proof.current) == ("differs", why, {})
 
