@@ -75,21 +75,25 @@ def test_all_else_is_left_to_the_caller(error: Exception) -> None:
         assert attempt.error is error
 
 
-def by_spark(monkeypatch: pytest.MonkeyPatch) -> Reader:
-    """Return a reader whose tables Spark reads, with a session of parts alone."""
-    monkeypatch.setattr(histories, "fit_table", lambda *_: None)  # inside: a disk that fills, without Spark
-    return Reader(PATHS, SparkOnDemand(session), "a test asks for it")
+def by_spark(error: Exception) -> Reader:
+    """Return a reader whose tables Spark reads: a session of parts alone, which fails as it reads a table."""
+    heap = SimpleNamespace(maxMemory=lambda: 1 << 30)
+    jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(Runtime=SimpleNamespace(getRuntime=lambda: heap))))
+    failing = session()
+    failing.sparkContext.master = "local[1]"
+    failing.newSession = lambda: failing
+    failing._jvm, failing.read = jvm, SimpleNamespace(format=raising(error))
+    return Reader(PATHS, SparkOnDemand(lambda: failing), "a test asks for it")
 
 
 @pytest.mark.parametrize("error", [FULL, NO_MEMORY])
 def test_a_full_disk_is_no_damage_of_a_history(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     """A full disk is a passing error, both while history's files are read and while they are added up."""
-    reader = by_spark(monkeypatch)
-    monkeypatch.setattr(histories, "read_layer", raising(error))  # inside: a disk that fills, without Spark
+    reader = by_spark(error)
     with pytest.raises(PySparkException) as raised:
         check_history(reader, TABLE, AT)
     assert raised.value is error
-    monkeypatch.setattr(histories, "read_layer", lambda *_: None)  # inside: the same
+    monkeypatch.setattr(histories, "read_layer", lambda *_: None)  # inside: a disk that fills, without Spark
     monkeypatch.setattr(histories, "_is_small", lambda *_: False)  # inside: the same
     monkeypatch.setattr(histories, "sum_of", lambda *_: AT.history_sum)  # inside: the same
     monkeypatch.setattr(histories, "rows_of_state", raising(error))  # inside: the same
@@ -98,11 +102,9 @@ def test_a_full_disk_is_no_damage_of_a_history(monkeypatch: pytest.MonkeyPatch, 
     assert raised.value is error
 
 
-def test_a_file_that_can_not_be_read_is_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_can_not_be_read_is_and_is_named() -> None:
     """The error has Spark's condition, and no values of a row."""
-    reader = by_spark(monkeypatch)
-    monkeypatch.setattr(histories, "read_layer", raising(UNREADABLE))  # inside: a file that is damaged, without Spark
-    proof = check_history(reader, TABLE, AT)
+    proof = check_history(by_spark(UNREADABLE), TABLE, AT)
     assert proof.status == "damaged"
     assert proof.reason is not None
     assert "fails with FAILED_READ_FILE.NO_HINT reading /lake/x.parquet" in proof.reason
