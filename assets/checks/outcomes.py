@@ -9,6 +9,7 @@ that was made outside of Dagster is recognized, whose outcome is made of that en
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -107,14 +108,16 @@ def history_outcome(table: TableName, report: ProofReport, proved: Proved | None
     proof = report.lake.histories.get(table) if report.lake else None
     last = proved.history if proved else None
     if proof is not None:
-        return _history(proof.status, proof.rows, proof.reason, md.merged(_cut(report), _recorded(last)))
+        here = md.lsns(compared_at_lsn=report.lake.position if report.lake else None)
+        return _history(proof.status, proof.rows, proof.reason, md.merged(_cut(report), here, _recorded(last)))
     since = last.time if last is not None and last.status in _WRONG else None
     return _unreached(unreached, since, last)
 
 
 def recorded_history(last: LakeProved) -> ProofOutcome:
     """Return the outcome of a history's last proof, by the lake's record alone."""
-    return _history(last.status, last.rows or 0, last.reason, md.merged({"cut": last.cut}, _recorded(last)))
+    here = md.lsns(compared_at_lsn=next(iter(last.positions.values()), None))
+    return _history(last.status, last.rows or 0, last.reason, md.merged({"cut": last.cut}, here, _recorded(last)))
 
 
 def _history(status: str, rows: int, reason: str | None, metadata: md.Metadata) -> ProofOutcome:
@@ -127,20 +130,20 @@ def view_outcome(view: str, report: ProofReport, proved: LakeProved | None, unre
     """Return the outcome on a view."""
     proof = report.lake.views.get(view) if report.lake else None
     if proof is not None and proof.status in _COMPARED:
-        return _view(proof.status, proof.reason, proved)
+        return _view(proof.status, proof.reason, proof.positions, proved)
     return _unreached((proof and proof.reason) or unreached, proved.differed_at if proved else None, proved)
 
 
 def recorded_view(last: LakeProved) -> ProofOutcome:
     """Return the outcome of a view's last proof, by the lake's record alone."""
     if last.status in _COMPARED:
-        return _view(last.status, last.reason, last)
+        return _view(last.status, last.reason, last.positions, last)
     return _unreached(last.reason or UNREACHED, last.differed_at, last)
 
 
-def _view(status: str, reason: str | None, last: LakeProved | None) -> ProofOutcome:
+def _view(status: str, reason: str | None, positions: Mapping[str, Lsn], last: LakeProved | None) -> ProofOutcome:
     equal = "it has the rows that its query returns" if status == "equal" else None
-    metadata = md.merged({"status": status}, md.optional(reason=reason), _recorded(last))
+    metadata = md.merged({"status": status}, md.optional(reason=reason), _at(positions), _recorded(last))
     return ProofOutcome(status, status in _WRONG, reason or equal, metadata)
 
 
@@ -159,6 +162,10 @@ def _recorded(last: Proved | LakeProved | None) -> md.Metadata:
     if last is None or not last.by:
         return {}
     return md.merged(md.times(**{RECORDED_AT: time_of(last.time)}), {"recorded_by": last.by})
+
+
+def _at(positions: Mapping[str, Lsn]) -> md.Metadata:
+    return md.lsns(**{f"{source}_lsn": position for source, position in positions.items()})
 
 
 def _compared(name: str, last: Compared | None, lsn: str) -> md.Metadata:

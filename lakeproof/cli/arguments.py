@@ -47,7 +47,7 @@ COMMANDS: Mapping[str, str] = {
     "expect": "lake_commands.expect",
     "daily": "lake_commands.daily",
     "status": "lake_commands.status",
-    "inspect": "lake_commands.inspect",
+    "inspect": "machine_commands.inspect",
     "fetch-jars": "machine_commands.fetch_jars",
     "help": "machine_commands.help_",
 }

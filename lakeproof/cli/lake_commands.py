@@ -386,19 +386,3 @@ def status(context: Context, args: argparse.Namespace) -> Outcome:
     elif report.problems:
         result = TRY_AGAIN
     return Outcome(result, report, page(report))
-
-
-def inspect(context: Context, args: argparse.Namespace) -> Outcome:
-    """Show the content of a manifest or of a data file."""
-    from pathlib import Path
-
-    from lakeproof.config.location import LakeLocation
-    from lakeproof.landing import inspect as step
-    from lakeproof.storage.open import folder_to_check
-
-    # Only the configuration says how an object store is reached.
-    is_remote = folder_to_check(args.file) is None
-    place = LakeLocation(args.file, context.config.storage) if is_remote else Path(args.file)
-    if context.as_json:
-        return Outcome(DONE, step.inspect(place), "")
-    return Outcome(DONE, None, step.inspect_text(place))

@@ -1,4 +1,4 @@
-"""The commands that need no configuration yet: init, fetch-jars, help.
+"""The commands that need no lake and no source: init, fetch-jars, help, inspect (of one file).
 
 Commands on a source (`source_commands`) or on a lake (`lake_commands`) do not belong here.
 """
@@ -77,3 +77,17 @@ def help_(_context: Context, args: argparse.Namespace) -> Outcome:
         return Outcome(DONE, dict(rows), format_table(("topic", "on the page"), rows))
     texts = {section.topic: section.text for section in chosen}
     return Outcome(DONE, texts, "\n\n".join(f"({section.page})\n\n{section.text}" for section in chosen))
+
+
+def inspect(context: Context, args: argparse.Namespace) -> Outcome:
+    """Show the content of a manifest or of a data file."""
+    from lakeproof.config.location import LakeLocation
+    from lakeproof.landing import inspect as step
+    from lakeproof.storage.open import folder_to_check
+
+    # Only the configuration says how an object store is reached.
+    is_remote = folder_to_check(args.file) is None
+    place = LakeLocation(args.file, context.config.storage) if is_remote else Path(args.file)
+    if context.as_json:
+        return Outcome(DONE, step.inspect(place), "")
+    return Outcome(DONE, None, step.inspect_text(place))

@@ -88,7 +88,7 @@ def prove_lake(
         control.report(_event(f"view {name}", proof.status, proof.reason))
         return proof
 
-    return LakeProof(int(cut.number), histories, _until_stopped(named, view, control.stop))
+    return LakeProof(int(cut.number), cut.position, histories, _until_stopped(named, view, control.stop))
 
 
 def refuse_damaged(reader: Reader, cut: Cut, tables: Iterable[TableName]) -> None:

@@ -50,12 +50,14 @@ class Compared(Part):
 class LakeProved(Part):
     """The last result for a table's history, or for a view, at the cut `cut` (0 for a view); `by` is the process.
 
-    `differed_at`: the time when it last differed, unless it was equal since. `rows` of a history, None of a view.
+    `positions`: where the sources stood, by name; none if nothing was compared. `differed_at`: the time when it last
+    differed, unless it was equal since. `rows` of a history, None of a view.
     """
 
     status: str
     time: _Time
     cut: Count = 0
+    positions: Mapping[str, LsnField] = field(default_factory=dict)
     reason: str | None = None
     differed_at: str | None = None
     rows: Count | None = None
@@ -182,11 +184,13 @@ def record(
         )
     if report.lake is not None:
         for table, checked in report.lake.histories.items():
-            history = LakeProved(checked.status, now, report.lake.cut, checked.reason, rows=checked.rows, by=by)
+            where = {report.source: report.lake.position}
+            history = LakeProved(checked.status, now, report.lake.cut, where, checked.reason, rows=checked.rows, by=by)
             tables[table] = replace(tables.get(table, replace(_NEVER, time=now)), history=history)
         for name, view in report.lake.views.items():
             last = views[name].differed_at if name in views and view.status == "blocked" else None
-            views[name] = LakeProved(view.status, now, 0, view.reason, now if view.status == "differs" else last, by=by)
+            differed = now if view.status == "differs" else last
+            views[name] = LakeProved(view.status, now, 0, view.positions, view.reason, differed, by=by)
     lake.store.put(lake.paths.proof_record, ProofRecord(tables, views).to_bytes())
 
 

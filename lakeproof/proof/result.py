@@ -71,9 +71,10 @@ class TableProof:
 
 @dataclass(frozen=True, slots=True)
 class LakeProof:
-    """The histories and views that were checked, at the cut `cut`."""
+    """The histories and views that were checked; the histories at the cut `cut`, which stands at `position`."""
 
     cut: int
+    position: Lsn
     histories: Mapping[TableName, HistoryProof]
     views: Mapping[str, ViewProof]
 

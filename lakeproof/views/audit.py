@@ -7,7 +7,8 @@ A query's answer is the same each time: what may change it (a random number, the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from pyspark.sql import SparkSession
@@ -15,11 +16,13 @@ from pyspark.sql import SparkSession
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError, LakeError, NoRoomError, TransientError
 from lakeproof.events import counted
+from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import read_cut
 from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut, one_refresh, view_path
 from lakeproof.lake.records.view_definitions import applied_view
 from lakeproof.lake.rows.memory import fit
 from lakeproof.lake.spark.failures import reading, reason_of
+from lakeproof.lsn import Lsn
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
@@ -32,10 +35,11 @@ ViewStatus: TypeAlias = Literal["equal", "differs", "blocked"]
 
 @dataclass(frozen=True, slots=True)
 class ViewProof:
-    """The result for a view; `blocked`: nothing was compared, for the reason given."""
+    """The result for a view, at the `positions` of its sources; `blocked`: nothing was compared, for the reason given."""
 
     status: ViewStatus
     reason: str | None = None
+    positions: Mapping[str, Lsn] = field(default_factory=dict)
 
 
 def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewProof:
@@ -54,7 +58,9 @@ def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewPro
         if gone:
             return ViewProof("blocked", f"{gone[0]}, from which it was computed, is not kept any more; refresh it")
         with reading(session) as attempt:
-            retracted, inserted = _compare(session, store, view, cut)
+            cuts = {source: read_cut(SourceLake(store, LakePaths(source)), number) for source, number in own.items()}
+            positions = {source: read.position for source, read in cuts.items()}
+            retracted, inserted = _compare(session, store, view, cut, cuts)
     except NoRoomError:
         raise
     except (TransientError, LakeError, ConfigError) as error:
@@ -65,14 +71,14 @@ def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewPro
             "blocked", f"{reason}; if it is its own, move {view_path(store, view.name)} away and refresh it"
         )
     if not retracted and not inserted:
-        return ViewProof("equal")
+        return ViewProof("equal", positions=positions)
     reason = f"it has {counted(retracted, 'row')} too many by its query, and lacks {counted(inserted, 'row')}"
-    return ViewProof("differs", f"{reason}; run `lakeproof refresh {view.name}`, which puts it right")
+    return ViewProof("differs", f"{reason}; run `lakeproof refresh {view.name}`, which puts it right", positions)
 
 
-def _compare(session: SparkSession, store: Store, view: ViewConfig, cut: ViewCut) -> tuple[int, int]:
-    sources = {source for source, _ in view.reads.values()}
-    cuts = {source: read_cut(SourceLake(store, LakePaths(source)), cut.sources[source]) for source in sources}
+def _compare(
+    session: SparkSession, store: Store, view: ViewConfig, cut: ViewCut, cuts: Mapping[str, Cut]
+) -> tuple[int, int]:
     point = ReadAt(cuts, cut.views, cut.external)
     fit(session, cut.row_bytes)
     return compare_view(session, store, view, point.frames(session, store.location, view), cut.delta_version)

@@ -172,7 +172,7 @@ PROVED = ProofRecord(
             5,
             _COMPARED,
             None,
-            LakeProved("equal", "t", 3, None, "d", 9, "process 7 on h"),
+            LakeProved("equal", "t", 3, {"shop": Lsn(7)}, None, "d", 9, "process 7 on h"),
             ("a", "b"),
             _COMPARED,
             "process 7 on h",

@@ -70,7 +70,7 @@ REPORTS: list[tuple[Any, Any]] = [
                     (LeftOutColumn("g", ""),),
                 ),
             },
-            LakeProof(7, {TABLE: HistoryProof("equal", 5)}, {"total": ViewProof("blocked", "why")}),
+            LakeProof(7, Lsn(7), {TABLE: HistoryProof("equal", 5)}, {"total": ViewProof("blocked", "why")}),
         ),
     ),
     (ProofReport, ProofReport("shop", None, {})),

@@ -105,11 +105,11 @@ def test_a_result_about_the_lake_stays_until_the_next_look(tmp_path: Path) -> No
     """Proofs of current keep it; a damaged history or a view that differs makes the whole proof unequal."""
     source_lake, one = SourceLake(LocalStore(tmp_path), LakePaths("shop")), Incarnation(1)
     tables = {A: TableProof("equal", 7, 7), B: TableProof("equal", 1, 1)}
-    lake = LakeProof(4, {A: HistoryProof("damaged", 9, "why")}, {"v": ViewProof("differs", "how")})
+    lake = LakeProof(4, Lsn(100), {A: HistoryProof("damaged", 9, "why")}, {"v": ViewProof("differs", "how")})
     report = ProofReport("shop", Lsn(100), tables, lake)
     assert not report.equal
     assert report.damaged == {"history of s.a": "why", "view v": "how"}
-    assert ProofReport("shop", Lsn(100), tables, LakeProof(4, {}, {"v": ViewProof("blocked", "how")})).equal
+    assert ProofReport("shop", Lsn(100), tables, LakeProof(4, Lsn(100), {}, {"v": ViewProof("blocked", "how")})).equal
     record(source_lake, one, report)
     record(source_lake, one, ProofReport("shop", Lsn(200), tables))
     actual = read_proved(source_lake)
@@ -125,7 +125,7 @@ def test_a_difference_stays_recorded_until_the_next_comparison(tmp_path: Path) -
     source_lake, one = SourceLake(LocalStore(tmp_path), LakePaths("shop")), Incarnation(1)
 
     def prove(position: int | None, table: TableProof, view: ViewProof) -> tuple[Lsn | None, bool]:
-        lake = LakeProof(4, {}, {"v": view})
+        lake = LakeProof(4, Lsn(100), {}, {"v": view})
         record(source_lake, one, ProofReport("shop", None if position is None else Lsn(position), {A: table}, lake))
         differed = read_proved(source_lake)[A].differed
         return None if differed is None else differed.position, read_views(source_lake)["v"].differed_at is not None
@@ -141,7 +141,7 @@ def test_a_difference_stays_recorded_until_the_next_comparison(tmp_path: Path) -
 def test_a_history_is_recorded_also_of_a_table_that_was_never_compared(tmp_path: Path) -> None:
     """Histories may be proved alone; such a table is due for a proof all the same."""
     source_lake = SourceLake(LocalStore(tmp_path), LakePaths("shop"))
-    lake = LakeProof(4, {A: HistoryProof("equal", 9)}, {})
+    lake = LakeProof(4, Lsn(100), {A: HistoryProof("equal", 9)}, {})
     record(source_lake, Incarnation(1), ProofReport("shop", None, {}, lake))
     actual = read_proved(source_lake)
     assert actual[A].rows is None

@@ -102,7 +102,7 @@ def test_tables_that_were_never_compared_are_lacking_until_they_are(source: Simu
 def test_a_history_that_differed_is_lacking(source: SimulatedSource) -> None:
     """The table itself may be equal."""
     proved(source, a="equal", b="equal")
-    lake = LakeProof(1, {A: HistoryProof("differs", 1, reason="a row is gone")}, {})
+    lake = LakeProof(1, Lsn(1), {A: HistoryProof("differs", 1, reason="a row is gone")}, {})
     record(source.lake, Incarnation(1), ProofReport("shop", None, {}, lake))
     assert looked(source).differing == {A: "its history differed at cut 1"}
 

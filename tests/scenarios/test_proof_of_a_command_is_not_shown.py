@@ -106,7 +106,7 @@ def _prove(
 def test_a_proof_by_a_command_is_shown_once(ticks: Ticks) -> None:
     """Tables, histories and views, with position, time and process; those that were never proved stay as they are."""
     assert ticks.tick() == []
-    lake = LakeProof(3, {ORDERS: HistoryProof("equal", 9)}, {"copy": ViewProof("differs", "one row")})
+    lake = LakeProof(3, Lsn(0x2A), {ORDERS: HistoryProof("equal", 9)}, {"copy": ViewProof("differs", "one row")})
     _prove(ticks.config, 512, {ORDERS: EQUAL, LINES: DIFFERS}, lake)
     assert ticks.tick(outside_proofs.PAUSE_S - 1) == []
     assert ticks.tick(1) == [

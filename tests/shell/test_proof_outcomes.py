@@ -5,8 +5,16 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
-from assets.checks.outcomes import ProofOutcome, history_outcome, table_outcome, view_outcome
+from assets.checks.outcomes import (
+    ProofOutcome,
+    history_outcome,
+    recorded_history,
+    recorded_view,
+    table_outcome,
+    view_outcome,
+)
 from assets.checks.proof import check_result
+from assets.support import metadata as md
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.history import HistoryProof
@@ -17,7 +25,7 @@ from lakeproof.views.audit import ViewProof, ViewStatus
 T = TableName("s", "t")
 AT = "2026-01-01T00:00:00.000000Z"
 HERE = Compared(Incarnation(1), Lsn(100), AT)
-WRONG = LakeProved("differs", AT, 0, "how", AT)
+WRONG = LakeProved("differs", AT, reason="how", differed_at=AT)
 CHECK = dg.AssetCheckKey(dg.AssetKey("t"), "proved_equal")
 
 
@@ -79,11 +87,23 @@ def test_a_repair_shows_how_it_was_made(repair: TableRepair | None, shown: dict[
 
 def test_what_was_found_equal_says_so_in_a_sentence() -> None:
     """A passed check has no reason to give, and says what was compared."""
-    lake = LakeProof(3, {T: HistoryProof("equal", 1234)}, {"v": ViewProof("equal")})
+    lake = LakeProof(3, Lsn(0x2A), {T: HistoryProof("equal", 1234)}, {"v": ViewProof("equal")})
     report = ProofReport("shop", Lsn(200), {T: TableProof("equal", 1234, 1234)}, lake)
     assert table_outcome(T, report, None, "").reason == "1,234 rows equal at 0/C8"
     assert history_outcome(T, report, None, "").reason == "its 1,234 rows are those that cycles wrote"
     assert view_outcome("v", report, None, "").reason == "it has the rows that its query returns"
+
+
+def test_each_proof_shows_where_it_compared() -> None:
+    """As text for people, and as a number for plots: from the run's result, and from the lake's record alone."""
+    at, there = Lsn(0x2A), {"shop": Lsn(0x2A), "stock": Lsn(0x2B)}
+    lake = LakeProof(3, at, {T: HistoryProof("equal", 9)}, {"v": ViewProof("equal", positions=there)})
+    report = ProofReport("shop", at, {}, lake)
+    recorded = LakeProved("equal", AT, 3, {"shop": at})
+    for history in (history_outcome(T, report, None, ""), recorded_history(recorded)):
+        assert md.lsns(compared_at_lsn=at).items() <= history.metadata.items()
+    for view in (view_outcome("v", report, None, ""), recorded_view(LakeProved("equal", AT, positions=there))):
+        assert md.lsns(shop_lsn=at, stock_lsn=Lsn(0x2B)).items() <= view.metadata.items()
 
 
 def test_a_table_that_was_never_proved_says_only_why() -> None:
@@ -109,7 +129,7 @@ def test_a_history_is_red_until_it_is_found_whole(
 ) -> None:
     """The history stays red if this proof did not reach it."""
     proved = Proved("equal", AT, 7, HERE, history=before)
-    lake = LakeProof(4, {} if now is None else {T: now}, {})
+    lake = LakeProof(4, Lsn(0x2A), {} if now is None else {T: now}, {})
     outcome = history_outcome(T, ProofReport("shop", Lsn(200), {}, lake), proved, "why not")
     assert (_colour(outcome), outcome.compared) == (colour, now is not None)
 
@@ -130,5 +150,5 @@ def test_a_view_is_red_until_it_is_found_equal(
 ) -> None:
     """A view whose definition has changed since, or that is being refreshed, can't be compared."""
     views = {} if status is None else {"v": ViewProof(status, "why")}
-    outcome = view_outcome("v", ProofReport("shop", None, {}, LakeProof(4, {}, views)), before, "why not")
+    outcome = view_outcome("v", ProofReport("shop", None, {}, LakeProof(4, Lsn(0x2A), {}, views)), before, "why not")
     assert (_colour(outcome), outcome.compared) == (colour, status in ("equal", "differs"))
