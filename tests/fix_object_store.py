@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from lakeproof.config.location import LakeLocation, ObjectPlace, StorageConfig
+from lakeproof.storage.object_lock import LOCK_TIMES, LockTimes
 from lakeproof.storage.object_store import ObjectStore
 from scripts.s3_gateway import executable
 from tests.object_signing import ACCESS, REGION, SECRET, signed
@@ -66,12 +67,14 @@ def storage(endpoint: str, **settings: object) -> StorageConfig:
     return StorageConfig.model_validate({"endpoint": endpoint, "region": REGION, "allow_http": True, **settings})
 
 
-def object_store(bucket: str, endpoint: str, prefix: str = "data/lake", **settings: object) -> ObjectStore:
+def object_store(
+    bucket: str, endpoint: str, prefix: str = "data/lake", lock_times: LockTimes = LOCK_TIMES, **settings: object
+) -> ObjectStore:
     """A store of its own, with its own connections and counter."""
     location = LakeLocation(f"s3://{bucket}/{prefix}", storage(endpoint, **settings))
     place = ObjectPlace.parse(location.url)
     assert place is not None
-    return ObjectStore(place, location)
+    return ObjectStore(place, location, lock_times)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

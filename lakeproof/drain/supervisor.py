@@ -30,6 +30,7 @@ from lakeproof.drain.transactions.spill import SpillLimitError
 from lakeproof.drain.until import Mode, Until
 from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError
 from lakeproof.events import Event, Report, Stop, counted
+from lakeproof.failpoints import failpoint
 from lakeproof.landing.chain import FencedError
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
@@ -196,6 +197,7 @@ class Supervisor:
         limits = self._source.drain
 
         def opened() -> ReplicationStream:
+            failpoint("drain.before_stream")
             return ReplicationStream.open(
                 self._source.dsn,
                 self._source.slot,
@@ -212,10 +214,8 @@ class Supervisor:
             )
 
         with use_timeout(self._timeout()), source_errors(f"slot {self._source.slot}"):
-            return in_thread(opened, self._asked_to_stop, ReplicationStream.close)
-
-    def _asked_to_stop(self) -> str | None:
-        return ASKED_TO_STOP if self._goal.stop.requested else None
+            stop = self._goal.stop
+            return in_thread(opened, lambda: ASKED_TO_STOP if stop.requested else None, ReplicationStream.close)
 
     def _timeout(self, grace_s: float = 0.0) -> Timeout:
         return Timeout(self._source.drain.silence_timeout_s, self._goal.stop, grace_s)

@@ -24,8 +24,10 @@ WAIT_S = 2.0
 class Reading(Generic[T]):
     """The newest value that `read` has returned; for any number of threads."""
 
-    def __init__(self, name: str, read: Callable[[], T], clock: Callable[[], float] = time.monotonic) -> None:
-        self._name, self._read, self._clock = name, read, clock
+    def __init__(
+        self, name: str, read: Callable[[], T], clock: Callable[[], float] = time.monotonic, wait_s: float = WAIT_S
+    ) -> None:
+        self._name, self._read, self._clock, self._wait_s = name, read, clock, wait_s
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._working = False
@@ -41,7 +43,7 @@ class Reading(Generic[T]):
                 self._working, self._tried_s = True, self._clock()
                 self._done.clear()
                 threading.Thread(target=self._work, name=f"lakeproof {self._name}", daemon=True).start()
-        if not self._done.wait(WAIT_S):
+        if not self._done.wait(self._wait_s):
             self.errors += 1
         newest = self._value
         return None if newest is None else (newest[0], self._clock() - newest[1])

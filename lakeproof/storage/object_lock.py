@@ -29,14 +29,25 @@ from lakeproof.storage.document import Document
 from lakeproof.storage.store import Lock, held_by
 from lakeproof.storage.times import now_text
 
-# A lock whose document is older is free: its holder is dead, or has been cut off for as long.
-TTL_S = 30.0
-# A holder may miss one renewal and be late with the next.
-RENEW_S = 10.0
 _RENEW_AGAIN_S = 2.0
 _RETRY_S = 0.2
 _CLOCK = ".clock"
 _log = logging.getLogger("lakeproof.storage")
+
+
+@dataclass(frozen=True, slots=True)
+class LockTimes:
+    """How long a lock lives without a renewal, and how often its holder renews it.
+
+    A lock whose document is older than `ttl_s` is free: its holder is dead, or has been cut off for as long. A holder may
+    miss one renewal and be late with the next.
+    """
+
+    ttl_s: float = 30.0
+    renew_s: float = 10.0
+
+
+LOCK_TIMES = LockTimes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +95,8 @@ class LockDoc(Document):
 class Renewal:
     """Keeps a lock alive from a thread of its own: `renew` does it once and returns False if the lock is lost."""
 
-    def __init__(self, thing: str, renew: Callable[[], bool]) -> None:
+    def __init__(self, thing: str, renew: Callable[[], bool], times: LockTimes) -> None:
+        self._times = times
         self._thing = thing
         self._renew = renew
         self._over = threading.Event()
@@ -95,7 +107,7 @@ class Renewal:
 
     def check(self) -> None:
         """Raise TransientError if another process has taken the lock, or may have: it was not renewed in time."""
-        if self._lost or time.monotonic() - self._renewed_at > TTL_S:
+        if self._lost or time.monotonic() - self._renewed_at > self._times.ttl_s:
             raise TransientError(
                 self._thing, "its lock was not renewed in time, so another process may go on", "start again"
             )
@@ -106,7 +118,7 @@ class Renewal:
         self._thread.join()
 
     def _run(self) -> None:
-        wait_s = RENEW_S
+        wait_s = self._times.renew_s
         warned = False
         while not self._over.wait(wait_s):
             begun = time.monotonic()
@@ -117,11 +129,11 @@ class Renewal:
                     return
             except LakeproofError as error:
                 wait_s = _RENEW_AGAIN_S
-                if not warned and time.monotonic() - self._renewed_at > TTL_S:
+                if not warned and time.monotonic() - self._renewed_at > self._times.ttl_s:
                     warned = True
                     _log.warning("%s: its lock could not be renewed in time: %s", self._thing, error.reason)
             else:
-                wait_s, self._renewed_at, warned = RENEW_S, begun, False
+                wait_s, self._renewed_at, warned = self._times.renew_s, begun, False
 
 
 class SharedObjectLock:
@@ -140,13 +152,14 @@ class SharedObjectLock:
 class ObjectLocks:
     """The locks of one store."""
 
-    def __init__(self, store: VersionedStore) -> None:
+    def __init__(self, store: VersionedStore, times: LockTimes = LOCK_TIMES) -> None:
+        self._times = times
         self._store = store
 
     @contextmanager
     def lock(self, key: str, thing: str, reason: str) -> Iterator[Renewal]:
         """Hold the lock alone; see `Store.lock`."""
-        remedy = f"wait until it has ended (if it was killed, {TTL_S:g} s), then try again"
+        remedy = f"wait until it has ended (if it was killed, {self._times.ttl_s:g} s), then try again"
         taken = self._take(key)
         if taken is None:
             raise TransientError(thing, held_by(reason, self.lock_holder(key)), remedy)
@@ -160,7 +173,7 @@ class ObjectLocks:
                 doc, version = newer, swapped
             return swapped is not None
 
-        renewal = Renewal(thing, renew)
+        renewal = Renewal(thing, renew, self._times)
         try:
             if self._is_shared(key):
                 raise TransientError(thing, reason, remedy)
@@ -220,7 +233,7 @@ class ObjectLocks:
         if self._is_held_alone(key):
             self._store.delete(own)
             return None
-        renewal = Renewal(key, renew)
+        renewal = Renewal(key, renew, self._times)
 
         def release() -> None:
             renewal.end()
@@ -243,12 +256,12 @@ class ObjectLocks:
             return False
         now = self._now()
         for holder, time_ in written.items():
-            if (now - time_).total_seconds() >= TTL_S:
+            if (now - time_).total_seconds() >= self._times.ttl_s:
                 self._store.delete(holder)
-        return any((now - time_).total_seconds() < TTL_S for time_ in written.values())
+        return any((now - time_).total_seconds() < self._times.ttl_s for time_ in written.values())
 
     def _is_young(self, written_at: datetime | None) -> bool:
-        return written_at is None or (self._now() - written_at).total_seconds() < TTL_S
+        return written_at is None or (self._now() - written_at).total_seconds() < self._times.ttl_s
 
     def _now(self) -> datetime:
         """Return the time by the store's clock: it writes a small object."""

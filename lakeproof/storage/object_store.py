@@ -22,7 +22,7 @@ from lakeproof.errors import LakeproofError
 from lakeproof.storage.object_client import make_client, spark_url
 from lakeproof.storage.object_errors import code_of, is_missing, is_refused_condition, passes, status_of, store_error
 from lakeproof.storage.object_files import READ_AHEAD_BYTES, ObjectFile, RangedFile, as_binary
-from lakeproof.storage.object_lock import ObjectLocks, Version
+from lakeproof.storage.object_lock import LOCK_TIMES, LockTimes, ObjectLocks, Version
 from lakeproof.storage.object_probe import Probed
 from lakeproof.storage.object_requests import Requests
 from lakeproof.storage.store import AlreadyExistsError, HeldLock, Lock, NewFile, NotFoundError, SharedBytes, StoredFile
@@ -44,7 +44,7 @@ class ObjectStore:
     `requests.counts` has the requests that were sent, by kind.
     """
 
-    def __init__(self, place: ObjectPlace, location: LakeLocation) -> None:
+    def __init__(self, place: ObjectPlace, location: LakeLocation, lock_times: LockTimes = LOCK_TIMES) -> None:
         self.place = place
         self.location = location
         self.requests = Requests(location.storage.retry_s)
@@ -52,7 +52,7 @@ class ObjectStore:
         self._making = threading.Lock()
         self._bucket_seen = False
         self._probed = Probed(self)
-        self._locks = ObjectLocks(self)
+        self._locks = ObjectLocks(self, lock_times)
 
     @property
     def writes_are_durable(self) -> bool:

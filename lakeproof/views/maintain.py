@@ -66,7 +66,14 @@ def _fitting(spark: SparkOnDemand, row_bytes: int) -> SparkSession:
 
 
 def maintain_views(
-    config: Config, source: str, spark: SparkOnDemand, report: Report, *, stop: Stop, now: datetime
+    config: Config,
+    source: str,
+    spark: SparkOnDemand,
+    report: Report,
+    *,
+    stop: Stop,
+    now: datetime,
+    wait_s: float = WAIT_S,
 ) -> ViewsMaintained:
     """Compact small files, remove old cuts and the files that only they needed; views in use by others are left.
 
@@ -77,7 +84,7 @@ def maintain_views(
         return ViewsMaintained()
     small, freed, busy, damaged = list[str](), SpaceReclaimed(), None, dict[str, Unread]()
     try:
-        with _in_turn(store, stop) as lock:
+        with _in_turn(store, stop, wait_s) as lock:
             for name, cut in sorted(_kept(config, views, now).newest.items()):
                 stop_here(source, stop)
                 own = SparkOnDemand(partial(_fitting, spark, cut.row_bytes), everywhere=spark.everywhere)
@@ -149,7 +156,7 @@ def _policies(config: Config, view: str) -> list[RetentionConfig]:
 
 
 @contextmanager
-def _in_turn(store: Store, stop: Stop) -> Iterator[ViewsLock]:
+def _in_turn(store: Store, stop: Stop, wait_s: float) -> Iterator[ViewsLock]:
     """Lock the views for the block; raises TransientError if a refresh lasts too long, or the run should stop."""
     with ExitStack() as stack:
         waited = 0.0
@@ -158,7 +165,7 @@ def _in_turn(store: Store, stop: Stop) -> Iterator[ViewsLock]:
                 lock = stack.enter_context(one_refresh(store))
                 break
             except TransientError:
-                if waited >= WAIT_S or stop.wait(_LOOK_S):
+                if waited >= wait_s or stop.wait(_LOOK_S):
                     raise
                 waited += _LOOK_S
         yield lock

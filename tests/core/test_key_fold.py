@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import ORD
-from lakeproof.lake.fold import key_fold
-from lakeproof.lake.fold.holders import Mask, NotFolded
+from lakeproof.lake.fold.holders import NotFolded
 from lakeproof.lake.fold.key_fold import KeyFold, fold_keys
 from lakeproof.lake.planning.landed_range import LandedRange
 from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.reader import slices
+from lakeproof.landing.reader import Slice, slices
 from lakeproof.landing.segment import SegmentLimits, SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.rows import Batch, TableChanges
@@ -121,19 +123,18 @@ def _check(fold: KeyFold, model: Model, start: int, end: int) -> None:
 
 
 @pytest.mark.parametrize("round_", range(20))
-def test_random_ranges_are_added_up_as_their_changes_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, round_: int
-) -> None:
+def test_random_ranges_are_added_up_as_their_changes_one_by_one(tmp_path: Path, round_: int) -> None:
     """Several files in a segment, ends inside files, the second range of a file, moved ordinals, batches of few rows."""
     print(f"LAKEPROOF_SEED={SEED} round {round_}")  # noqa: T201  (to run a failure again)
     rng = random.Random(f"{SEED}/{round_}")
-    monkeypatch.setattr(key_fold, "_ROWS_AT_ONCE", rng.randrange(1, 5))  # inside: a file of so many rows takes seconds
     chain, model = new_chain(tmp_path / "lake"), Model(rng)
     ends = _land(rng, chain, model)
     middle = rng.choice(ends)
     for start, end in ((START.value, middle), (middle, ends[-1])):
         if start < end:
-            fold = fold_keys(_range(chain, start, end, moved=rng.choice([0, 1000])), _MIXED, None)
+            fold = fold_keys(
+                _range(chain, start, end, moved=rng.choice([0, 1000])), _MIXED, None, rows_at_once=rng.randrange(1, 5)
+            )
             _check(fold, model, start, end)
 
 
@@ -149,23 +150,40 @@ def test_inserts_alone_are_all_alive_and_touch_no_key(tmp_path: Path) -> None:
     assert [file.alive.tolist() for file in fold.files] == [[False, True, False]]
 
 
-def test_keys_above_the_limit_are_not_read_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@dataclass
+class _Noting:
+    """A file that notes how many rows are read of it."""
+
+    file: pq.ParquetFile
+    read: list[int]
+
+    def iter_batches(self, *given: Any, **named: Any) -> Iterator[pa.RecordBatch]:
+        for batch in self.file.iter_batches(*given, **named):
+            self.read.append(batch.num_rows)
+            yield batch
+
+
+@dataclass(frozen=True)
+class _NotedSlice(Slice):
+    """A slice whose file is one of them."""
+
+    read: list[int] = field(default_factory=list)
+
+    @contextmanager
+    def open(self) -> Iterator[Any]:
+        with Slice.open(self) as file:
+            yield _Noting(file, self.read)
+
+
+def test_keys_above_the_limit_are_not_read_to_the_end(tmp_path: Path) -> None:
     """The limit ends the reading inside a file, which may hold one transaction of any size."""
-    chain, read = new_chain(tmp_path / "lake"), list[int]()
+    chain = new_chain(tmp_path / "lake")
     writer = SegmentWriter(chain, WRITER)
     writer.add(inserts(TABLE, 1010, 1000))
     writer.finish(Lsn(1010))
     range_ = _range(chain, 1000, 1010)
-    parts = key_fold._keys(range_.slices[0], range_, ("id",), unchanged=False)
-
-    def counted(*_: object, **__: object) -> Iterator[tuple[pa.Table, Mask]]:
-        for part in parts:
-            read.append(part[0].num_rows)
-            yield part
-
-    monkeypatch.setattr(key_fold, "KEY_BYTES_MAX", 10_000)  # inside: a file of so many keys takes a gigabyte
-    monkeypatch.setattr(key_fold, "_ROWS_AT_ONCE", 100)  # inside: the same
-    monkeypatch.setattr(key_fold, "_keys", counted)  # inside: what was read leaves no other trace
+    (piece,) = range_.slices
+    noted = _NotedSlice(piece.chain, piece.number, piece.first_ordinal, piece.file, piece.whole)
     with pytest.raises(NotFolded, match="keys take more than"):
-        fold_keys(range_, _MIXED, None)
-    assert 0 < sum(read) < 1000
+        fold_keys(replace(range_, slices=(noted,)), _MIXED, None, key_bytes_max=10_000, rows_at_once=100)
+    assert 0 < sum(noted.read) < 1000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,7 @@ from lakeproof.lake.spark.failures import concerns_all, reading, store_refusal
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.proof import history_by_spark as histories
 from lakeproof.proof import tables as proving
-from lakeproof.proof.compare import Sums
+from lakeproof.proof.compare import Buckets, Sums
 from lakeproof.proof.history import check_history, prove_history
 from lakeproof.proof.lake_side import LakeSide, Reader
 from lakeproof.proof.result import TableProof
@@ -74,21 +75,25 @@ def test_all_else_is_left_to_the_caller(error: Exception) -> None:
         assert attempt.error is error
 
 
-def by_spark(monkeypatch: pytest.MonkeyPatch) -> Reader:
-    """Return a reader whose tables Spark reads, with a session of parts alone."""
-    monkeypatch.setattr(histories, "fit_table", lambda *_: None)  # inside: a disk that fills, without Spark
-    return Reader(PATHS, SparkOnDemand(session), "a test asks for it")
+def by_spark(error: Exception) -> Reader:
+    """Return a reader whose tables Spark reads: a session of parts alone, which fails as it reads a table."""
+    heap = SimpleNamespace(maxMemory=lambda: 1 << 30)
+    jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(Runtime=SimpleNamespace(getRuntime=lambda: heap))))
+    failing = session()
+    failing.sparkContext.master = "local[1]"
+    failing.newSession = lambda: failing
+    failing._jvm, failing.read = jvm, SimpleNamespace(format=raising(error))
+    return Reader(PATHS, SparkOnDemand(lambda: failing), "a test asks for it")
 
 
 @pytest.mark.parametrize("error", [FULL, NO_MEMORY])
 def test_a_full_disk_is_no_damage_of_a_history(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     """A full disk is a passing error, both while history's files are read and while they are added up."""
-    reader = by_spark(monkeypatch)
-    monkeypatch.setattr(histories, "read_layer", raising(error))  # inside: a disk that fills, without Spark
+    reader = by_spark(error)
     with pytest.raises(PySparkException) as raised:
         check_history(reader, TABLE, AT)
     assert raised.value is error
-    monkeypatch.setattr(histories, "read_layer", lambda *_: None)  # inside: the same
+    monkeypatch.setattr(histories, "read_layer", lambda *_: None)  # inside: a disk that fills, without Spark
     monkeypatch.setattr(histories, "_is_small", lambda *_: False)  # inside: the same
     monkeypatch.setattr(histories, "sum_of", lambda *_: AT.history_sum)  # inside: the same
     monkeypatch.setattr(histories, "rows_of_state", raising(error))  # inside: the same
@@ -97,14 +102,22 @@ def test_a_full_disk_is_no_damage_of_a_history(monkeypatch: pytest.MonkeyPatch, 
     assert raised.value is error
 
 
-def test_a_file_that_can_not_be_read_is_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_can_not_be_read_is_and_is_named() -> None:
     """The error has Spark's condition, and no values of a row."""
-    reader = by_spark(monkeypatch)
-    monkeypatch.setattr(histories, "read_layer", raising(UNREADABLE))  # inside: a file that is damaged, without Spark
-    proof = check_history(reader, TABLE, AT)
+    proof = check_history(by_spark(UNREADABLE), TABLE, AT)
     assert proof.status == "damaged"
     assert proof.reason is not None
     assert "fails with FAILED_READ_FILE.NO_HINT reading /lake/x.parquet" in proof.reason
+
+
+@dataclass(slots=True, kw_only=True)
+class _Side(LakeSide):
+    """A table whose rows can't be read."""
+
+    error: Exception
+
+    def buckets(self) -> Buckets:
+        raise self.error
 
 
 @pytest.mark.parametrize(
@@ -117,19 +130,15 @@ def test_a_file_that_can_not_be_read_is_and_is_named(monkeypatch: pytest.MonkeyP
         (None, LakeError("t", "it is not permitted (403)", "m"), LogGapError("t", "it is empty", "m")),
     ],
 )
-def test_a_full_disk_is_no_difference_of_a_table(
-    monkeypatch: pytest.MonkeyPatch, why: str | None, error: Exception, damage: Exception
-) -> None:
+def test_a_full_disk_is_no_difference_of_a_table(why: str | None, error: Exception, damage: Exception) -> None:
     """If it counted as a difference, `--repair` would copy every table; by Spark and in this process."""
     proof: Any = SimpleNamespace(current={})
     published: Any = SimpleNamespace(table=TABLE)
-    side = LakeSide(Reader(PATHS, SparkOnDemand(session), why), TABLE, AT, 4, why)
-    monkeypatch.setattr(LakeSide, "buckets", raising(error))  # inside: a disk that fills, without Spark
+    reader = Reader(PATHS, SparkOnDemand(session), why)
     with pytest.raises(type(error)) as raised:
-        proving._read_lake(proof, published, {}, side)
+        proving._read_lake(proof, published, {}, _Side(reader, TABLE, AT, 4, why, error=error))
     assert raised.value is error
-    monkeypatch.setattr(LakeSide, "buckets", raising(damage))  # inside: the same
-    unreadable = proving._read_lake(proof, published, {}, side)
+    unreadable = proving._read_lake(proof, published, {}, _Side(reader, TABLE, AT, 4, why, error=damage))
     assert isinstance(unreadable, TableProof)
     assert (unreadable.status, unreadable.by_spark, proof.current) == ("differs", why, {})
 

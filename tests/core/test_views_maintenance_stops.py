@@ -17,7 +17,6 @@ from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.retention import SpaceReclaimed
 from lakeproof.storage.open import open_store
 from lakeproof.storage.times import time_of
-from lakeproof.views import maintain as step
 from lakeproof.views.maintain import maintain_views
 
 NOW = time_of("2026-11-22T00:00:00Z")
@@ -46,10 +45,9 @@ def test_maintenance_ends_at_the_step_where_it_is_asked_to_stop(config: Config, 
         maintain_views(config, "shop", NO_SPARK, silent, stop=stop, now=NOW)
 
 
-def test_views_that_stay_busy_are_left_to_the_next_run(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_views_that_stay_busy_are_left_to_the_next_run(config: Config) -> None:
     """A refresh in progress is no failure of the source's own maintenance."""
-    monkeypatch.setattr(step, "WAIT_S", 0.0)  # inside: five minutes' wait
     with one_refresh(open_store(config.lake)):
-        done = maintain_views(config, "shop", NO_SPARK, silent, stop=Stop(), now=NOW)
+        done = maintain_views(config, "shop", NO_SPARK, silent, stop=Stop(), now=NOW, wait_s=0.0)
     assert (done.optimized, done.freed) == ((), SpaceReclaimed())
     assert "another process is refreshing or maintaining views" in str(done.busy)

@@ -6,7 +6,6 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from psycopg.pq import ExecStatus
@@ -15,9 +14,9 @@ from pydantic import SecretStr
 
 from lakeproof.drain.until import Until
 from lakeproof.errors import GapError
+from lakeproof.failpoints import watched
 from lakeproof.postgres.connection import Connection, close_quietly, connect_replication
 from lakeproof.postgres.connection_libpq import start_copy
-from lakeproof.postgres.replication_stream import ReplicationStream
 from tests.fix_drain import Drained, wait_until
 
 pytestmark = pytest.mark.postgres
@@ -46,25 +45,21 @@ def _confirm(conn: Connection, begun: Drained) -> None:
     wait_until(lambda: begun.confirmed_flush() == end)
 
 
-def test_a_slot_moved_while_a_lasting_drain_waits_for_it_is_a_gap(
-    drained: Drained, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slot_moved_while_a_lasting_drain_waits_for_it_is_a_gap(drained: Drained) -> None:
     """The drain sees a slot in order, waits for its holder to go, and must look again once the slot is its own."""
     drained.database.execute("CREATE TABLE items (id int PRIMARY KEY)")
     drained.begin()
     drained.drain()
     end = drained.chain().end
-    opened = ReplicationStream.open
     with _stranger(drained) as stranger:
 
-        def stranger_goes_first(*given: Any, **named: Any) -> ReplicationStream:
+        def stranger_goes_first(name: str) -> None:
+            if name != "drain.before_stream" or stranger.closed:
+                return
             drained.database.execute("INSERT INTO items VALUES (1)")
             _confirm(stranger, drained)
             close_quietly(stranger)
-            return opened(*given, **named)
 
-        # inside: between two calls, where the slot changes hands
-        monkeypatch.setattr(ReplicationStream, "open", stranger_goes_first)
-        with pytest.raises(GapError, match="advanced elsewhere"):
+        with watched(stranger_goes_first), pytest.raises(GapError, match="advanced elsewhere"):
             drained.drain(Until.seconds(120))
     assert drained.chain().end == end

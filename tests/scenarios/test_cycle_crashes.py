@@ -93,12 +93,13 @@ def test_each_cut_is_one_state_of_the_source_after_any_crash(
     rng = random.Random(SEED)
     columns = {"id": "int8", "v": "text"}
     tables = [SimulatedTable(schema(n, columns, ("id",), Identity.DEFAULT, 900 + i)) for i, n in enumerate(TABLES)]
-    source, crashing = SimulatedSource(lake_place, tables), Crashes(rng, chance=0.12)
-    # One or two copies in a cycle, or all that wait.
-    config = make_config(lake_place, cycle_rows=20, cycle_copies=rng.choice([1, 2, 32]))
+    source, crashing = SimulatedSource(lake_place, tables), Crashes(rng, chance=0.12 if by == "no_spark" else 0.25)
+    # Cycles of a few rows, of one or two copies or all that wait; with Spark fewer, for each takes seconds.
+    rows, copies = (20, rng.choice([1, 2, 32])) if by == "no_spark" else (2_000_000, 32)
+    config = make_config(lake_place, cycle_rows=rows, cycle_copies=copies)
     source.snapshot(TABLES[:2])
     checked = rounds = 0
-    while crashing.hit.total() < crashes or rounds < 4:
+    while crashing.hit.total() < crashes or rounds < 3:
         for _ in range(rng.randrange(1, 9)):
             _transaction(rng, source)
         source.flush()

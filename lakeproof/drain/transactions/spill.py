@@ -20,6 +20,7 @@ import tempfile
 import threading
 from array import array
 from bisect import bisect_right
+from collections.abc import Callable
 from contextlib import suppress
 from typing import IO
 
@@ -83,10 +84,15 @@ class _File:
         self._file.close()
 
 
+def _free() -> int:
+    return shutil.disk_usage(tempfile.gettempdir()).free
+
+
 class SpillFiles:
     """The spill files of one connection: at most `files_max`, of `bytes_max` bytes; 0 is half of what is free."""
 
-    def __init__(self, files_max: int, bytes_max: int = 0) -> None:
+    def __init__(self, files_max: int, bytes_max: int = 0, *, free: Callable[[], int] = _free) -> None:
+        self._free = free
         self._files_max = files_max
         self._bytes_max = bytes_max
         self._by_room = not bytes_max
@@ -107,7 +113,7 @@ class SpillFiles:
         with self._lock:
             if len(self._files) < self._files_max:
                 try:
-                    self._bytes_max = self._bytes_max or shutil.disk_usage(tempfile.gettempdir()).free // 2
+                    self._bytes_max = self._bytes_max or self._free() // 2
                     self._files.append(_File())
                 except OSError as error:
                     raise _no_room(error) from error

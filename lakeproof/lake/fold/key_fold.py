@@ -13,9 +13,9 @@ The rows that current gets lie in landed files, so a file most of whose rows are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +37,7 @@ from lakeproof.schema import SchemaVersion
 # The key columns of a range in memory, in Arrow; adding them up takes about three times as much.
 KEY_BYTES_MAX = 256 << 20
 # So many rows are read at a time: as many as a row group of a segment has.
-_ROWS_AT_ONCE = 1 << 17
+ROWS_AT_ONCE = 1 << 17
 # The walk to the holders of unchanged values goes row by row, some microseconds for each.
 WALKED_ROWS_MAX = 1_000_000
 _IMAGES = pa.array(["insert", "update"])
@@ -63,8 +63,17 @@ class KeyFold:
         return None if self.keys is None else len(self.keys) - self.keys.column(FIRST).null_count
 
 
-def fold_keys(landed: LandedRange, counts: ChangeCounts, base: Base | None) -> KeyFold:
+def fold_keys(
+    landed: LandedRange,
+    counts: ChangeCounts,
+    base: Base | None,
+    *,
+    key_bytes_max: int = KEY_BYTES_MAX,
+    rows_at_once: int = ROWS_AT_ONCE,
+) -> KeyFold:
     """Add up a range on top of `base`, the table before it (None: it has no rows).
+
+    Its keys take at most `key_bytes_max`, and are read `rows_at_once`.
 
     Raises NotFolded, and TableHeldError if a bag lacks a row that goes, or a configured key would not be unique.
     """
@@ -77,7 +86,8 @@ def fold_keys(landed: LandedRange, counts: ChangeCounts, base: Base | None) -> K
     if is_counted and counts.unchanged:
         raise NotFolded("an update of a table whose updates bring the whole old row leaves a value out")
     read = [KEY] if schema.is_bag else [*key, DIGEST] if is_counted else key
-    changes, masks = _read(landed, read, unchanged=counts.unchanged > 0)
+    batches = partial(_keys, landed=landed, key=read, unchanged=counts.unchanged > 0, rows_at_once=rows_at_once)
+    changes, masks = _read(landed, batches, key_bytes_max)
     order = _in_order(changes)
     changes = changes if order is None else changes.take(pa.array(order))
     is_truncate = pc.equal(changes.column(OP), _TRUNCATE).to_numpy()
@@ -132,16 +142,18 @@ def _files(
     return files
 
 
-def _read(landed: LandedRange, key: Sequence[str], *, unchanged: bool) -> tuple[pa.Table, list[Mask]]:
+def _read(
+    landed: LandedRange, batches: Callable[[Slice], Iterator[tuple[pa.Table, Mask]]], key_bytes_max: int
+) -> tuple[pa.Table, list[Mask]]:
     """Return the range's key columns, with `_lp_op` and the cycle's `_lp_ord`, and which rows of each file are in it."""
     tables, masks, size = list[pa.Table](), list[Mask](), 0
     for piece in landed.slices:
         of_file = [np.zeros(0, np.bool_)]
-        for rows, mask in _keys(piece, landed, key, unchanged=unchanged):
+        for rows, mask in batches(piece):
             chosen = rows if mask.all() else rows.filter(pa.array(mask))
             size += chosen.nbytes
-            if size > KEY_BYTES_MAX:
-                raise NotFolded(f"the range's keys take more than {KEY_BYTES_MAX >> 20} MiB")
+            if size > key_bytes_max:
+                raise NotFolded(f"the range's keys take more than {key_bytes_max >> 20} MiB")
             tables.append(chosen)
             of_file.append(mask)
         masks.append(np.concatenate(of_file))
@@ -178,7 +190,9 @@ def _mask(rows: pa.Table | pa.RecordBatch, landed: LandedRange) -> Mask:
     return np.asarray(in_range_mask(rows.column(LSN), landed.start, landed.end))
 
 
-def _keys(piece: Slice, landed: LandedRange, key: Sequence[str], *, unchanged: bool) -> Iterator[tuple[pa.Table, Mask]]:
+def _keys(
+    piece: Slice, *, landed: LandedRange, key: Sequence[str], unchanged: bool, rows_at_once: int
+) -> Iterator[tuple[pa.Table, Mask]]:
     """Give a file's key columns by the lake's names, with `_lp_op` and the cycle's `_lp_ord`, and the rows in the range.
 
     Some rows at a time: a file may hold one transaction of any size.
@@ -189,7 +203,7 @@ def _keys(piece: Slice, landed: LandedRange, key: Sequence[str], *, unchanged: b
     read = dict.fromkeys([*source.needed, *([] if piece.whole else [LSN])])
     # Of a key that is computed the columns may be large.
     is_stored = set(key) <= set(landed.schema.key)
-    at_once = _ROWS_AT_ONCE if is_stored else min(_ROWS_AT_ONCE, ROW_GROUP_BYTES // max(1, piece.file.decoded.row))
+    at_once = rows_at_once if is_stored else min(rows_at_once, ROW_GROUP_BYTES // max(1, piece.file.decoded.row))
     with piece.open() as file:
         for batch in file.iter_batches(max(1, at_once), columns=list(read)):
             mask = np.ones(batch.num_rows, np.bool_) if piece.whole else _mask(batch, landed)
