@@ -55,8 +55,7 @@ from orchestration.schedules import schedules
 from orchestration.sensors import compaction_sensor, held_sensor, slot_drain_sensor
 from orchestration.start import start_of
 from orchestration.view_conditions import conditional_views, refreshed_by, view_condition, view_condition_sensor
-from resources import Compute, Settings
-from resources.fixed import fixed
+from resources.fixed import location_resources
 
 _log = logging.getLogger("lakeproof.dagster")
 
@@ -132,7 +131,7 @@ def _families(config: Config, sources: Sequence[SourceConfig], units: Sequence[C
 @cache
 def _resources(path: str) -> dict[str, Any]:
     """Return the resources of a configuration: the same objects for each component, or Dagster would not merge them."""
-    return {"settings": fixed(Settings(config_path=path)), "compute": fixed(Compute(config_path=path))}
+    return location_resources(path)
 
 
 def _lasting(config: Config, sources: Sequence[SourceConfig], units: Sequence[CompactionUnit]) -> Lasting:

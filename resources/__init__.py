@@ -6,7 +6,7 @@ Pipeline logic does not belong here, and nothing that connects to a server when 
     lake_spark.py  the Spark session of a run, made by run_session.py
     compute/       where a run's Spark work is done
     messages.py    the ways by which people are notified
-    fixed.py       a resource without configuration
+    fixed.py       the resources of a location, without configuration
     run_lock.py    the lock by which others see that a run's process is alive
 """
 

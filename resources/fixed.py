@@ -1,18 +1,57 @@
-"""A resource without configuration: in the launchpad nobody can name another lake.
+"""The location's resources, without configuration: in the launchpad nobody can name another lake.
 
 The resources themselves do not belong here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from inspect import cleandoc
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import dagster as dg
 
+from resources.compute import Compute
 from resources.lake_spark import LakeSpark
 from resources.settings import Settings
+
+if TYPE_CHECKING:
+    from resources.run_session import RunSession
+
+
+def location_resources(path: str) -> dict[str, dg.ResourceDefinition]:
+    """Return the resources of a configuration file; what computes takes `compute`, and that the session of `pyspark`."""
+
+    def compute(context: dg.InitResourceContext) -> Compute:
+        return Compute(config_path=path).with_session(context.resources.pyspark)
+
+    return {
+        "settings": fixed(Settings(config_path=path)),
+        "pyspark": _pyspark(path),
+        "compute": _shown(compute, Compute, required={"pyspark"}),
+    }
+
+
+def _pyspark(path: str) -> dg.ResourceDefinition:
+    """Return dagster-pyspark's lazy resource; a run imports it, and no location, which has no use for PySpark."""
+
+    @contextmanager
+    def make(_context: dg.InitResourceContext) -> Iterator[RunSession]:
+        from resources.run_session import RunSession
+
+        session = RunSession(config_path=path)
+        try:
+            yield session
+        finally:
+            session.stop()
+
+    # The UI shows this as its type, in this module: Dagster looks for the other, which is not imported.
+    make.__name__ = "LazyPySparkResource"
+    description = (
+        "The run's Spark session, by the configuration's settings; its JVM starts with the first table that needs it."
+    )
+    return dg.ResourceDefinition(make, config_schema={}, description=description)
 
 
 def fixed(resource: Settings | LakeSpark) -> dg.ResourceDefinition:
@@ -24,6 +63,14 @@ def fixed(resource: Settings | LakeSpark) -> dg.ResourceDefinition:
     def make(context: dg.InitResourceContext) -> object:
         return start(context)
 
-    # The UI shows this as the resource's type.
+    return _shown(make, kind)
+
+
+def _shown(
+    make: Callable[[dg.InitResourceContext], object], kind: type, required: Collection[str] = ()
+) -> dg.ResourceDefinition:
+    """Return a resource that the UI shows with this type, and with its docstring."""
     make.__name__, make.__module__ = kind.__name__, kind.__module__
-    return dg.ResourceDefinition(make, config_schema={}, description=cleandoc(kind.__doc__ or ""))
+    return dg.ResourceDefinition(
+        make, config_schema={}, description=cleandoc(kind.__doc__ or ""), required_resource_keys=set(required)
+    )

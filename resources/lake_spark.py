@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import PrivateAttr
+from typing_extensions import Self
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,11 @@ class LakeSpark(dg.ConfigurableResource["LakeSpark"]):
         from resources.run_session import on_demand
 
         return on_demand(self.config_path, lambda: self.session, self._give_back)
+
+    def with_session(self, run_session: Any) -> Self:
+        """Return this resource, which uses the run's `resources.run_session.RunSession` and leaves its end to its owner."""
+        self._run_session = run_session
+        return self
 
     def _give_back(self, session: SparkSession) -> None:
         if self._run_session is not None:

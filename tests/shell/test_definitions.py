@@ -341,7 +341,7 @@ def test_a_configuration_that_is_named_and_missing_is_an_error(tmp_path: Path) -
 def test_the_launchpad_can_name_no_other_lake(defs: dg.Definitions) -> None:
     """A run works on the configuration that the location was loaded from."""
     job = defs.resolve_job_def("shop_compaction")
-    for resource in ("settings", "compute"):
+    for resource in ("settings", "compute", "pyspark"):
         with pytest.raises(dg.DagsterInvalidConfigError):
             dg.validate_run_config(
                 job, {"resources": {resource: {"config": {"config_path": "/another/lakeproof.yaml"}}}}
@@ -378,6 +378,7 @@ def test_a_resource_shows_its_type_and_what_it_is(tmp_path: Path) -> None:
     assert {name: kind for name, (kind, _) in shown.items()} == {
         "settings": "resources.settings.Settings",
         "compute": "resources.compute.resource.Compute",
+        "pyspark": "resources.fixed.LazyPySparkResource",
     }
     assert "The configuration" in shown["settings"][1]
     assert "dagster-pyspark" in shown["compute"][1]
