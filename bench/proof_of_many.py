@@ -1,7 +1,7 @@
-"""Times `lakeproof prove` of many small tables and their histories as a person starts it: a process from start to end.
+"""Times the first hour with many small tables as a person starts it: copy, compactions and proofs, a process each.
 
-Each round changes rows of every table first, so the proof lands and compacts them, and proves all histories in its second
-run. Where Java is, it is not found: whatever would need Spark fails. One large table belongs to `bench.proof`.
+Each round changes rows of every table; they are landed, compacted and proven, last with all histories. Where Java is, it is
+not found: whatever would need Spark fails. One large table belongs to `bench.proof`, cycles to `bench.many_tables`.
 
     python -m bench.proof_of_many [--tables 200] [--rows 1000] [--rounds 2]
 """
@@ -32,9 +32,12 @@ _FILL = (
 )
 _CHANGE = "UPDATE {table} SET n = n + 1 WHERE id % 12 = {round}"
 
+_FIRST = (["bootstrap", "bench"], ["drain", "bench", "--once"], ["compact", "bench"])
+_ROUND = (["drain", "bench", "--once"], ["compact", "bench"], ["prove", "bench"], ["prove", "bench", "--history"])
+
 
 def main() -> None:
-    """Print what each proof takes."""
+    """Print what each command takes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=int, default=200)
     parser.add_argument("--rows", type=int, default=1_000)
@@ -49,15 +52,13 @@ def main() -> None:
         file.write_text(json.dumps({"lake": f"{folder}/lake", "sources": {"bench": source}}), encoding="utf-8")
         with psycopg.connect(server.dsn(), autocommit=True) as conn:
             _make(conn, options.tables, options.rows)
-            for command in (["bootstrap", "bench"], ["drain", "bench", "--once"], ["compact", "bench"]):
-                _run(file, command)
+            for command in _FIRST:
+                print(f"{options.tables} tables, {command[0]}: {_run(file, command)}", flush=True)
             for number in range(options.rounds):
                 for table in _names(options.tables):
                     conn.execute(sql.SQL(_CHANGE).format(table=table, round=sql.Literal(number)))
-                print(f"{options.tables} tables, with changes: {_run(file, ['prove', 'bench'])}", flush=True)
-                print(
-                    f"{options.tables} tables, again:        {_run(file, ['prove', 'bench', '--history'])}", flush=True
-                )
+                for command in _ROUND:
+                    print(f"{options.tables} tables, {' '.join(command)}: {_run(file, command)}", flush=True)
 
 
 def _names(tables: int) -> list[sql.Identifier]:
