@@ -201,7 +201,7 @@ def _is_current(table: Folder, state: TableState) -> bool:
 
 def _forward(table: Folder, state: TableState, version: int) -> TableState:
     for number in range(state.version + 1, version + 1):
-        data, actions = _commit(table, state.path, number)
+        data, actions = _commit(table, state.path, number, state.files)
         state = state.after(number, actions, digest_of(data))
     return state
 
@@ -230,15 +230,28 @@ def replay_log(path: str, version: int, log: ListedLog) -> tuple[Replay, str]:
         except NotFoundError:
             digest = "none"
     for number in range(log.checkpoint + 1, version + 1):
-        data, actions = _commit(table, path, number)
+        data, actions = _commit(table, path, number, replay.files)
         replay.take(actions)
         digest = digest_of(data)
     return replay, digest
 
 
-def _commit(table: Folder, path: str, number: int) -> tuple[bytes, Sequence[tuple[str, Action]]]:
+def _commit(
+    table: Folder, path: str, number: int, files: Mapping[str, Action]
+) -> tuple[bytes, Sequence[tuple[str, Action]]]:
+    """Return a commit's bytes and actions; `files` are those of the version before it.
+
+    Whatever removes a file has read that it is there: a commit that removes another one stands in the wrong place, or has
+    another path than was written, and rows would come twice.
+    """
     try:
         data = table.get(commit_name(number))
     except NotFoundError:
         raise LogGapError(path, f"version {number} is missing from its log", RESTORE_LOG) from None
-    return data, actions_of(data, table.url_of(commit_name(number)))
+    actions = actions_of(data, table.url_of(commit_name(number)))
+    for kind, action in actions:
+        live = files.get(action["path"]) if kind == "remove" else None
+        if kind == "remove" and (live is None or tombstone_key(live) != tombstone_key(action)):
+            reason = f"version {number} of its log removes a file that version {number - 1} does not have"
+            raise LogGapError(path, reason, RESTORE_LOG)
+    return data, actions
