@@ -185,6 +185,7 @@ def test_the_changes_lead_from_state_to_state(
     )
 
 
+@pytest.mark.full
 def test_a_column_that_is_gone_and_a_wider_type_are_no_changes_of_rows(
     database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:

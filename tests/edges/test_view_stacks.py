@@ -28,6 +28,7 @@ from lakeproof.lake.records.view_cuts import newest_view_cut
 from lakeproof.names import TableName
 from lakeproof.state.due_work import why_not_refresh
 from lakeproof.state.status import lake_status
+from lakeproof.views import round as view_round
 from lakeproof.views.audit import audit_view
 from lakeproof.views.refresh import refresh_view
 from lakeproof.views.round import ViewReport
@@ -260,7 +261,7 @@ def test_a_slow_view_keeps_back_only_what_needs_it(
         finally:
             at_work.discard(view.name)
 
-    monkeypatch.setattr(step, "refresh_view", slow)  # inside: a view that is slow until the others have ended
+    monkeypatch.setattr(view_round, "refresh_view", slow)  # inside: a view that is slow until the others have ended
     with _peak(spark) as together:
         step.refresh(shop.config, None, shop.spark, report)
     assert reported[-2:] == ["a_slow", "over_slow"]
@@ -299,7 +300,7 @@ def test_a_slow_view_of_a_follower_lets_the_others_go_on(
             others_moved.set()
 
     # inside: a view that is slow until the others have moved on
-    monkeypatch.setattr(step, "refresh_view", slow)
+    monkeypatch.setattr(view_round, "refresh_view", slow)
     # inside: no view of a test takes ten seconds
     monkeypatch.setattr(follow_views, "SLOW_S", 0.0)
     shop.change("items")

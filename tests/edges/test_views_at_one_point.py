@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeproof.commands import refresh as step
 from lakeproof.errors import LakeError, NoRoomError
 from lakeproof.lake.read.open import open_lake
 from lakeproof.lake.read.opened import OpenedLake
 from lakeproof.lake.records.view_cuts import view_path
 from lakeproof.names import CycleNumber
+from lakeproof.views import round as view_round
 from lakeproof.views.audit import audit_view
 from lakeproof.views.refresh import refresh_view
 from tests.damage import alter, data_files
@@ -47,7 +47,7 @@ def test_views_of_one_refresh_are_of_one_cut(shop: Shop, monkeypatch: pytest.Mon
     with pytest.raises(LakeError, match="no refresh that is kept"):
         shop.opened()
     shop.config = shop.config.model_copy(update={"views_at_once": 1})
-    monkeypatch.setattr(step, "refresh_view", cut_after)  # inside: a compaction between two views of one refresh
+    monkeypatch.setattr(view_round, "refresh_view", cut_after)  # inside: a compaction between two views of one refresh
     shop.refresh()
     assert shop.opened() == ({"shop": 1}, [1, 1])
     shop.refresh("a")

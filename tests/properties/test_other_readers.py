@@ -131,7 +131,7 @@ def _read(reader: str, tables: Sequence[Left]) -> list[Mapping[str, list[str] | 
 @pytest.mark.parametrize(
     ("kinds", "ways"),
     [
-        pytest.param([COMPOSITE], [(Way.FEW, False), (Way.LINK, True)], id="some"),
+        pytest.param([COMPOSITE], [(Way.FEW, False)], id="some"),
         pytest.param(KINDS, WAYS, id="all", marks=pytest.mark.full),
     ],
 )

@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 T = TableName("public", "t")
 
 
+@pytest.mark.full
 def test_what_history_was_not_given_is_refused(database: Database, tmp_path: Path, spark: SparkSession) -> None:
     """Positions that history covers are exact, through a copy too."""
     database.execute(

@@ -52,8 +52,7 @@ TABLES = ITEMS, NOTES = tuple(TableName("public", name) for name in ("items", "n
 STORES = [
     "folder",
     "moto",
-    "google",
-    *(pytest.param(kind, marks=pytest.mark.full) for kind in ("versitygw", "azurite")),
+    *(pytest.param(kind, marks=pytest.mark.full) for kind in ("google", "versitygw", "azurite")),
 ]
 WRITERS = 4
 
