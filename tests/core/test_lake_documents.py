@@ -147,6 +147,7 @@ _MAPPINGS = {
     "default_for_old_rows",
     "views",
     "sources",
+    "positions",
     "unread",
 }
 # Schemas have a reader and tests of their own; the entries of a cut are read when somebody asks for them.
