@@ -1,7 +1,7 @@
 """Follows the landing of a source or a group: in one Spark session, a cycle as soon as what has landed is worth one.
 
-Cycles themselves are in `compact` and `compact_group`, refreshing the views after them in `follow_views`, proving what
-changed in `follow_proofs`. Keeping the process alive is its caller's (in Dagster, `orchestration.policies.lasting`).
+Cycles themselves are in `lakeproof.compaction`, refreshing the views after them in `views`, proving what changed in
+`proofs`. Keeping the process alive is its caller's (in Dagster, `orchestration.policies.lasting`).
 
 The follower keeps the leases from one cycle to the next. Another process that wants one (a proof, maintenance, a compaction
 by hand, the follower's own successor) waits for its turn and gets it between two cycles. After a transient error the cycle

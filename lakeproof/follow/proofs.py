@@ -7,14 +7,13 @@ ends at its position, and the follower goes on while the sides are compared.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
-from types import TracebackType
 
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, RunControl
+from lakeproof.follow.worker import Worker
 from lakeproof.lake.spark.lost_driver import DriverLostError
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.proof.run import ProofRequest, prove_once
@@ -23,50 +22,28 @@ from lakeproof.proof.run import ProofRequest, prove_once
 _PAUSE_TIMES = 10
 
 
-class ContinuousProofs:
+class ContinuousProofs(Worker):
     """Proves what changed in each of the sources every `proof_changed_s` seconds while the block runs.
 
     Nothing that goes wrong with a proof ends the follower, but for the end of its driver (`check`): the next proof comes.
     """
 
     def __init__(self, config: Config, sources: Sequence[str], spark: SparkOnDemand, control: RunControl) -> None:
+        super().__init__("lakeproof proofs")
         self._config, self._spark, self._control = config, spark, control
         every_s = {name: config.source(name).compaction.proof_changed_s for name in sources}
         self._every_s = {name: seconds for name, seconds in every_s.items() if seconds}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="lakeproof proofs")
-        self._error: BaseException | None = None
-
-    def __enter__(self) -> ContinuousProofs:
-        if self._every_s:
-            self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        if self._every_s:
-            self._thread.join()
-
-    def check(self) -> None:
-        """Raise the error that has ended the thread: the driver's end, or one that is not the engine's own."""
-        if self._error is not None:
-            raise self._error
 
     def _work(self) -> None:
         now_s = time.monotonic()
         due_s = {name: now_s + every_s for name, every_s in self._every_s.items()}
-        try:
-            while not self._is_over():
-                name = min(due_s, key=due_s.__getitem__)
-                if self._ended.wait(min(1.0, max(0.0, due_s[name] - time.monotonic()))):
-                    return
-                if time.monotonic() >= due_s[name] and not self._is_over():
-                    took_s = self._prove(name)
-                    due_s[name] = time.monotonic() + max(self._every_s[name] - took_s, _PAUSE_TIMES * took_s)
-        except BaseException as error:  # noqa: BLE001  the follower's thread raises it
-            self._error = error
+        while due_s and not self._is_over():
+            name = min(due_s, key=due_s.__getitem__)
+            if self._ended.wait(min(1.0, max(0.0, due_s[name] - time.monotonic()))):
+                return
+            if time.monotonic() >= due_s[name] and not self._is_over():
+                took_s = self._prove(name)
+                due_s[name] = time.monotonic() + max(self._every_s[name] - took_s, _PAUSE_TIMES * took_s)
 
     def _is_over(self) -> bool:
         return self._ended.is_set() or self._control.stop.requested

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError, TransientError
 from lakeproof.events import Event, Report
+from lakeproof.follow.worker import Worker
 from lakeproof.lake.records.view_cuts import ViewsLock, newest_view_cut_number, one_refresh
 from lakeproof.lake.rows.memory import views_at_once
 from lakeproof.lake.spark.lost_driver import DriverLostError
@@ -35,7 +36,7 @@ SLOW_S = 10.0
 _LOOK_S = 0.2
 
 
-class ViewRefresher:
+class ViewRefresher(Worker):
     """Refreshes the named views, all at the same cuts, each time after `ask` and when one has drifted.
 
     Several calls meanwhile are one refresh.
@@ -51,43 +52,31 @@ class ViewRefresher:
         report: Report,
         refreshed: Callable[[Sequence[ViewReport]], None],
     ) -> None:
+        super().__init__("lakeproof views")
         self._config, self._names, self._spark = config, list(views), SparkOnDemand.of(spark)
         self._report, self._refreshed = report, refreshed
-        self._asked, self._ended = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._work, name="lakeproof views")
-        self._error: BaseException | None = None
-
-    def __enter__(self) -> ViewRefresher:
-        self._thread.start()
-        return self
+        self._asked = threading.Event()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._ended.set()
+        # It waits for whatever is asked of it.
         self._asked.set()
-        self._thread.join()
+        super().__exit__(kind, error, traceback)
 
     def ask(self) -> None:
         """Ask for a refresh at the cuts that there are when it begins."""
         self._asked.set()
 
-    def check(self) -> None:
-        """Raise the error that has ended the thread: the driver's end, or one that is not the engine's own."""
-        if self._error is not None:
-            raise self._error
-
     def _work(self) -> None:
-        try:
-            while True:
-                # A view that has drifted is due without a cut.
-                self._asked.wait(_DRIFT_LOOK_S)
-                self._asked.clear()
-                if self._ended.is_set():
-                    return
-                self._refresh_or_wait()
-        except BaseException as error:  # noqa: BLE001  the follower's thread raises it
-            self._error = error
+        while True:
+            # A view that has drifted is due without a cut.
+            self._asked.wait(_DRIFT_LOOK_S)
+            self._asked.clear()
+            if self._ended.is_set():
+                return
+            self._refresh_or_wait()
 
     def _refresh_or_wait(self) -> None:
         try:

@@ -249,9 +249,9 @@ def _commit(
     except NotFoundError:
         raise LogGapError(path, f"version {number} is missing from its log", RESTORE_LOG) from None
     actions = actions_of(data, table.url_of(commit_name(number)))
-    for kind, action in actions:
-        live = files.get(action["path"]) if kind == "remove" else None
-        if kind == "remove" and (live is None or tombstone_key(live) != tombstone_key(action)):
+    for action in (action for kind, action in actions if kind == "remove"):
+        live = files.get(action["path"])
+        if live is None or tombstone_key(live) != tombstone_key(action):
             reason = f"version {number} of its log removes a file that version {number - 1} does not have"
             raise LogGapError(path, reason, RESTORE_LOG)
     return data, actions
