@@ -38,7 +38,7 @@ from lakeproof.lake.records.described import described
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_descriptions import TableDescription
+from lakeproof.postgres.catalog.descriptions import TableDescription
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 

@@ -20,7 +20,7 @@ from lakeproof.events import counted
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import describe
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_descriptions import TableDescription
+from lakeproof.postgres.catalog.descriptions import TableDescription
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
 from resources import Settings
@@ -94,7 +94,7 @@ def _rows(lake: SourceLake, table: TableName, state: CutTable, done: TableTotals
     """Return the rows of current as a cycle counted them, else as Delta's log has them."""
     if done.rows is not None and done.version == state.current_version:
         return done.rows
-    from lakeproof.lake.delta.files import rows_at
+    from lakeproof.lake.delta.files.needed import rows_at
 
     try:
         return rows_at(lake.url(lake.paths.current(table)), state.current_version)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.support.keys import Layer, external_key
-from lakeproof.config.external_table import ExternalTable
 from lakeproof.config.model import Config
+from lakeproof.config.section.external_table import ExternalTable
 
 
 def external_specs(config: Config) -> list[dg.AssetSpec]:

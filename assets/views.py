@@ -21,7 +21,7 @@ from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import LakeproofError
 from lakeproof.events import counted
-from lakeproof.lake.delta.protocol import column_types
+from lakeproof.lake.delta.log.protocol import column_types
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from resources import Compute

@@ -26,11 +26,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.cycle import DELETES, KINDS, Meter, Spent
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.section.spark import SparkConfig
 from lakeproof.lake.delta.apply import CommitRequest, Hints, apply
 from lakeproof.lake.delta.committer import Applied, CommitInfo
-from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.delta.protocol import TableSpec
+from lakeproof.lake.delta.log.commits import newest_version
+from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.lake.spark.session import build_session

@@ -37,10 +37,10 @@ from demo.server import EmbeddedPostgres
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig, SourceConfig
 from lakeproof.events import Stop, silent
-from lakeproof.landing import row_sums
+from lakeproof.landing.segments import row_sums
 from lakeproof.pgoutput.warm_up import warm_up
-from lakeproof.postgres import connection_framing as framing
-from lakeproof.postgres import copy_text
+from lakeproof.postgres.connections import framing
+from lakeproof.postgres.copying import text as copy_text
 
 ROOT = Path(__file__).resolve().parent.parent
 _PEERS = ("ADBC", "ConnectorX", "pandas")

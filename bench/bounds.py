@@ -29,10 +29,10 @@ from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Event
 from lakeproof.landing.chain import Chain, NewHead
-from lakeproof.landing.manifest import ChainSource
+from lakeproof.landing.segments.manifest import ChainSource
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
-from lakeproof.postgres.connection import connect
+from lakeproof.postgres.connections.connect import connect
 from lakeproof.postgres.server import identify
 from lakeproof.storage.source_lake import SourceLake
 

@@ -31,7 +31,7 @@ from pyspark.sql import functions as F
 from bench.cycle import KINDS, SOURCE, VERSION, Bench
 from lakeproof.commands.compact import compact
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.section.spark import SparkConfig
 from lakeproof.events import Event, Stop
 from lakeproof.lake.spark.session import build_session
 from lakeproof.storage.source_lake import SourceLake

@@ -25,8 +25,8 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.spark import SparkConfig
-from lakeproof.config.upkeep import CompactionConfig
+from lakeproof.config.section.spark import SparkConfig
+from lakeproof.config.section.upkeep import CompactionConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.spark.session import build_session

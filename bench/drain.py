@@ -35,13 +35,13 @@ from lakeproof.commands.drain import drain
 from lakeproof.config.location import StorageConfig
 from lakeproof.config.model import Config, DrainConfig, SourceConfig
 from lakeproof.drain.until import Until
-from lakeproof.landing import row_sums
 from lakeproof.landing.chain import Chain, NewHead
-from lakeproof.landing.manifest import ChainSource
+from lakeproof.landing.segments import row_sums
+from lakeproof.landing.segments.manifest import ChainSource
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.pgoutput.warm_up import warm_up
-from lakeproof.postgres.connection import connect
+from lakeproof.postgres.connections.connect import connect
 from lakeproof.postgres.server import identify
 from lakeproof.storage.source_lake import SourceLake
 

@@ -33,7 +33,7 @@ from bench.processes import Tree, disk_bytes
 from bench.stress import peak_mb
 from demo.server import EmbeddedPostgres
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.section.spark import SparkConfig
 from lakeproof.events import Stop, silent
 
 _PACKAGES = (

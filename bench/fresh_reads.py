@@ -36,8 +36,8 @@ from bench.continuous import NAME, PASSWORD, prepare, write
 from bench.freshness import landed_commits
 from demo.server import EmbeddedPostgres
 from lakeproof.config.load import load
-from lakeproof.lake.planning.landing_end import LakeAtLanding
-from lakeproof.lake.read.in_process import LandedReadLake
+from lakeproof.lake.planning.landing.end import LakeAtLanding
+from lakeproof.lake.read.arrow.open import LandedReadLake
 from lakeproof.lake.read.landed import LandedLake
 from lakeproof.storage.source_lake import SourceLake
 

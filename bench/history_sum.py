@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from bench.cycle import HISTORY_EXTRA, VERSION, Meter, Spent
 from bench.many_tables import Lake
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.section.spark import SparkConfig
 from lakeproof.lake.cycle import commits_by_spark
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.history_sum import Summing

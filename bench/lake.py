@@ -37,11 +37,11 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.spark import SparkConfig
-from lakeproof.config.upkeep import CompactionConfig
+from lakeproof.config.section.spark import SparkConfig
+from lakeproof.config.section.upkeep import CompactionConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lake.spark.session import build_session
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake

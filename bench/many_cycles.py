@@ -31,16 +31,16 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.compaction.source import compact_under
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.upkeep import RetentionConfig
+from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.events import Stop, silent
 from lakeproof.lake.delta.arrow_rows import DeltaRows
-from lakeproof.lake.delta.files import table_files
+from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.records.lease import hold_lease
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain, NewHead
-from lakeproof.landing.manifest import ChainSource
-from lakeproof.landing.segment import SegmentWriter
+from lakeproof.landing.segments.manifest import ChainSource
+from lakeproof.landing.segments.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, TableName
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
@@ -209,7 +209,7 @@ def _readers(*, with_spark: bool) -> dict[str, Callable[[str], int]]:
 
         readers["DuckDB"] = by_duckdb
     if with_spark:
-        from lakeproof.config.spark import SparkConfig
+        from lakeproof.config.section.spark import SparkConfig
         from lakeproof.lake.spark.session import build_session
 
         spark = build_session(SparkConfig(master="local[2]"), "lakeproof bench")

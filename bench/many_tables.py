@@ -31,19 +31,19 @@ from bench.cycle import DELETES, HISTORY_EXTRA, KINDS, SOURCE, VERSION, WRITER, 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.commands.compact import compact
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.spark import SparkConfig
-from lakeproof.config.upkeep import CompactionConfig
+from lakeproof.config.section.spark import SparkConfig
+from lakeproof.config.section.upkeep import CompactionConfig
 from lakeproof.events import Stop, silent
 from lakeproof.lake.delta.apply import CommitRequest, apply
 from lakeproof.lake.delta.committer import CommitInfo
-from lakeproof.lake.delta.protocol import TableSpec
+from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import read_cut, write_cut
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.spark.session import build_session
 from lakeproof.landing.chain import Chain, NewHead
-from lakeproof.landing.manifest import ChainSource
-from lakeproof.landing.segment import SegmentWriter
+from lakeproof.landing.segments.manifest import ChainSource
+from lakeproof.landing.segments.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema

@@ -29,16 +29,16 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.section.spark import SparkConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.session import build_session
 from lakeproof.lake.spark_on_demand import SparkOnDemand
-from lakeproof.postgres.catalog_published import read_tables
-from lakeproof.postgres.connection import connect
-from lakeproof.proof.lake_side import Reader
-from lakeproof.proof.source_side import source_buckets
+from lakeproof.postgres.catalog.published import read_tables
+from lakeproof.postgres.connections.connect import connect
+from lakeproof.proof.lake.side import Reader
+from lakeproof.proof.source.side import source_buckets
 from lakeproof.storage.source_lake import SourceLake
 
 _T = TypeVar("_T")

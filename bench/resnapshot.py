@@ -28,7 +28,7 @@ from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.section.spark import SparkConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.spark.session import build_session

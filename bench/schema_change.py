@@ -22,13 +22,13 @@ from bench.cycle import SOURCE, VERSION, WRITER, Bench, Meter
 from lakeproof.catalog.differences import AddedColumn, Difference, TableChange
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.section.spark import SparkConfig
 from lakeproof.lake.records.documents import CycleKind
 from lakeproof.lake.records.store import newest_cut, read_cut
 from lakeproof.lake.spark.session import build_session
 from lakeproof.landing.catalog_history import append_catalog, put_fingerprint
 from lakeproof.landing.catalog_record import CatalogRecord
-from lakeproof.landing.segment import SegmentWriter
+from lakeproof.landing.segments.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema

@@ -28,7 +28,7 @@ from demo.server import EmbeddedPostgres
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.section.spark import SparkConfig
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeproofError
 from lakeproof.events import Stop, silent

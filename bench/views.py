@@ -21,10 +21,10 @@ from pyspark.sql import functions as F
 
 from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.section.spark import SparkConfig
 from lakeproof.lake.delta.apply import CommitRequest, apply
 from lakeproof.lake.delta.committer import CommitInfo
-from lakeproof.lake.delta.protocol import TableSpec
+from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import write_cut
 from lakeproof.lake.rows.change import NetChange

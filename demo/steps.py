@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from demo.output import count, print_table, step
 from demo.state import DemoError
 from lakeproof.errors import LakeproofError
-from lakeproof.postgres.connection import connect
+from lakeproof.postgres.connections.connect import connect
 
 if TYPE_CHECKING:
     from dagster import ExecuteInProcessResult

@@ -31,15 +31,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakeproof.lake.read.as_of import as_of
-    from lakeproof.lake.read.changes import changes
-    from lakeproof.lake.read.in_process import read_lake as read
-    from lakeproof.lake.read.open import open_lake as open  # noqa: A004  its public name
-    from lakeproof.lake.read.read_changes import read_changes, read_view_changes
-    from lakeproof.lake.read.register import register
-    from lakeproof.lake.read.subscribe import subscribe
-    from lakeproof.lake.read.transactions import transactions
-    from lakeproof.lake.read.view_changes import view_changes
+    from lakeproof.lake.read.arrow.changes import read_changes, read_view_changes
+    from lakeproof.lake.read.arrow.open import read_lake as read
+    from lakeproof.lake.read.arrow.transactions import transactions
+    from lakeproof.lake.read.spark.as_of import as_of
+    from lakeproof.lake.read.spark.changes import changes
+    from lakeproof.lake.read.spark.open import open_lake as open  # noqa: A004  its public name
+    from lakeproof.lake.read.spark.register import register
+    from lakeproof.lake.read.spark.subscribe import subscribe
+    from lakeproof.lake.read.spark.view_changes import view_changes
     from lakeproof.lake.spark.session import session
 
 __version__ = "0.1.0"
@@ -59,17 +59,17 @@ __all__ = [
 ]
 
 _PUBLIC = {
-    "as_of": ("lakeproof.lake.read.as_of", "as_of"),
-    "changes": ("lakeproof.lake.read.changes", "changes"),
-    "open": ("lakeproof.lake.read.open", "open_lake"),
-    "read": ("lakeproof.lake.read.in_process", "read_lake"),
-    "read_changes": ("lakeproof.lake.read.read_changes", "read_changes"),
-    "read_view_changes": ("lakeproof.lake.read.read_changes", "read_view_changes"),
-    "register": ("lakeproof.lake.read.register", "register"),
+    "as_of": ("lakeproof.lake.read.spark.as_of", "as_of"),
+    "changes": ("lakeproof.lake.read.spark.changes", "changes"),
+    "open": ("lakeproof.lake.read.spark.open", "open_lake"),
+    "read": ("lakeproof.lake.read.arrow.open", "read_lake"),
+    "read_changes": ("lakeproof.lake.read.arrow.changes", "read_changes"),
+    "read_view_changes": ("lakeproof.lake.read.arrow.changes", "read_view_changes"),
+    "register": ("lakeproof.lake.read.spark.register", "register"),
     "session": ("lakeproof.lake.spark.session", "session"),
-    "subscribe": ("lakeproof.lake.read.subscribe", "subscribe"),
-    "view_changes": ("lakeproof.lake.read.view_changes", "view_changes"),
-    "transactions": ("lakeproof.lake.read.transactions", "transactions"),
+    "subscribe": ("lakeproof.lake.read.spark.subscribe", "subscribe"),
+    "view_changes": ("lakeproof.lake.read.spark.view_changes", "view_changes"),
+    "transactions": ("lakeproof.lake.read.arrow.transactions", "transactions"),
 }
 
 

@@ -1,6 +1,6 @@
 """Keeps comments, whole types, nullability and defaults of a source's tables in its lake, to be shown without its database.
 
-Reading them belongs to `lakeproof.postgres.catalog_descriptions`, the documents to `lakeproof.lake.records.described`,
+Reading them belongs to `lakeproof.postgres.catalog.descriptions`, the documents to `lakeproof.lake.records.described`,
 showing them to Dagster.
 """
 
@@ -15,8 +15,8 @@ from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, Report, silent
 from lakeproof.lake.records.described import described, keep_described
-from lakeproof.postgres.catalog_descriptions import read_descriptions
-from lakeproof.postgres.connection import connect
+from lakeproof.postgres.catalog.descriptions import read_descriptions
+from lakeproof.postgres.connections.connect import connect
 from lakeproof.storage.source_lake import SourceLake
 
 __all__ = ["describe", "describe_quietly", "described", "describing"]

@@ -21,13 +21,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from lakeproof.config.model import Config
-from lakeproof.config.sql_catalog import CatalogConfig
+from lakeproof.config.section.sql_catalog import CatalogConfig
 from lakeproof.errors import ConfigError, LakeproofError
 from lakeproof.events import Event, Report, counted
 from lakeproof.lake.columns import column_names, history_columns, in_lake, quoted
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut, read_cut
-from lakeproof.lake.records.view_cuts import newest_first, newest_view_cut_number, view_path
+from lakeproof.lake.records.views.cuts import newest_first, newest_view_cut_number, view_path
 from lakeproof.lake.spark.error_classes import java_errors
 from lakeproof.lake.spark.failures import reason_of
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
@@ -189,7 +189,7 @@ def _try(
 
 def _tables(lake: SourceLake, cut: Cut, layer: Layer) -> dict[str, _Named]:
     # Imported here, and above, because it imports Spark.
-    from lakeproof.lake.read.register import sql_names
+    from lakeproof.lake.read.spark.register import sql_names
 
     names = sql_names(cut.tables)
     named = {}

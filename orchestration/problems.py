@@ -17,7 +17,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from assets.checks.whole import CHECK as WHOLE
 from assets.support.keys import Layer
-from lakeproof.config.alerts import AlertsConfig
+from lakeproof.config.section.alerts import AlertsConfig
 from orchestration.policies.alert import Problem, Severity
 from resources import Settings
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from lakeproof.config.alerts import AlertsConfig, EmailConfig
+from lakeproof.config.section.alerts import AlertsConfig, EmailConfig
 from lakeproof.errors import TransientError
 
 # A sensor's tick must end within 60 s, and there are four ways.

@@ -23,9 +23,9 @@ from lakeproof.lake.records.held import HeldReport, describe_all
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_descriptions import TableDescription
-from lakeproof.postgres.connection import connect
-from lakeproof.postgres.connection_timeouts import Timeout, use_timeout
+from lakeproof.postgres.catalog.descriptions import TableDescription
+from lakeproof.postgres.connections.connect import connect
+from lakeproof.postgres.connections.timeouts import Timeout, use_timeout
 from lakeproof.proof.record import LakeProved, Proved, due, histories_due, read_proved, read_views, views_due
 from lakeproof.state.days import DueDays, due_days
 from lakeproof.state.due_copies import Recopy, recopy

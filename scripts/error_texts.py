@@ -21,7 +21,7 @@ _BASE = "LakeproofError"
 _TRY_AGAIN = "TransientError"
 _OWN_MISTAKE = "InvariantError"
 _FINDINGS = {"error", "warning", "note"}
-_FINDINGS_MODULE = "lakeproof.postgres.check_findings"
+_FINDINGS_MODULE = "lakeproof.postgres.checks.findings"
 _PARTS = ("thing", "reason", "remedy")
 # Modules of the configuration with functions that return what is wrong with a value.
 _PHRASES = {"groups", "load", "mistakes", "selection"}

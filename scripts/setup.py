@@ -32,9 +32,10 @@ class SetupError(Exception):
 
 
 _COMPILE = """
-from lakeproof.landing import row_sums
+from lakeproof.landing.segments import row_sums
 from lakeproof.pgoutput.warm_up import warm_up
-from lakeproof.postgres import connection_framing, copy_text
+from lakeproof.postgres.connections import framing as connection_framing
+from lakeproof.postgres.copying import text as copy_text
 from lakeproof.values import exact_texts
 warm_up()
 row_sums.warm_up()

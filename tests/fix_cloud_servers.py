@@ -27,7 +27,7 @@ from email.utils import formatdate
 import pytest
 
 from lakeproof.config.location import LakeLocation, ObjectPlace, StorageConfig
-from lakeproof.storage.object_store import ObjectStore
+from lakeproof.storage.object.store import ObjectStore
 
 _START_S = 90.0
 _HOST = "127.0.0.1"

@@ -33,13 +33,13 @@ from lakeproof.drain.until import Until
 from lakeproof.landing.catalog_history import first_reading
 from lakeproof.landing.catalog_record import FirstReading
 from lakeproof.landing.chain import Chain, NewHead
-from lakeproof.landing.file_columns import file_names
-from lakeproof.landing.manifest import ChainSource
-from lakeproof.landing.reader import open_file, verify_files
+from lakeproof.landing.segments.file_columns import file_names
+from lakeproof.landing.segments.manifest import ChainSource
+from lakeproof.landing.segments.reader import open_file, verify_files
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.postgres.catalog_fingerprint import CommitVisibility, read
-from lakeproof.postgres.connection import connect, connect_replication
+from lakeproof.postgres.catalog.fingerprint import CommitVisibility, read
+from lakeproof.postgres.connections.connect import connect, connect_replication
 from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.postgres.server import identify
 from lakeproof.schema import SchemaVersion

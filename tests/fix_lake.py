@@ -15,14 +15,14 @@ from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.config.location import LakeLocation, StorageConfig
 from lakeproof.config.model import Config
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.section.spark import SparkConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.spark.s3_settings import s3_settings
 from lakeproof.lake.spark.session import build_session
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
-from lakeproof.proof.in_lake import LakePart
+from lakeproof.proof.lake.by_itself import LakePart
 from lakeproof.proof.run import ProofRequest
 from tests.fix_object_store import S3Server, storage
 from tests.object_signing import ACCESS, SECRET

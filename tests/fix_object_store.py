@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 from lakeproof.config.location import LakeLocation, ObjectPlace, StorageConfig
-from lakeproof.storage.object_lock import LOCK_TIMES, LockTimes
-from lakeproof.storage.object_store import ObjectStore
+from lakeproof.storage.object.lock import LOCK_TIMES, LockTimes
+from lakeproof.storage.object.store import ObjectStore
 from scripts.s3_gateway import executable
 from tests.object_signing import ACCESS, REGION, SECRET, signed
 

@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.compact import compact
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.upkeep import CompactionConfig
+from lakeproof.config.section.upkeep import CompactionConfig
 from lakeproof.events import Stop, silent
 from lakeproof.lake.cycle.runner import CutReport
-from lakeproof.lake.read.in_process import read_lake
+from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.spark_on_demand import AnySpark
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName

@@ -20,7 +20,7 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.section.spark import SparkConfig
 from lakeproof.events import Stop, silent
 from lakeproof.lake.spark.lost_driver import DriverLostError, stop_session
 from lakeproof.lake.spark.session import build_session

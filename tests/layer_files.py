@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from lakeproof.config.model import Config
 from lakeproof.lake.delta.arrow_rows import DeltaRows
-from lakeproof.lake.delta.data_files import deleted_rows
+from lakeproof.lake.delta.files.data_files import deleted_rows
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from tests.lake_cuts import cut_of

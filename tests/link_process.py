@@ -10,8 +10,8 @@ from pathlib import Path
 
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, prepare_links
-from lakeproof.lake.delta.log import NO_VERSION
-from lakeproof.lake.delta.protocol import TableSpec
+from lakeproof.lake.delta.log.commits import NO_VERSION
+from lakeproof.lake.delta.log.protocol import TableSpec
 from tests.linkable_rows import SPARK_TYPES, in_one_store, landed
 
 

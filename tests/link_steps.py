@@ -16,10 +16,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.lake.delta.committer import CommitInfo
+from lakeproof.lake.delta.files.links import LandedFile
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable
-from lakeproof.lake.delta.links import LandedFile
-from lakeproof.lake.delta.log import NO_VERSION, newest_version
-from lakeproof.lake.delta.protocol import TableSpec
+from lakeproof.lake.delta.log.commits import NO_VERSION, newest_version
+from lakeproof.lake.delta.log.protocol import TableSpec
 from tests.linkable_rows import SPARK_TYPES, as_numbers, in_one_store, land, random_rows
 
 APP = "lakeproof/shop/1/current/shop.t"

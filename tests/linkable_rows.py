@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeproof.lake.delta.links import LandedFile
+from lakeproof.lake.delta.files.links import LandedFile
 from lakeproof.storage.local import LocalStore
 from lakeproof.storage.open import open_store
 from lakeproof.storage.parquet import bounded, open_parquet

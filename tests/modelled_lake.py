@@ -21,7 +21,7 @@ from lakeproof.lake.planning.schema_changes import defaults_for_old_rows
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, HistorySum
 from lakeproof.lake.records.work import Created, SchemaChange
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.reader import open_file, slices
+from lakeproof.landing.segments.reader import open_file, slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.schema import Column, SchemaVersion

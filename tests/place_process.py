@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from lakeproof.lake.delta.links import place
+from lakeproof.lake.delta.files.links import place
 from lakeproof.storage.folder import Folder
 from tests.linkable_rows import in_one_store, landed
 

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
-from lakeproof.lake.read.in_process import read_lake
+from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.names import TableName
 from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake

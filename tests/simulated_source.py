@@ -22,14 +22,14 @@ from lakeproof.config.location import LakeLocation
 from lakeproof.landing.catalog_history import append_catalog, put_fingerprint
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain import Chain, NewHead
-from lakeproof.landing.decoded_size import DecodedCount
-from lakeproof.landing.manifest import ChainSource
-from lakeproof.landing.segment import SegmentWriter
+from lakeproof.landing.segments.decoded_size import DecodedCount
+from lakeproof.landing.segments.manifest import ChainSource
+from lakeproof.landing.segments.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
 from lakeproof.schema import Identity, SchemaVersion
-from lakeproof.snapshot.chunk_rows import ChunkRows
+from lakeproof.snapshot.copy.chunk_rows import ChunkRows
 from lakeproof.snapshot.folder import part_key
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotFile, SnapshotTable
 from lakeproof.storage.source_lake import SourceLake

@@ -19,8 +19,8 @@ from lakeproof.events import Event, Stop
 from lakeproof.failpoints import Armed, watched
 from lakeproof.names import Oid
 from lakeproof.pgoutput.message_buffer import MessageBuffer
-from lakeproof.postgres import connection_framing as framing
-from lakeproof.postgres.copy_blocks import Block, typed_batch
+from lakeproof.postgres.connections import framing
+from lakeproof.postgres.copying.blocks import Block, typed_batch
 from lakeproof.schema import Column
 
 _CONTEXT = multiprocessing.get_context("forkserver")

@@ -21,7 +21,8 @@ _OPENINGS = {"What", "Whether", "How", "Where", "Which", "Why", "When", "Whose"}
 _NAMES = {"found", "told", "made", "wanted", "said", "known", "at"}
 # The keyword with which a reader says which cut, position or time a lake is opened at.
 _PUBLIC = {
-    (f"lakeproof/lake/{name}.py", "at") for name in ("read/open", "read/as_of", "read/in_process", "records/cut_choice")
+    (f"lakeproof/lake/{name}.py", "at")
+    for name in ("read/spark/open", "read/spark/as_of", "read/arrow/open", "records/cuts/choice")
 }
 # A room with few words has no rate: so many more than the limit allows are no fault.
 _SLACK = 2

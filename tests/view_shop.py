@@ -14,7 +14,7 @@ from lakeproof.commands import refresh as step
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.lake.delta.apply import CommitRequest, apply
 from lakeproof.lake.delta.committer import CommitInfo
-from lakeproof.lake.delta.protocol import TableSpec
+from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import write_cut
 from lakeproof.lake.rows.change import NetChange

@@ -137,7 +137,7 @@ def proof_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
 def _parts() -> Mapping[str, type]:
     """Return the types of a report that its module imports for the type checker alone."""
     from lakeproof.proof.compare import DifferingKey
-    from lakeproof.proof.history import HistoryProof
+    from lakeproof.proof.lake.history import HistoryProof
     from lakeproof.views.audit import ViewProof
 
     return {kind.__name__: kind for kind in (DifferingKey, HistoryProof, ViewProof)}

@@ -13,9 +13,9 @@ import dagster as dg
 from assets.support.keys import Layer, table_key
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, DUP, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
 from lakeproof.lake.columns import current_columns, history_columns, in_lake, lake_types
-from lakeproof.landing.file_columns import file_names
+from lakeproof.landing.segments.file_columns import file_names
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_descriptions import ColumnDescription, TableDescription
+from lakeproof.postgres.catalog.descriptions import ColumnDescription, TableDescription
 from lakeproof.schema import Column, SchemaVersion, lake_names
 from lakeproof.values.types import precision_scale, spark_type
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import dagster as dg
 
-from lakeproof.config.external_table import ExternalTable
+from lakeproof.config.section.external_table import ExternalTable
 from lakeproof.names import TableName
 
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_]+")

@@ -1,7 +1,7 @@
 """Finds the attribute number of each column of a Relation message, from the catalog before and after the message.
 
 Reading the catalog does not belong here (`lakeproof.postgres`), nor choosing the two readings
-(`lakeproof.drain.catalog_readings`).
+(`lakeproof.drain.catalog.readings`).
 
 The stream names a table's columns as they were, the catalog has them as they are, and only the catalog has their numbers.
 Whatever was altered in between, and how often, this holds:

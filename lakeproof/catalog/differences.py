@@ -130,7 +130,7 @@ class AddedColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableCreated:
-    """A table published from its creation on, with its schema version at this reading (`lakeproof.drain.created_tables`).
+    """A table published from its creation on, with its schema version here (`lakeproof.drain.catalog.created_tables`).
 
     `named`: it was never renamed or moved; `anchored` are the numbers of the columns that are as they were created;
     `numbered`: no column was ever dropped and all are sent, so its first n columns are those with the numbers 1 to n.

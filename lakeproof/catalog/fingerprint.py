@@ -1,6 +1,6 @@
 """The fingerprint of a source's catalog: everything that the meaning of its tables' changes depends on, at one reading.
 
-Reading it does not belong here (`lakeproof.postgres.catalog_fingerprint`), nor does the meaning of a difference
+Reading it does not belong here (`lakeproof.postgres.catalog.fingerprint`), nor does the meaning of a difference
 (`differences.py`).
 
 A table is a handful of JSON texts made by the server: 10,000 tables of 100 columns are 10,000 small objects, compared as
@@ -118,7 +118,7 @@ class TableFacts:
 class TypeFacts:
     """An enum's labels, a composite's columns, or the parts of a domain, array or range (`parts`: JSON; `of`: OIDs).
 
-    `line` decides how its values are kept, as `lakeproof.postgres.catalog_type_lines` writes it: the type may be dropped
+    `line` decides how its values are kept, as `lakeproof.postgres.catalog.type_lines` writes it: the type may be dropped
     before the stream brings them.
     """
 

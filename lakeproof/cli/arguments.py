@@ -371,7 +371,7 @@ def _table_list(text: str) -> tuple[TableName, ...]:
 
 
 def _address(text: str) -> str | None:
-    from lakeproof.config.metrics import read_address
+    from lakeproof.config.section.metrics import read_address
 
     return read_address(text)
 

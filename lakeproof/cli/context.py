@@ -86,7 +86,7 @@ class Context:
 
     def check_free_to_refresh(self) -> None:
         """Raise TransientError if another process refreshes views: before the JVM, which would start for nothing."""
-        from lakeproof.lake.records.view_cuts import check_free_to_refresh
+        from lakeproof.lake.records.views.cuts import check_free_to_refresh
         from lakeproof.storage.open import open_store
 
         check_free_to_refresh(open_store(self.config.location))
@@ -100,7 +100,7 @@ class Context:
     @contextmanager
     def spark_on_demand(self) -> Iterator[SparkOnDemand]:
         """Give the block a session that starts when it is asked for, and stop it at the end if it did."""
-        from lakeproof.config.spark import is_local
+        from lakeproof.config.section.spark import is_local
         from lakeproof.lake.spark_on_demand import SparkOnDemand
 
         def start() -> SparkSession:

@@ -142,7 +142,7 @@ def _compact_group(context: Context, group: str) -> Outcome:
     from lakeproof.commands import compact as step
     from lakeproof.compaction.group import GroupReport
     from lakeproof.compaction.pending import group_has_work
-    from lakeproof.lake.records.group_cuts import newest_group_cut
+    from lakeproof.lake.records.cuts.groups import newest_group_cut
     from lakeproof.storage.open import open_store
 
     report = GroupReport(group)
@@ -233,7 +233,7 @@ def prove(context: Context, args: argparse.Namespace) -> Outcome:
     """Compare source and lake at one position."""
     source = context.source(args.source)
     from lakeproof.commands import prove as step
-    from lakeproof.proof.in_lake import LakePart
+    from lakeproof.proof.lake.by_itself import LakePart
     from lakeproof.proof.result import ProofReport
     from lakeproof.proof.run import ProofRequest, check_prove
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakeproof.commands.check import CheckReport
     from lakeproof.commands.publish import PublicationPlan
     from lakeproof.commands.recover import RecoverPlan
-    from lakeproof.postgres.check_findings import Finding
+    from lakeproof.postgres.checks.findings import Finding
     from lakeproof.snapshot.run import SnapshotReport
     from lakeproof.state.machine import LakeCheck, SparkCheck
 

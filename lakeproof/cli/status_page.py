@@ -12,7 +12,7 @@ from lakeproof.cli.results import format_bytes, format_table, printable
 from lakeproof.drain.slot_health import SlotHealth, lasting
 from lakeproof.events import counted
 from lakeproof.lake.records.documents import WrittenBy
-from lakeproof.lake.records.view_cuts import ViewCut
+from lakeproof.lake.records.views.cuts import ViewCut
 from lakeproof.landing.retention import SpaceReclaimed
 from lakeproof.names import TableName
 from lakeproof.proof.record import Proved

@@ -1,6 +1,6 @@
 """Copies a source's tables at one consistent point: the first time, and at every later re-snapshot.
 
-Copying itself is in `lakeproof.snapshot.copying`; the next compaction enters the copies into the lake.
+Copying itself is in `lakeproof.snapshot.copy.copying`; the next compaction enters the copies into the lake.
 The drain may run meanwhile, from the moment the landing has its head, so a long copy retains no WAL.
 
     the landing does not exist yet        the landing exists (or the lasting slot does, made by a DBA or left by a crash)

@@ -1,6 +1,6 @@
 """Checks one source: what is wrong with it, and what lakeproof would do. Nothing is changed.
 
-The single checks are in `lakeproof.postgres.check_source` and `check_tables`; the configuration file is
+The single checks are in `lakeproof.postgres.checks.source` and `check_tables`; the configuration file is
 checked when it is loaded.
 """
 
@@ -13,13 +13,13 @@ from lakeproof.concurrently import run_concurrently
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeError, LakeproofError
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import publications_of, read_tables, with_sizes
-from lakeproof.postgres.catalog_tables import PublishedTable
-from lakeproof.postgres.check_findings import Finding, Severity, from_error
-from lakeproof.postgres.check_source import examine
-from lakeproof.postgres.check_spread import spread
-from lakeproof.postgres.check_write_rates import changes_of
-from lakeproof.postgres.connection import Connection, close_quietly, connect
+from lakeproof.postgres.catalog.published import publications_of, read_tables, with_sizes
+from lakeproof.postgres.catalog.tables import PublishedTable
+from lakeproof.postgres.checks.findings import Finding, Severity, from_error
+from lakeproof.postgres.checks.source import examine
+from lakeproof.postgres.checks.spread import spread
+from lakeproof.postgres.checks.write_rates import changes_of
+from lakeproof.postgres.connections.connect import Connection, close_quietly, connect
 from lakeproof.postgres.replication_slot import SlotState, name_problem, read_slot
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.publication.candidates import Candidates, read_candidates

@@ -17,8 +17,8 @@ from lakeproof.expectations.configured import Expectation, expectations
 from lakeproof.expectations.evaluate import Expected, Shown, evaluate
 from lakeproof.expectations.in_pandas import SparkNeededError, pandas_frame
 from lakeproof.lake.delta.arrow_rows import NotInArrowError
-from lakeproof.lake.read.frames import ReadLake
-from lakeproof.lake.read.in_process import read_lake
+from lakeproof.lake.read.arrow.frames import ReadLake
+from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.lake.spark.lost_driver import driver_lives
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
@@ -96,7 +96,7 @@ def _in_pandas(
 
 def _by_spark(config: Config, opened: ReadLake, spark: SparkOnDemand, name: str, table: TableName) -> DataFrame:
     """Return a frame of the same cut."""
-    from lakeproof.lake.read.opened import OpenedLake
+    from lakeproof.lake.read.spark.opened import OpenedLake
 
     return OpenedLake(spark.get(), config.location, opened.cuts).table(name, table)
 

@@ -25,12 +25,12 @@ from lakeproof.config.values import NAME_PATTERN
 from lakeproof.errors import ConfigError, DefiniteError, manual
 from lakeproof.events import counted
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import Candidate, as_if_published
-from lakeproof.postgres.catalog_selection import CatalogRelation, user_relations
-from lakeproof.postgres.catalog_tables import ACTIONS, PublishedTable
-from lakeproof.postgres.check_tables import named_facts, yaml_text
-from lakeproof.postgres.connection import Connection, close_quietly, connect
-from lakeproof.postgres.connection_refusals import PasswordMissingError
+from lakeproof.postgres.catalog.published import Candidate, as_if_published
+from lakeproof.postgres.catalog.selection import CatalogRelation, user_relations
+from lakeproof.postgres.catalog.tables import ACTIONS, PublishedTable
+from lakeproof.postgres.checks.tables import named_facts, yaml_text
+from lakeproof.postgres.connections.connect import Connection, close_quietly, connect
+from lakeproof.postgres.connections.refusals import PasswordMissingError
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.schema import Identity, describe_left_out
 from lakeproof.values.types import EXACT_TEXT

@@ -1,7 +1,8 @@
 """Retention and maintenance of one source, as one policy: removes what is no longer needed, and puts small files together.
 
-The cycles' work on rows is in `lakeproof.lake.cycle.maintenance`, a landing's manifests in
-`lakeproof.landing.retention`, the files of a Delta table in `lakeproof.lake.delta.files`; the callers decide when it runs.
+The cycles' work on rows is in `lakeproof.lake.cycle.upkeep.maintenance`, a landing's manifests in
+`lakeproof.landing.retention`, the files of a Delta table in `lakeproof.lake.delta.files.needed`; the callers decide when it
+runs.
 
     1 cycle     old changes leave history (archived first), if `history_s` says so
     2 cycle     small files are put together
@@ -10,7 +11,7 @@ The cycles' work on rows is in `lakeproof.lake.cycle.maintenance`, a landing's m
     5 landing   manifests that are in the lake for longer than `landing_s`, and that nothing reads again
     6 snapshots the chunks of snapshots that have entered
     7 views     that read the source: their small files, cuts and files (`lakeproof.views.maintain`)
-    8 days      the files that only old versions of a table of days need (`lakeproof.lake.cycle.day_files`)
+    8 days      the files that only old versions of a table of days need (`lakeproof.lake.cycle.upkeep.day_files`)
 
 Each step removes what the steps before it made unneeded, oldest first, and finds what a killed run has left. Everything
 that a kept cut names stays until the cut is gone.
@@ -27,15 +28,15 @@ from functools import partial
 from lakeproof.compaction.retention import kept_of, remove_old, would_remove
 from lakeproof.compaction.sizes import LakeSizes, measure
 from lakeproof.config.model import Config
+from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.config.table_names import write_table
-from lakeproof.config.upkeep import RetentionConfig
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Event, Report, Stop, counted
-from lakeproof.lake.cycle.day_files import planned_of_days, remove_of_days
-from lakeproof.lake.cycle.maintenance import Maintenance, archived, begin_maintenance, finish_maintenance
 from lakeproof.lake.cycle.runner import archive_of, finish_interrupted
-from lakeproof.lake.cycle.table_files import Damaged, fragmented
-from lakeproof.lake.delta.files import Unread
+from lakeproof.lake.cycle.upkeep.day_files import planned_of_days, remove_of_days
+from lakeproof.lake.cycle.upkeep.maintenance import Maintenance, archived, begin_maintenance, finish_maintenance
+from lakeproof.lake.cycle.upkeep.table_files import Damaged, fragmented
+from lakeproof.lake.delta.files.needed import Unread
 from lakeproof.lake.records.ages import in_lake_at, mark_age
 from lakeproof.lake.records.documents import Cut, CycleKind, TableIntent
 from lakeproof.lake.records.held import Held, describe_all
@@ -50,8 +51,8 @@ from lakeproof.landing.retention import (
     summed,
 )
 from lakeproof.names import CycleNumber, TableName
-from lakeproof.proof.in_lake import refuse_damaged
-from lakeproof.proof.lake_side import Reader
+from lakeproof.proof.lake.by_itself import refuse_damaged
+from lakeproof.proof.lake.side import Reader
 from lakeproof.proof.record import one_proof
 from lakeproof.sql_catalog import name_cut, name_views
 from lakeproof.storage.source_lake import SourceLake
@@ -235,7 +236,7 @@ class _Run:
         cut, lake = self.newest(), self.lease.lake
         old = in_lake_at(lake, self.now - timedelta(seconds=self.retention.history_s))
         # Imported here because it imports Spark.
-        from lakeproof.lake.cycle.history_firsts import first_change_from, tables_with_changes_before
+        from lakeproof.lake.cycle.upkeep.history_firsts import first_change_from, tables_with_changes_before
 
         firsts, lost = first_change_from(self.spark.get(), lake, cut, old, self.damaged)
         bound = min((first for first in firsts.values() if first is not None), default=cut.ordinals.end)

@@ -15,8 +15,8 @@ from lakeproof.lake.spark.failures import without_java
 from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.names import TableName
-from lakeproof.proof.in_lake import LakePart, LakeScope, prove_lake
 from lakeproof.proof.keys_to_repair import KeysToRepair
+from lakeproof.proof.lake.by_itself import LakePart, LakeScope, prove_lake
 from lakeproof.proof.record import one_proof, record
 from lakeproof.proof.repair import Repair
 from lakeproof.proof.result import LakeProof, ProofReport

@@ -24,10 +24,10 @@ from lakeproof.errors import ConfigError, LakeError, SourceError
 from lakeproof.events import Event, Report, Stop, silent
 from lakeproof.failpoints import failpoint
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import publications_of
-from lakeproof.postgres.catalog_tables import Way
-from lakeproof.postgres.check_privileges import role_name
-from lakeproof.postgres.connection import close_quietly, connect, source_errors
+from lakeproof.postgres.catalog.published import publications_of
+from lakeproof.postgres.catalog.tables import Way
+from lakeproof.postgres.checks.privileges import role_name
+from lakeproof.postgres.connections.connect import close_quietly, connect, source_errors
 from lakeproof.postgres.publication_lines import Publication, read_publications
 from lakeproof.postgres.publication_ways import out_of
 from lakeproof.publication.draft import draw

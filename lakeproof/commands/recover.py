@@ -30,14 +30,14 @@ from lakeproof.failpoints import failpoint
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.landing.incarnation_record import Follows, read_incarnation_record, unfinished
-from lakeproof.landing.manifest import ChainSource
-from lakeproof.landing.row_order import later_head
+from lakeproof.landing.segments.manifest import ChainSource
+from lakeproof.landing.segments.row_order import later_head
 from lakeproof.landing.stuck import Stuck, is_abandoned, note_stuck, read_stuck
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.postgres.catalog_published import publications_of, read_tables
-from lakeproof.postgres.check_source import examine, refuse
-from lakeproof.postgres.connection import Connection, close_quietly, connect
+from lakeproof.postgres.catalog.published import publications_of, read_tables
+from lakeproof.postgres.checks.source import examine, refuse
+from lakeproof.postgres.connections.connect import Connection, close_quietly, connect
 from lakeproof.postgres.replication_slot import SlotState, drop_slot, in_use, read_slot, slot_problem
 from lakeproof.postgres.replication_stream import ReplicationStream, StreamFailedError
 from lakeproof.postgres.server import ServerIdentity, identify, other_database

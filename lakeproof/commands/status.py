@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from lakeproof.concurrently import run_concurrently
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.postgres.catalog_selection import unpublished
-from lakeproof.postgres.connection import connect
+from lakeproof.postgres.catalog.selection import unpublished
+from lakeproof.postgres.connections.connect import connect
 from lakeproof.state.slot import see_server
 from lakeproof.state.source import ServerLook
 from lakeproof.state.status import StatusReport, lake_status

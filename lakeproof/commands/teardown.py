@@ -14,9 +14,9 @@ from psycopg.sql import SQL, Identifier
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import SourceError, TransientError
 from lakeproof.events import Event, Report, counted, silent
-from lakeproof.postgres.catalog_published import publications_of
-from lakeproof.postgres.check_privileges import as_identifier, not_owned, role_name
-from lakeproof.postgres.connection import Connection, close_quietly, connect, rows, source_errors
+from lakeproof.postgres.catalog.published import publications_of
+from lakeproof.postgres.checks.privileges import as_identifier, not_owned, role_name
+from lakeproof.postgres.connections.connect import Connection, close_quietly, connect, rows, source_errors
 from lakeproof.postgres.replication_slot import SlotState, drop_slot, in_use, read_slot, slot_problem
 from lakeproof.postgres.server import identify
 

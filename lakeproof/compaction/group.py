@@ -18,8 +18,8 @@ from lakeproof.events import Event, RunControl
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.runner import CutReport, finish_interrupted
 from lakeproof.lake.planning.group_position import GroupPosition, group_position
+from lakeproof.lake.records.cuts.groups import GroupCut, GroupMember, newest_group_cut, put_group_cut
 from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.group_cuts import GroupCut, GroupMember, newest_group_cut, put_group_cut
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand

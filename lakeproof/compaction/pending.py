@@ -16,8 +16,8 @@ from lakeproof.lake.planning.group_position import group_position
 from lakeproof.lake.planning.next_incarnation import plan_switch, to_be_followed
 from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.planning.plan import CyclePlan
+from lakeproof.lake.records.cuts.groups import newest_group_cut
 from lakeproof.lake.records.documents import Cut, CycleKind
-from lakeproof.lake.records.group_cuts import newest_group_cut
 from lakeproof.lake.records.store import newest_cut, newest_number
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.landing.missing import no_landing

@@ -11,15 +11,15 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from lakeproof.config.model import Config
-from lakeproof.config.upkeep import RetentionConfig
+from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.events import Stop
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.cycle.table_files import Damaged, unneeded_files
-from lakeproof.lake.delta.files import remove_file
+from lakeproof.lake.cycle.upkeep.table_files import Damaged, unneeded_files
+from lakeproof.lake.delta.files.needed import remove_file
 from lakeproof.lake.planning.pending import entered_chunks, pending_snapshots
-from lakeproof.lake.records.cut_documents import unneeded_bases
+from lakeproof.lake.records.cuts.documents import unneeded_bases
+from lakeproof.lake.records.cuts.groups import group_cuts_before, pinned_cut
 from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.group_cuts import group_cuts_before, pinned_cut
 from lakeproof.lake.records.lease import newest_epoch
 from lakeproof.lake.records.store import cut_numbers, newest_cut, read_cut
 from lakeproof.landing.chain import Chain

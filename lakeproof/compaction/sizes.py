@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.cycle.table_files import Damaged
-from lakeproof.lake.delta.files import TableFiles, Unread, counted_again, table_files
+from lakeproof.lake.cycle.upkeep.table_files import Damaged
+from lakeproof.lake.delta.files.needed import TableFiles, Unread, counted_again, table_files
 from lakeproof.lake.records.store import cut_numbers, newest_cut
 from lakeproof.landing.retention import SpaceReclaimed, summed
 from lakeproof.names import TableName

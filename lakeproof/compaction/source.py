@@ -17,7 +17,7 @@ from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.landing.missing import no_landing
 from lakeproof.lsn import Lsn
-from lakeproof.snapshot.keyed_copy import PlacedCopy
+from lakeproof.snapshot.copy.keyed_copy import PlacedCopy
 from lakeproof.sql_catalog import name_cut
 
 if TYPE_CHECKING:

@@ -13,21 +13,24 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from lakeproof.config.alerts import AlertsConfig, with_secrets
-from lakeproof.config.compute import ComputeConfig
-from lakeproof.config.dagster import DagsterConfig
 from lakeproof.config.document import YamlDocument, read_document
-from lakeproof.config.expectations import read_expectations
-from lakeproof.config.external_table import ExternalTable
 from lakeproof.config.faulty_views import checked_views
-from lakeproof.config.groups import read_groups
 from lakeproof.config.location import StorageConfig, is_secret_key
-from lakeproof.config.metrics import MetricsConfig
 from lakeproof.config.mistakes import ConfigFileError, KeyPath, Mistake, explain, unknown_key
 from lakeproof.config.model import Config, SourceConfig, TableConfig, ViewConfig
-from lakeproof.config.publication import publication_mistakes, schema_patterns
 from lakeproof.config.secret import Dsn
 from lakeproof.config.section import Model
+from lakeproof.config.section.alerts import AlertsConfig, with_secrets
+from lakeproof.config.section.compute import ComputeConfig
+from lakeproof.config.section.dagster import DagsterConfig
+from lakeproof.config.section.expectations import read_expectations
+from lakeproof.config.section.external_table import ExternalTable
+from lakeproof.config.section.groups import read_groups
+from lakeproof.config.section.metrics import MetricsConfig
+from lakeproof.config.section.publication import publication_mistakes, schema_patterns
+from lakeproof.config.section.selection import Selection
+from lakeproof.config.section.spark import SparkConfig
+from lakeproof.config.section.sql_catalog import CatalogConfig
 from lakeproof.config.sections import (
     is_inside,
     read_dsn,
@@ -37,9 +40,6 @@ from lakeproof.config.sections import (
     read_spark_secret,
     read_sql_file,
 )
-from lakeproof.config.selection import Selection
-from lakeproof.config.spark import SparkConfig
-from lakeproof.config.sql_catalog import CatalogConfig
 from lakeproof.config.table_names import TablePattern, parse_selected, parse_table, write_table
 from lakeproof.errors import ConfigError
 from lakeproof.names import TableName

@@ -11,20 +11,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, SecretStr, model_validator
 
-from lakeproof.config.alerts import AlertsConfig
-from lakeproof.config.compute import ComputeConfig
-from lakeproof.config.dagster import DagsterConfig, FreshnessConfig
-from lakeproof.config.expectations import valid_expectation
-from lakeproof.config.external_table import ExternalTable
 from lakeproof.config.location import LakeLocation, StorageConfig
-from lakeproof.config.metrics import Address, MetricsConfig
-from lakeproof.config.publication import SourcePublication, TablePublication
 from lakeproof.config.section import Model
-from lakeproof.config.selection import Selection
-from lakeproof.config.spark import SparkConfig
-from lakeproof.config.sql_catalog import CatalogConfig
+from lakeproof.config.section.alerts import AlertsConfig
+from lakeproof.config.section.compute import ComputeConfig
+from lakeproof.config.section.dagster import DagsterConfig, FreshnessConfig
+from lakeproof.config.section.expectations import valid_expectation
+from lakeproof.config.section.external_table import ExternalTable
+from lakeproof.config.section.metrics import Address, MetricsConfig
+from lakeproof.config.section.publication import SourcePublication, TablePublication
+from lakeproof.config.section.selection import Selection
+from lakeproof.config.section.spark import SparkConfig
+from lakeproof.config.section.sql_catalog import CatalogConfig
+from lakeproof.config.section.upkeep import CompactionConfig, RetentionConfig
 from lakeproof.config.table_names import TablePattern
-from lakeproof.config.upkeep import CompactionConfig, RetentionConfig
 from lakeproof.config.values import (
     ColumnName,
     ColumnNames,

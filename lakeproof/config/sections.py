@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from lakeproof.config.external_table import ExternalTable, read_external
 from lakeproof.config.location import SUPPORTED, ObjectPlace
 from lakeproof.config.secret import Dsn, EnvSecret, FileSecret, Secret, check_conninfo
+from lakeproof.config.section.external_table import ExternalTable, read_external
 from lakeproof.config.table_names import parse_table
 from lakeproof.names import TableName
 

@@ -1,6 +1,6 @@
 """A table's name as people write it: `shop.orders`, `"my schema"."odd.name"`; and patterns of names, `shop.*`.
 
-`lakeproof.postgres.catalog_selection` finds a pattern's tables in a database. Quoting for SQL is left to `psycopg.sql`.
+`lakeproof.postgres.catalog.selection` finds a pattern's tables in a database. Quoting for SQL is left to `psycopg.sql`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from lakeproof.landing.chain import Chain, FencedError
 from lakeproof.landing.incarnation_record import has_head, incarnations, read_incarnation_record
 from lakeproof.landing.timelines import follow
 from lakeproof.lsn import Lsn
-from lakeproof.postgres.connection import Connection
+from lakeproof.postgres.connections.connect import Connection
 from lakeproof.postgres.replication_slot import SlotState, read_slot, slot_problem
 from lakeproof.postgres.server import ServerIdentity, identify, other_database
 

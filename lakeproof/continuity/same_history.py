@@ -30,14 +30,14 @@ from dataclasses import dataclass, field
 from lakeproof.errors import RECOVER, GapError, SourceError, TransientError
 from lakeproof.events import Stop
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.manifest import LandedCommit
+from lakeproof.landing.segments.manifest import LandedCommit
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
 from lakeproof.pgoutput.decoder import decode
 from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import Begin, Commit, StreamAbort, StreamCommit, StreamStart, StreamStop
 from lakeproof.pgoutput.tags import CHANGES, tags_of
-from lakeproof.postgres.connection_timeouts import ASKED_TO_STOP
+from lakeproof.postgres.connections.timeouts import ASKED_TO_STOP
 from lakeproof.postgres.replication_stream import READ_BYTES, WAIT_S, ReplicationStream
 
 _CONTROLS = frozenset(tags_of(Begin, Commit, StreamStart, StreamStop, StreamCommit, StreamAbort))

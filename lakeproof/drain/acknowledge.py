@@ -6,7 +6,7 @@ progress range ends does not belong here.
 
 from __future__ import annotations
 
-from lakeproof.landing.manifest import Manifest
+from lakeproof.landing.segments.manifest import Manifest
 from lakeproof.lsn import Lsn
 from lakeproof.postgres.replication_stream import ReplicationStream
 

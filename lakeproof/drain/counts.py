@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakeproof.change_counts import COUNT_NAMES, ChangeCounts
-from lakeproof.landing.manifest import Manifest
+from lakeproof.landing.segments.manifest import Manifest
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion

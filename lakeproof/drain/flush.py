@@ -5,8 +5,8 @@ thread: the server still gets its answers.
 
 Memory: `drain.queue_bytes` of messages are with the worker or wait for it (or one large transaction, or one message that is
 larger; `drain.spill_bytes` limits what large transactions keep in memory), one unit is decoded at a time, and
-`lakeproof.landing.segment` limits a segment's rows, which a thread of its own writes meanwhile. A unit of large values is
-decoded only when that thread has nothing in hand.
+`lakeproof.landing.segments.segment` limits a segment's rows, which a thread of its own writes meanwhile. A unit of large
+values is decoded only when that thread has nothing in hand.
 
 A segment's end is mostly waiting for the disk or the store: `segment_ends.py` does that in a third thread, while the worker
 goes on with the next segment. The next one's end waits for it, and so does a reading of the catalog.
@@ -24,13 +24,13 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from lakeproof.config.model import DrainConfig
-from lakeproof.drain.catalog_watch import CatalogWatch
+from lakeproof.drain.catalog.watch import CatalogWatch
 from lakeproof.drain.segment_ends import Flushed, SegmentEnds
 from lakeproof.drain.transactions.units import UNIT_BYTES, DecodeUnit, LargeTransaction
 from lakeproof.errors import InvariantError, LakeproofError, SourceError
 from lakeproof.failpoints import failpoint
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.segment import SegmentLimits, SegmentStart, SegmentWriter
+from lakeproof.landing.segments.segment import SegmentLimits, SegmentStart, SegmentWriter
 from lakeproof.pgoutput.batch import BatchDecoder
 from lakeproof.pgoutput.decoder import ProtocolError
 from lakeproof.pgoutput.messages import Origin
@@ -63,7 +63,7 @@ Work: TypeAlias = DecodeUnit | LargeTransaction | EndSegment | Look
 def _load_loops() -> None:
     warm_up()
     # It loads the compiler, which a process that never decodes does without.
-    from lakeproof.landing import row_sums
+    from lakeproof.landing.segments import row_sums
 
     row_sums.warm_up()
 

@@ -1,6 +1,6 @@
 """Finds the cause of tables' new files where the stream or the catalog proves one: a TRUNCATE, a partition without a row.
 
-When the question is asked does not belong here (`catalog_watch`). What is not proven counts as what is worst for the lake.
+When the question is asked does not belong here (`catalog.watch`). What is not proven counts as what is worst for the lake.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from lakeproof.catalog.fingerprint import LeafFacts, TableFacts
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import OP, SEQ, XID
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.manifest import SegmentFile
-from lakeproof.landing.reader import open_file, verify_file
+from lakeproof.landing.segments.manifest import SegmentFile
+from lakeproof.landing.segments.reader import open_file, verify_file
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
-from lakeproof.postgres.catalog_files import attached_empty, writer_of
-from lakeproof.postgres.connection import Connection
+from lakeproof.postgres.catalog.files import attached_empty, writer_of
+from lakeproof.postgres.connections.connect import Connection
 
 
 def without_empty_partitions(

@@ -1,6 +1,6 @@
 """Ends segments in a thread of its own, one at a time, while the worker of `flush.py` decodes the next one.
 
-What a segment writes does not belong here (`lakeproof.landing.segment`), nor when one ends (`loop.py`).
+What a segment writes does not belong here (`lakeproof.landing.segments.segment`), nor when one ends (`loop.py`).
 
 Only this thread appends segments, and each only after the one before it: their order in the chain is that of the stream, and
 after an error nothing later becomes visible. A segment that comes here is sealed. Its rows are in files, not in memory.
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from lakeproof.failpoints import failpoint
-from lakeproof.landing.manifest import Manifest
-from lakeproof.landing.segment import SegmentWriter
-from lakeproof.landing.writer_thread import WriterThread
+from lakeproof.landing.segments.manifest import Manifest
+from lakeproof.landing.segments.segment import SegmentWriter
+from lakeproof.landing.segments.writer_thread import WriterThread
 from lakeproof.lsn import Lsn
 
 # Segments that are being ended while the next one is decoded.

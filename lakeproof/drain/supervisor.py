@@ -14,14 +14,14 @@ from lakeproof.config.model import Config, SourceConfig
 from lakeproof.continuity.gap import SlotAndChain, check_no_gap
 from lakeproof.continuity.same_history import check_same_history
 from lakeproof.drain.acknowledge import acknowledge
-from lakeproof.drain.catalog_resolver import CatalogResolver
-from lakeproof.drain.catalog_watch import CatalogWatch
+from lakeproof.drain.catalog.publications import Publications, PublicationsChangedError, recorded_names
+from lakeproof.drain.catalog.resolver import CatalogResolver
+from lakeproof.drain.catalog.watch import CatalogWatch
 from lakeproof.drain.counts import DrainReport, Flush, Totals
 from lakeproof.drain.flush import Flusher
 from lakeproof.drain.large_transactions import LargeProgress
 from lakeproof.drain.loop import Goal, Listeners, Session, SessionEnd
 from lakeproof.drain.open_landing import open_landing
-from lakeproof.drain.publications import Publications, PublicationsChangedError, recorded_names
 from lakeproof.drain.pulse import Pulse
 from lakeproof.drain.rates import Rates
 from lakeproof.drain.segment_ends import Flushed
@@ -36,9 +36,9 @@ from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.batch import BatchDecoder
 from lakeproof.pgoutput.relations import RelationCache
-from lakeproof.postgres.catalog_published import INSERTS_SUFFIX, publications_of
-from lakeproof.postgres.connection import close_quietly, connect, source_errors
-from lakeproof.postgres.connection_timeouts import ASKED_TO_STOP, Timeout, in_thread, use_timeout
+from lakeproof.postgres.catalog.published import INSERTS_SUFFIX, publications_of
+from lakeproof.postgres.connections.connect import close_quietly, connect, source_errors
+from lakeproof.postgres.connections.timeouts import ASKED_TO_STOP, Timeout, in_thread, use_timeout
 from lakeproof.postgres.replication_start import StreamOptions
 from lakeproof.postgres.replication_stream import LostPublicationError, ReplicationStream, StreamFailedError
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from lakeproof.expectations.configured import Expectation
 from lakeproof.lake.delta.arrow_rows import DeltaRows
-from lakeproof.proof.lake_in_arrow import TooLargeError, read_rows
+from lakeproof.proof.lake.in_arrow import TooLargeError, read_rows
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]  # it ships no types

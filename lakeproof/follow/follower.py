@@ -27,7 +27,7 @@ from lakeproof.failpoints import failpoint
 from lakeproof.follow.proofs import ContinuousProofs
 from lakeproof.follow.views import ViewRefresher
 from lakeproof.lake.cycle.runner import CutReport
-from lakeproof.lake.planning.waiting_changes import LandingTail
+from lakeproof.lake.planning.landing.waiting import LandingTail
 from lakeproof.lake.records.lease import Lease, hold_lease, someone_waits
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.lost_driver import DriverLostError

@@ -16,7 +16,7 @@ from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError, TransientError
 from lakeproof.events import Event, Report
 from lakeproof.follow.worker import Worker
-from lakeproof.lake.records.view_cuts import ViewsLock, newest_view_cut_number, one_refresh
+from lakeproof.lake.records.views.cuts import ViewsLock, newest_view_cut_number, one_refresh
 from lakeproof.lake.rows.memory import views_at_once
 from lakeproof.lake.spark.lost_driver import DriverLostError
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand

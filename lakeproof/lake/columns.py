@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, DUP, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
-from lakeproof.landing.file_columns import STATISTICS_COLUMNS, file_names
+from lakeproof.landing.segments.file_columns import STATISTICS_COLUMNS, file_names
 from lakeproof.schema import REFUSED_IN_NAMES, Identity, SchemaVersion, lake_names
 from lakeproof.values.exact_kinds import FIXED_SIZE_KINDS, needs_key_text
 from lakeproof.values.types import LAKE_TYPES, spark_type

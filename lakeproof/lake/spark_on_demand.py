@@ -49,7 +49,7 @@ class SparkOnDemand:
         """Return the same for a session that runs."""
         if isinstance(spark, SparkOnDemand):
             return spark
-        from lakeproof.config.spark import is_local
+        from lakeproof.config.section.spark import is_local
 
         session = spark
         given = cls(lambda: session, everywhere=not is_local(session.sparkContext.master))

@@ -1,6 +1,6 @@
 """The chain's records of the source's catalog: the newest fingerprint, the records from a position on, adding one.
 
-`catalog_record.py` has a record's fields; `lakeproof.drain.catalog_watch` decides when one is made. A fingerprint's file has
+`catalog_record.py` has a record's fields; `lakeproof.drain.catalog.watch` decides when one is made. A fingerprint's file has
 its manifest's number in its name, so one listing finds the newest records. A file that its manifest does not name does not
 exist.
 """
@@ -15,7 +15,7 @@ from lakeproof.catalog.fingerprint import Fingerprint, parse_fingerprint
 from lakeproof.errors import RECOVER, LakeError
 from lakeproof.landing.catalog_record import CatalogRecord, FirstReading
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.manifest import Kind, Manifest
+from lakeproof.landing.segments.manifest import Kind, Manifest
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid
 from lakeproof.storage.source_lake import SourceLake

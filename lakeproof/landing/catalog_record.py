@@ -39,7 +39,7 @@ class CatalogRecord(Part):
     Every commit that ends at or before `lower_lsn` was in the reading before, and every commit in this reading ends at or
     before `upper_lsn`: what `changes` names became so between the two. `path` is the whole fingerprint's. `rules` are the
     lines of the catalog that publish tables which nobody has named. Each has an xid with which nobody had written yet when
-    the rule was first seen: the rule has been in force, unaltered, since then (`lakeproof.postgres.catalog_origins`).
+    the rule was first seen: the rule has been in force, unaltered, since then (`lakeproof.postgres.catalog.origins`).
     """
 
     lower_lsn: LsnField | None

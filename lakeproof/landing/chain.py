@@ -20,7 +20,7 @@ from lakeproof.errors import RECOVER, InvariantError, LakeError, TransientError
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain_start import ChainStart, first_kept_number, read_chain_start
 from lakeproof.landing.incarnation_record import has_head, incarnations
-from lakeproof.landing.manifest import BYTES_MAX, ChainSource, Kind, Manifest, parse
+from lakeproof.landing.segments.manifest import BYTES_MAX, ChainSource, Kind, Manifest, parse
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.storage.source_lake import SourceLake

@@ -19,8 +19,8 @@ from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import LSN, OP, TEXT, UNCHANGED, XID
 from lakeproof.landing.chain import Chain, verify_chain
 from lakeproof.landing.logical_messages import SCHEMA as LOGICAL_MESSAGES
-from lakeproof.landing.manifest import LogicalMessageFile, SegmentFile, parse
-from lakeproof.landing.reader import verify_file, verify_files
+from lakeproof.landing.segments.manifest import LogicalMessageFile, SegmentFile, parse
+from lakeproof.landing.segments.reader import verify_file, verify_files
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.storage.open import open_store

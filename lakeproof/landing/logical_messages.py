@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from lakeproof.commit_times import is_of_calendar, number_of
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, MESSAGE, SEQ, XID
-from lakeproof.landing.manifest import LogicalMessageFile
+from lakeproof.landing.segments.manifest import LogicalMessageFile
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.messages import LogicalMessage, Origin
 from lakeproof.pgoutput.rows import StreamMessage

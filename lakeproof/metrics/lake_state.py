@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lakeproof.config.model import Config, SourceConfig
+from lakeproof.lake.planning.landing.waiting import LandingTail, WaitingChanges
 from lakeproof.lake.planning.set_aside import set_aside
-from lakeproof.lake.planning.waiting_changes import LandingTail, WaitingChanges
-from lakeproof.lake.records.cut_tail import CutTail
+from lakeproof.lake.records.cuts.tail import CutTail
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import HeldCause
 from lakeproof.landing.chain import Chain, newest_incarnation

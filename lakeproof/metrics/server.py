@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client.exposition import choose_encoder
 
-from lakeproof.config.metrics import host_and_port
+from lakeproof.config.section.metrics import host_and_port
 from lakeproof.events import Event, Report
 from lakeproof.metrics.samples import Registry
 

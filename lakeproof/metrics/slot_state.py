@@ -15,8 +15,8 @@ from lakeproof.lsn import Lsn
 from lakeproof.metrics import definitions as m
 from lakeproof.metrics.readings import Reading
 from lakeproof.metrics.samples import Sample
-from lakeproof.postgres.connection import connect
-from lakeproof.postgres.connection_timeouts import Timeout, use_timeout
+from lakeproof.postgres.connections.connect import connect
+from lakeproof.postgres.connections.timeouts import Timeout, use_timeout
 from lakeproof.state.slot import SlotStatus, see_server, slot_status
 from lakeproof.storage.source_lake import SourceLake
 

@@ -1,7 +1,7 @@
 """The result of a decoded batch: record batches with the columns of `lakeproof/landing/FORMAT.md`, and their positions.
 
-The table's own columns are `c0`, `c1`, … here: their names in files belong to `lakeproof.landing.file_columns`. `batch.py`
-finds the rows in the bytes, and so does its slow twin in the tests; both end in `record_batch`.
+The table's own columns are `c0`, `c1`, … here: their names in files belong to `lakeproof.landing.segments.file_columns`.
+`batch.py` finds the rows in the bytes, and so does its slow twin in the tests; both end in `record_batch`.
 """
 
 from __future__ import annotations

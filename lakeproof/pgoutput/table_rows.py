@@ -27,7 +27,7 @@ from lakeproof.pgoutput.transaction_positions import TransactionPositions
 from lakeproof.pgoutput.tuples import Rows, walk
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.cast import Cast
-from lakeproof.values.spans import UNCHANGED, Spans, cast_spans
+from lakeproof.values.parse.spans import UNCHANGED, Spans, cast_spans
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Walks the tuples of one table's messages row by row into cells, in one compiled pass over the bytes.
 
     message   I | oid | N | count | t len ...text... | n | u |
-    cells     start, size by column and row: a text's offset, or NULL, or UNCHANGED (`lakeproof.values.spans`)
+    cells     start, size by column and row: a text's offset, or NULL, or UNCHANGED (`lakeproof.values.parse.spans`)
 
 Every length is checked against its message's end before anything after it is read, so nothing outside a message is touched.
 An unchanged value takes the text of the old image if that has one.
@@ -23,7 +23,7 @@ from lakeproof.pgoutput.messages import Delete, Insert, Truncate
 from lakeproof.pgoutput.rows import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE
 from lakeproof.pgoutput.tags import tags_of
 from lakeproof.values.compiled import compiled
-from lakeproof.values.spans import NULL, UNCHANGED
+from lakeproof.values.parse.spans import NULL, UNCHANGED
 
 _TEXT_TAG, _NULL_TAG, _UNCHANGED_TAG = b"tnu"
 _INSERT_TAG, _DELETE_TAG, _TRUNCATE_TAG = tags_of(Insert, Delete, Truncate)

@@ -17,8 +17,8 @@ from psycopg.sql import SQL, Identifier
 
 from lakeproof.errors import SourceError
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_tables import ACTIONS
-from lakeproof.postgres.connection import Connection, rows, source_errors
+from lakeproof.postgres.catalog.tables import ACTIONS
+from lakeproof.postgres.connections.connect import Connection, rows, source_errors
 
 # PostgreSQL's words for a condition stay the same after being read so often.
 _FORMS_MAX = 3

@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 
 from lakeproof.config.table_names import TablePattern
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_tables import Way
-from lakeproof.postgres.check_privileges import as_identifier, qualified
+from lakeproof.postgres.catalog.tables import Way
+from lakeproof.postgres.checks.privileges import as_identifier, qualified
 
 
 def described(way: Way, schemas: Collection[str] = ()) -> str:

@@ -16,7 +16,7 @@ from psycopg.sql import SQL, Identifier
 
 from lakeproof.errors import RECOVER, SourceError, TransientError
 from lakeproof.lsn import Lsn
-from lakeproof.postgres.connection import Connection, rows, source_errors, translate
+from lakeproof.postgres.connections.connect import Connection, rows, source_errors, translate
 
 PLUGIN = "pgoutput"
 _NAME_LENGTH_MAX = 63

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from psycopg.sql import SQL
 
 from lakeproof.errors import RECOVER, GapError, SourceError
-from lakeproof.postgres.connection import (
+from lakeproof.postgres.connections.connect import (
     Connection,
     rows,
     source_errors,

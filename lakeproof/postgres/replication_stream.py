@@ -38,16 +38,16 @@ from lakeproof.commit_times import number_of
 from lakeproof.errors import RECOVER, GapError, InvariantError, LakeproofError, SourceError, TransientError
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.message_buffer import MessageBuffer
-from lakeproof.postgres.connection import (
+from lakeproof.postgres.connections.channel import open_channel
+from lakeproof.postgres.connections.connect import (
     Connection,
     close_quietly,
     connect_replication,
     translate,
     unconverted,
 )
-from lakeproof.postgres.connection_channel import open_channel
-from lakeproof.postgres.connection_libpq import wait_readable
-from lakeproof.postgres.connection_protocol import LARGE_FETCH_BYTES, STREAM
+from lakeproof.postgres.connections.libpq import wait_readable
+from lakeproof.postgres.connections.protocol import LARGE_FETCH_BYTES, STREAM
 from lakeproof.postgres.replication_slot import in_use
 from lakeproof.postgres.replication_start import StreamOptions, check_before_start, newest_protocol
 

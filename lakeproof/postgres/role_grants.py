@@ -12,7 +12,7 @@ from typing import Any
 
 from psycopg.sql import SQL, Composed, Identifier
 
-from lakeproof.postgres.connection import Connection, rows, source_errors
+from lakeproof.postgres.connections.connect import Connection, rows, source_errors
 
 _ROLE = SQL("""
 SELECT r.rolname::text AS name, r.rolsuper, r.rolreplication, r.rolbypassrls,

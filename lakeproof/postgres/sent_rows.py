@@ -9,7 +9,7 @@ from __future__ import annotations
 from psycopg.sql import SQL, Composed, Identifier
 
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_tables import PublishedTable
+from lakeproof.postgres.catalog.tables import PublishedTable
 
 
 def sent_rows(table: PublishedTable) -> Composed:

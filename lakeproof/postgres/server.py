@@ -11,8 +11,8 @@ from psycopg.sql import SQL
 from pydantic import SecretStr
 
 from lakeproof.lsn import Lsn
-from lakeproof.postgres.connection import Connection, connect_replication, rows, source_errors
-from lakeproof.postgres.connection_security import is_exposed
+from lakeproof.postgres.connections.connect import Connection, connect_replication, rows, source_errors
+from lakeproof.postgres.connections.security import is_exposed
 
 # The timeline is the first eight digits of a WAL file's name; pg_control's is late until the next checkpoint, but it is all
 # that a standby has.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakeproof.field_types import Count
-from lakeproof.lake.delta.log import commit_name, digest_of
+from lakeproof.lake.delta.log.commits import commit_name, digest_of
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.names import TableName
 from lakeproof.storage.document import Part

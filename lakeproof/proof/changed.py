@@ -19,22 +19,22 @@ from dataclasses import dataclass, replace
 
 from lakeproof.errors import LakeError, TransientError, UnreadableRowsError
 from lakeproof.events import Stop, counted
-from lakeproof.lake.delta.files import files_at
-from lakeproof.lake.delta.log import LogGapError
+from lakeproof.lake.delta.files.needed import files_at
+from lakeproof.lake.delta.log.commits import LogGapError
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.spark.failures import reading
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_tables import ACTIONS, PublishedTable
-from lakeproof.postgres.copy_keys import why_not_by_keys
-from lakeproof.postgres.copy_snapshot import TableChangedError
+from lakeproof.postgres.catalog.tables import ACTIONS, PublishedTable
+from lakeproof.postgres.copying.keys import why_not_by_keys
+from lakeproof.postgres.copying.snapshot import TableChangedError
 from lakeproof.proof.changed_keys import ChangedSide, NotByKeysError
 from lakeproof.proof.compare import ProofRow, differing_keys, rows_by_key
-from lakeproof.proof.lake_side import Reader
+from lakeproof.proof.lake.side import Reader
 from lakeproof.proof.record import Proved, read_proved
 from lakeproof.proof.result import ProofReport, TableProof, compared
-from lakeproof.proof.source_side import source_rows_of
+from lakeproof.proof.source.side import source_rows_of
 from lakeproof.proof.tables import OpenProof, compare_all, in_lake_at_point, read_published, unreadable
-from lakeproof.snapshot.rate_limit import RateLimiter
+from lakeproof.snapshot.copy.rate_limit import RateLimiter
 
 # So many keys are in one statement, and so many are looked up in a second.
 KEYS_AT_ONCE = 1_000

@@ -22,16 +22,16 @@ from lakeproof.errors import UnreadableRowsError
 from lakeproof.hidden_columns import OP, TEXT
 from lakeproof.lake.columns import in_lake, merge_key
 from lakeproof.lake.delta.arrow_rows import DeltaRows, NotInArrowError
-from lakeproof.lake.delta.changed_places import Changes, ChangesUnavailableError
-from lakeproof.lake.delta.data_files import DeltaFile, data_file
+from lakeproof.lake.delta.files.data_files import DeltaFile, data_file
+from lakeproof.lake.delta.log.changed_places import Changes, ChangesUnavailableError
+from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.delta.search import find_places
-from lakeproof.lake.delta.state import TableState, read_state
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.names import TableName
-from lakeproof.postgres.copy_keys import Key
+from lakeproof.postgres.copying.keys import Key
 from lakeproof.proof.basis import Basis, commit_digest
 from lakeproof.proof.compare import Buckets, ProofRow
-from lakeproof.proof.lake_in_arrow import (
+from lakeproof.proof.lake.in_arrow import (
     BucketSums,
     RowsOfBatch,
     TooLargeError,

@@ -1,6 +1,6 @@
 """Comparing the buckets of the two sides, and reducing differing buckets to keys: values in, values out.
 
-Reading either side belongs to `lakeproof.proof.source_form` and `lakeproof.proof.lake_form`.
+Reading either side belongs to `lakeproof.proof.source.form` and `lakeproof.proof.lake.form`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The keys whose rows differ between the sides, all of them, for a repair: values in, values out.
 
 Naming keys for people belongs to `compare`, which shortens their texts; reading their rows from the source to
-`lakeproof.postgres.copy_keys`.
+`lakeproof.postgres.copying.keys`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lakeproof.proof.compare import ProofRow, rows_by_key
-from lakeproof.proof.unsent import both_by_bucket
+from lakeproof.proof.source.unsent import both_by_bucket
 
 # A repair reads the rows of so many keys of a table by their keys; beyond it, the whole table. The lease is held meanwhile.
 KEYS_MAX = 10_000

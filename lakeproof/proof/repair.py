@@ -28,16 +28,16 @@ from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import WayOut
 from lakeproof.landing.chain import newest_incarnation
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import read_tables
-from lakeproof.postgres.catalog_tables import PublishedTable
-from lakeproof.postgres.connection import Connection, close_quietly, translate
-from lakeproof.postgres.copy_blocks import copy_blocks, typed_batch
-from lakeproof.postgres.copy_keys import Key, keys_query, why_not_by_keys
+from lakeproof.postgres.catalog.published import read_tables
+from lakeproof.postgres.catalog.tables import PublishedTable
+from lakeproof.postgres.connections.connect import Connection, close_quietly, translate
+from lakeproof.postgres.copying.blocks import copy_blocks, typed_batch
+from lakeproof.postgres.copying.keys import Key, keys_query, why_not_by_keys
 from lakeproof.proof.keys_to_repair import KeysToRepair
 from lakeproof.proof.result import ProofReport, TableRepair
 from lakeproof.proof.tables import OpenProof
-from lakeproof.snapshot.keyed_copy import KeyedCopy, KeyedTable, PlacedCopy, place_copy
-from lakeproof.snapshot.keyed_rows import keys_batch, write_rows
+from lakeproof.snapshot.copy.keyed_copy import KeyedCopy, KeyedTable, PlacedCopy, place_copy
+from lakeproof.snapshot.copy.keyed_rows import keys_batch, write_rows
 from lakeproof.snapshot.run import SnapshotReport
 from lakeproof.storage.times import now_text
 from lakeproof.values.cast import CastError

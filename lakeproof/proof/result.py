@@ -17,7 +17,7 @@ from lakeproof.schema import LeftOutColumn
 if TYPE_CHECKING:
     # These modules load Spark, which `status` and the record of proofs do not need.
     from lakeproof.proof.compare import DifferingKey
-    from lakeproof.proof.history import HistoryProof
+    from lakeproof.proof.lake.history import HistoryProof
     from lakeproof.views.audit import ViewProof
 
 # A table was not compared if it is `held` (the lake keeps an earlier state until someone follows the reason's remedy),

@@ -35,18 +35,18 @@ from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import newest_incarnation
 from lakeproof.landing.missing import no_landing
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import read_tables
-from lakeproof.postgres.connection import close_quietly, connect
-from lakeproof.postgres.copy_snapshot import SnapshotSession
+from lakeproof.postgres.catalog.published import read_tables
+from lakeproof.postgres.connections.connect import close_quietly, connect
+from lakeproof.postgres.copying.snapshot import SnapshotSession
 from lakeproof.proof.basis import Basis
 from lakeproof.proof.changed import compare_changed
-from lakeproof.proof.in_lake import LakePart, LakeScope, prove_lake
 from lakeproof.proof.keys_to_repair import KeysToRepair
+from lakeproof.proof.lake.by_itself import LakePart, LakeScope, prove_lake
 from lakeproof.proof.record import one_proof, record
 from lakeproof.proof.repair import Repair, copy_keys
 from lakeproof.proof.result import ProofReport, TableProof
 from lakeproof.proof.tables import OpenProof, compare_all
-from lakeproof.snapshot.keyed_copy import remove_copies
+from lakeproof.snapshot.copy.keyed_copy import remove_copies
 from lakeproof.storage.disk import disk_errors
 from lakeproof.storage.source_lake import SourceLake
 

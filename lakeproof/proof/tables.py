@@ -18,7 +18,7 @@ from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import write_table
 from lakeproof.errors import DefiniteError, TransientError, UnreadableRowsError, manual
 from lakeproof.events import Report, Stop, counted
-from lakeproof.lake.delta.log import LogGapError
+from lakeproof.lake.delta.log.commits import LogGapError
 from lakeproof.lake.planning.schema_change import describe_change
 from lakeproof.lake.planning.schema_changes import waiting
 from lakeproof.lake.planning.set_aside import left_behind, paused_among
@@ -29,20 +29,20 @@ from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import read_tables
-from lakeproof.postgres.catalog_tables import PublishedTable
-from lakeproof.postgres.catalog_unchanged import read_catalog, table_digest
-from lakeproof.postgres.connection import Connection, close_quietly
-from lakeproof.postgres.copy_keys import why_not_by_keys
-from lakeproof.postgres.copy_snapshot import SnapshotSession, TableChangedError
+from lakeproof.postgres.catalog.published import read_tables
+from lakeproof.postgres.catalog.tables import PublishedTable
+from lakeproof.postgres.catalog.unchanged import read_catalog, table_digest
+from lakeproof.postgres.connections.connect import Connection, close_quietly
+from lakeproof.postgres.copying.keys import why_not_by_keys
+from lakeproof.postgres.copying.snapshot import SnapshotSession, TableChangedError
 from lakeproof.proof.compare import Buckets, ProofRow, Sums, differing, differing_keys, rows_in, to_narrow
 from lakeproof.proof.keys_to_repair import ROWS_MAX, KeysToRepair, keys_to_repair
-from lakeproof.proof.lake_in_arrow import TooLargeError
-from lakeproof.proof.lake_side import LakeSide, Reader
+from lakeproof.proof.lake.in_arrow import TooLargeError
+from lakeproof.proof.lake.side import LakeSide, Reader
 from lakeproof.proof.result import ProofReport, Status, TableProof, compared
-from lakeproof.proof.source import Asked, SourceSide, read_source
-from lakeproof.proof.source_side import source_rows
-from lakeproof.proof.unsent import ALL_ACTIONS, differences, judge
+from lakeproof.proof.source.read import Asked, SourceSide, read_source
+from lakeproof.proof.source.side import source_rows
+from lakeproof.proof.source.unsent import ALL_ACTIONS, differences, judge
 from lakeproof.snapshot.folder import part_key, read_snapshot
 from lakeproof.storage.source_lake import SourceLake
 

@@ -1,7 +1,7 @@
 """Checks the tables of a configuration before there is a publication, as they would be published.
 
 So privileges, identities and types are named before anybody has changed anything. Tables that are published belong to
-`lakeproof.postgres.check_tables`, what `plan` makes of the configuration to `publish.py`.
+`lakeproof.postgres.checks.tables`, what `plan` makes of the configuration to `publish.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import DefiniteError
-from lakeproof.postgres.catalog_published import publications_of
-from lakeproof.postgres.catalog_selection import with_matches
-from lakeproof.postgres.catalog_tables import PublishedTable
-from lakeproof.postgres.check_findings import Finding, from_error
-from lakeproof.postgres.check_tables import candidate_problem, findings_of, named_facts
-from lakeproof.postgres.connection import Connection
+from lakeproof.postgres.catalog.published import publications_of
+from lakeproof.postgres.catalog.selection import with_matches
+from lakeproof.postgres.catalog.tables import PublishedTable
+from lakeproof.postgres.checks.findings import Finding, from_error
+from lakeproof.postgres.checks.tables import candidate_problem, findings_of, named_facts
+from lakeproof.postgres.connections.connect import Connection
 from lakeproof.publication.wishes import as_candidates, read_wishes
 
 

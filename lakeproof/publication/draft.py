@@ -29,15 +29,21 @@ from lakeproof.config.model import SourceConfig
 from lakeproof.config.table_names import EVERY_SCHEMA
 from lakeproof.errors import ConfigError
 from lakeproof.names import TableName
-from lakeproof.postgres import catalog_queries as queries
-from lakeproof.postgres.catalog_published import INSERTS_SUFFIX
-from lakeproof.postgres.catalog_selection import with_matches
-from lakeproof.postgres.catalog_unpublished import SENDS_GENERATED
-from lakeproof.postgres.check_findings import Finding, Severity, refusals, refuse
-from lakeproof.postgres.check_privileges import lacks_for_publishing, lacks_superuser
-from lakeproof.postgres.check_source import examine_server
-from lakeproof.postgres.check_tables import candidate_problem, named_facts, schema_findings, suggestions, table_findings
-from lakeproof.postgres.connection import Connection, rows, source_errors
+from lakeproof.postgres.catalog import queries
+from lakeproof.postgres.catalog.published import INSERTS_SUFFIX
+from lakeproof.postgres.catalog.selection import with_matches
+from lakeproof.postgres.catalog.unpublished import SENDS_GENERATED
+from lakeproof.postgres.checks.findings import Finding, Severity, refusals, refuse
+from lakeproof.postgres.checks.privileges import lacks_for_publishing, lacks_superuser
+from lakeproof.postgres.checks.source import examine_server
+from lakeproof.postgres.checks.tables import (
+    candidate_problem,
+    named_facts,
+    schema_findings,
+    suggestions,
+    table_findings,
+)
+from lakeproof.postgres.connections.connect import Connection, rows, source_errors
 from lakeproof.postgres.replication_slot import read_slot
 from lakeproof.postgres.role_grants import missing_grants
 from lakeproof.publication.statements import SEND_GENERATED, Changes, changes, creation

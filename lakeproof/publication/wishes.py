@@ -1,7 +1,7 @@
 """The wishes of a configuration about its publications in a database, table by table, and what there is of them.
 
 The difference does not belong here (`statements.py`), nor judging tables
-(`lakeproof.postgres.check_tables`).
+(`lakeproof.postgres.checks.tables`).
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from lakeproof.config.mistakes import nearest
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import ConfigError, DefiniteError, SourceError
 from lakeproof.names import TableName
-from lakeproof.postgres import catalog_queries as queries
-from lakeproof.postgres.catalog_published import (
+from lakeproof.postgres.catalog import queries
+from lakeproof.postgres.catalog.published import (
     INSERTS_SUFFIX,
     Candidate,
     as_if_published,
     publications_of,
     read_tables,
 )
-from lakeproof.postgres.catalog_tables import ACTIONS, PublishedTable
-from lakeproof.postgres.catalog_unpublished import SENDS_GENERATED
-from lakeproof.postgres.check_findings import Finding, error, from_error
-from lakeproof.postgres.connection import Connection, rows, source_errors
+from lakeproof.postgres.catalog.tables import ACTIONS, PublishedTable
+from lakeproof.postgres.catalog.unpublished import SENDS_GENERATED
+from lakeproof.postgres.checks.findings import Finding, error, from_error
+from lakeproof.postgres.connections.connect import Connection, rows, source_errors
 from lakeproof.postgres.publication_lines import (
     Condition,
     ConditionRefusedError,

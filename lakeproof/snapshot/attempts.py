@@ -19,17 +19,17 @@ from lakeproof.errors import DefiniteError, LakeproofError, TableError
 from lakeproof.failpoints import failpoint
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, TableName
-from lakeproof.postgres.catalog_published import read_tables, with_sizes
-from lakeproof.postgres.catalog_tables import PublishedTable
-from lakeproof.postgres.catalog_unchanged import read_catalog
-from lakeproof.postgres.check_findings import refusals
-from lakeproof.postgres.check_tables import schema_findings
-from lakeproof.postgres.connection import Connection, close_quietly
-from lakeproof.postgres.copy_snapshot import SnapshotSession
+from lakeproof.postgres.catalog.published import read_tables, with_sizes
+from lakeproof.postgres.catalog.tables import PublishedTable
+from lakeproof.postgres.catalog.unchanged import read_catalog
+from lakeproof.postgres.checks.findings import refusals
+from lakeproof.postgres.checks.tables import schema_findings
+from lakeproof.postgres.connections.connect import Connection, close_quietly
+from lakeproof.postgres.copying.snapshot import SnapshotSession
 from lakeproof.snapshot.context import SnapshotContext
-from lakeproof.snapshot.copying import CopyOutcome, TableCopier, largest_first
+from lakeproof.snapshot.copy.copying import CopyOutcome, TableCopier, largest_first
+from lakeproof.snapshot.copy.parts import CatalogNow, SnapshotParts
 from lakeproof.snapshot.folder import SnapshotRequest
-from lakeproof.snapshot.parts import CatalogNow, SnapshotParts
 from lakeproof.snapshot.progress import SnapshotProgress
 from lakeproof.storage.times import now_text
 

@@ -28,12 +28,12 @@ from lakeproof.landing.incarnation_record import (
     read_incarnation_record,
     unfinished,
 )
-from lakeproof.landing.manifest import ChainSource
 from lakeproof.landing.ownership import SourceDoc
+from lakeproof.landing.segments.manifest import ChainSource
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
-from lakeproof.postgres.catalog_fingerprint import Reading
-from lakeproof.postgres.connection import Connection
+from lakeproof.postgres.catalog.fingerprint import Reading
+from lakeproof.postgres.connections.connect import Connection
 from lakeproof.postgres.replication_slot import PLUGIN, drop_slot, read_slot
 from lakeproof.postgres.server import ServerIdentity, other_database
 from lakeproof.snapshot.context import SnapshotContext

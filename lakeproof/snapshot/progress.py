@@ -22,14 +22,14 @@ from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, Report, counted
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
-from lakeproof.postgres.catalog_tables import PublishedTable
-from lakeproof.postgres.copy_cost import SnapshotCost
+from lakeproof.postgres.catalog.tables import PublishedTable
+from lakeproof.postgres.copying.cost import SnapshotCost
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import NotFoundError
 from lakeproof.storage.times import now_text
 
 if TYPE_CHECKING:
-    from lakeproof.postgres.copy_snapshot import Chunk
+    from lakeproof.postgres.copying.snapshot import Chunk
 
 FORMAT = "lakeproof.snapshotprogress/1"
 INTERVAL_S = 1.0

@@ -23,14 +23,14 @@ from lakeproof.landing.incarnation_record import Follows, read_incarnation_recor
 from lakeproof.landing.stuck import read_stuck
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.postgres.catalog_fingerprint import CommitVisibility, Reading, read, read_at_snapshot
-from lakeproof.postgres.catalog_origins import read_horizon, read_rules
-from lakeproof.postgres.catalog_published import publications_of, read_tables
-from lakeproof.postgres.catalog_tables import PublishedTable
-from lakeproof.postgres.check_findings import refusals
-from lakeproof.postgres.check_source import examine, refuse
-from lakeproof.postgres.connection import Connection, close_quietly, connect, source_errors
-from lakeproof.postgres.copy_snapshot import SnapshotSession
+from lakeproof.postgres.catalog.fingerprint import CommitVisibility, Reading, read, read_at_snapshot
+from lakeproof.postgres.catalog.origins import read_horizon, read_rules
+from lakeproof.postgres.catalog.published import publications_of, read_tables
+from lakeproof.postgres.catalog.tables import PublishedTable
+from lakeproof.postgres.checks.findings import refusals
+from lakeproof.postgres.checks.source import examine, refuse
+from lakeproof.postgres.connections.connect import Connection, close_quietly, connect, source_errors
+from lakeproof.postgres.copying.snapshot import SnapshotSession
 from lakeproof.postgres.publication_lines import read_publications
 from lakeproof.postgres.replication_slot import SlotState, read_slot, slot_problem
 from lakeproof.postgres.server import ServerIdentity, identify

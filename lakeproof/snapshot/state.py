@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from lakeproof.field_types import Count, Digest, IncarnationField, LsnField, NumberKey, SchemaField, TableField
-from lakeproof.landing.decoded import Decoded
+from lakeproof.landing.segments.decoded import Decoded
 from lakeproof.storage.document import Document, Part
 
 
@@ -21,7 +21,7 @@ from lakeproof.storage.document import Document, Part
 class SnapshotFile(Part):
     """A chunk's durable Parquet file: `path` below the snapshot's folder, `pages` [from, to or None) of `leaf`.
 
-    `sum` is the sum of its rows as history has them (`lakeproof.landing.row_sums`).
+    `sum` is the sum of its rows as history has them (`lakeproof.landing.segments.row_sums`).
     """
 
     path: str

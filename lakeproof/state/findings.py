@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lakeproof.errors import ConfigError, LakeError
-from lakeproof.postgres.check_findings import Finding, error, from_error, note
+from lakeproof.postgres.checks.findings import Finding, error, from_error, note
 from lakeproof.postgres.replication_slot import name_problem
 from lakeproof.snapshot.incarnation import check_lake_is_ours
 from lakeproof.state.absent import absence

@@ -1,6 +1,6 @@
 """The tables of a source that are known without its database: from the configuration and the lake.
 
-Asking the database is in `lakeproof.postgres.catalog_selection`. Dagster makes its assets from these
+Asking the database is in `lakeproof.postgres.catalog.selection`. Dagster makes its assets from these
 tables.
 """
 

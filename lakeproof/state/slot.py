@@ -14,7 +14,7 @@ from lakeproof.drain.slot_health import HealthCause, Level, SlotHealth, slot_hea
 from lakeproof.errors import RECOVER, StuckError, manual
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.stuck import abandon, read_stuck
-from lakeproof.postgres.connection import Connection
+from lakeproof.postgres.connections.connect import Connection
 from lakeproof.postgres.replication_slot import SlotState, read_slot
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.state.problem import Problem

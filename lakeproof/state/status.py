@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakeproof.config.model import Config
-from lakeproof.config.spark import is_local
+from lakeproof.config.section.spark import is_local
 from lakeproof.config.view_graph import sources_of
 from lakeproof.lake.planning.group_position import group_position
-from lakeproof.lake.records.group_cuts import GroupCut, newest_group_cut
+from lakeproof.lake.records.cuts.groups import GroupCut, newest_group_cut
 from lakeproof.state.problem import Problem, Problems
 from lakeproof.state.source import ServerLook, SourceStatus, distance, source_status
 from lakeproof.state.views import ViewStatus, view_status

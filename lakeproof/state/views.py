@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from lakeproof.config.model import Config, ViewConfig
-from lakeproof.lake.delta.log import NO_VERSION, LogGapError, newest_external
-from lakeproof.lake.delta.reader_features import table_state
-from lakeproof.lake.records.group_cuts import group_cuts
+from lakeproof.lake.delta.log.commits import NO_VERSION, LogGapError, newest_external
+from lakeproof.lake.delta.log.reader_features import table_state
+from lakeproof.lake.records.cuts.groups import group_cuts
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.records.view_cuts import ExternalVersion, ViewCut, ViewVersion, newest_view_cut, view_path
-from lakeproof.lake.records.view_definitions import why_not_applied
+from lakeproof.lake.records.views.cuts import ExternalVersion, ViewCut, ViewVersion, newest_view_cut, view_path
+from lakeproof.lake.records.views.definitions import why_not_applied
 from lakeproof.names import CycleNumber
 from lakeproof.state.problem import Problem, Problems
 from lakeproof.storage.paths import LakePaths

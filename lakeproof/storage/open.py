@@ -68,6 +68,6 @@ def _place(location: LakeLocation) -> ObjectPlace | None:
 @lru_cache(maxsize=_KEPT)
 def _object_store(place: ObjectPlace, location: LakeLocation) -> Store:
     # Imported here: a lake in a folder needs no client of object stores.
-    from lakeproof.storage.object_store import ObjectStore
+    from lakeproof.storage.object.store import ObjectStore
 
     return ObjectStore(place, location)

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.schema import Column
-from lakeproof.values.arrays import Flags, Ints, split_arrays
 from lakeproof.values.forms_in_arrow import is_hex, typed_values
+from lakeproof.values.parse.arrays import Flags, Ints, split_arrays
 from lakeproof.values.types import Form, TypeKind, arrow_type, kind_of
 
 # Begins the key of a malformed text in `_lp_text`, and so the whole JSON object: `{"!3":"a"}`. Bytes that are not UTF-8 are

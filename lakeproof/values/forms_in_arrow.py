@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeproof.values.arrays import joined_octets
+from lakeproof.values.parse.arrays import joined_octets
 from lakeproof.values.types import Form, TypeKind, refuse_form
 
 Flags: TypeAlias = npt.NDArray[np.bool_]

@@ -1,6 +1,6 @@
 """The settings under which PostgreSQL prints the texts that `cast.py` reads.
 
-Putting them in force does not belong here (`lakeproof.postgres.connection`).
+Putting them in force does not belong here (`lakeproof.postgres.connections.connect`).
 """
 
 from __future__ import annotations

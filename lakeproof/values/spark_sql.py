@@ -5,8 +5,8 @@ public, deterministic functions: it can be used in a join, an aggregate or a MER
 zone or ANSI mode.
 
 Spark has no function from a float to its bits; `format_string('%a', x)` gives Java's hexadecimal float, which contains the
-bits, at six times the cost of a plain cast to text. `lakeproof.proof.jvm_functions` has a cheaper way with internal names
-and without SQL text, which proofs use; `reflect` counts as non-deterministic and is refused in aggregates.
+bits, at six times the cost of a plain cast to text. `lakeproof.proof.lake.jvm_functions` has a cheaper way with internal
+names and without SQL text, which proofs use; `reflect` counts as non-deterministic and is refused in aggregates.
 
 Each function takes the SQL of a value; most ignore the typmod of its column.
 """

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.config.view_graph import with_inputs
 from lakeproof.errors import ConfigError, LakeError
-from lakeproof.lake.records.view_cuts import ViewCut, newest_first
-from lakeproof.lake.records.view_definitions import read_definition, with_definition
+from lakeproof.lake.records.views.cuts import ViewCut, newest_first
+from lakeproof.lake.records.views.definitions import read_definition, with_definition
 from lakeproof.storage.store import Store
 
 

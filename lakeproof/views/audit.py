@@ -1,6 +1,6 @@
 """The audit of a view: its rows, compared with its query's answer at the cuts that it was computed at.
 
-Bringing a view to newer cuts belongs to `refresh`, choosing views to `lakeproof.proof.in_lake`.
+Bringing a view to newer cuts belongs to `refresh`, choosing views to `lakeproof.proof.lake.by_itself`.
 
 A query's answer is the same each time: what may change it (a random number, the time) is refused (`query_rules`).
 """
@@ -18,8 +18,8 @@ from lakeproof.errors import ConfigError, LakeError, NoRoomError, TransientError
 from lakeproof.events import counted
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import read_cut
-from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut, one_refresh, view_path
-from lakeproof.lake.records.view_definitions import applied_view
+from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut, one_refresh, view_path
+from lakeproof.lake.records.views.definitions import applied_view
 from lakeproof.lake.rows.memory import fit
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.lsn import Lsn

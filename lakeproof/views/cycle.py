@@ -19,10 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lakeproof.lake.cycle.steps import publish
-from lakeproof.lake.delta.cleaned_log import clean_log
 from lakeproof.lake.delta.committer import number_of
-from lakeproof.lake.delta.log import NO_VERSION, newest_version, read_commit
-from lakeproof.lake.records.view_cuts import ViewCut, ViewsLock, put_cut, view_path
+from lakeproof.lake.delta.log.cleaned import clean_log
+from lakeproof.lake.delta.log.commits import NO_VERSION, newest_version, read_commit
+from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, put_cut, view_path
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
 

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import HIDDEN_PREFIX, SCRATCH_PREFIX
-from lakeproof.lake.records.view_definitions import AppliedView, read_sql
+from lakeproof.lake.records.views.definitions import AppliedView, read_sql
 from lakeproof.lake.rows.columns import pick
 from lakeproof.lake.rows.exact import exact_form_of_type, row_digest
 from lakeproof.lake.spark.failures import reading

@@ -1,7 +1,7 @@
 """Finds a view's drift without a newer cut of its sources: damage, another version of the engine, an audit that is due.
 
 Correcting it does not belong here (`refresh`), nor an edited definition, which is no drift until it is applied
-(`lakeproof.lake.records.view_definitions`). This needs no Spark.
+(`lakeproof.lake.records.views.definitions`). This needs no Spark.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
 from lakeproof.config.model import ViewConfig
-from lakeproof.lake.delta.log import DeltaCommit, newest_version, read_commit
+from lakeproof.lake.delta.log.commits import DeltaCommit, newest_version, read_commit
 from lakeproof.lake.records.engine_versions import other_versions
-from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut, view_path
+from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut, view_path
 from lakeproof.storage.store import Store
 from lakeproof.storage.times import time_of
 

@@ -1,7 +1,7 @@
 """External Delta tables that views read: found by place or name, and pinned to their newest version.
 
 What a view computes with them does not belong here (`refresh`), nor their changes (`since_cut`), nor whether there is a
-newer version, which needs no Spark (`lakeproof.lake.delta.log.newest_external`).
+newer version, which needs no Spark (`lakeproof.lake.delta.log.commits.newest_external`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
-from lakeproof.config.external_table import ExternalTable
 from lakeproof.config.model import Config
+from lakeproof.config.section.external_table import ExternalTable
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import quoted
-from lakeproof.lake.delta.log import NO_VERSION, newest_external
+from lakeproof.lake.delta.log.commits import NO_VERSION, newest_external
 from lakeproof.lake.delta.versions import TableDetail, table_detail
-from lakeproof.lake.records.view_cuts import ExternalVersion
+from lakeproof.lake.records.views.cuts import ExternalVersion
 from lakeproof.lake.spark.failures import reading, reason_of
 
 _CONVERT = "write it as a Delta table (CONVERT TO DELTA takes a folder of Parquet files), or bind the name to another"

@@ -18,13 +18,13 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakeproof.config.model import Config, ViewConfig
-from lakeproof.config.upkeep import RetentionConfig
+from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Event, Report, Stop
-from lakeproof.lake.delta.files import Unread, remove_file
-from lakeproof.lake.records.view_cuts import ViewsLock, one_refresh
-from lakeproof.lake.records.view_previews import old_previews
+from lakeproof.lake.delta.files.needed import Unread, remove_file
+from lakeproof.lake.records.views.cuts import ViewsLock, one_refresh
+from lakeproof.lake.records.views.previews import old_previews
 from lakeproof.lake.rows.memory import fit
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.retention import SpaceReclaimed, summed

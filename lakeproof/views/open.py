@@ -1,6 +1,6 @@
 """Reading several views at one point: the cuts of one refresh, which took each source's cut once.
 
-Writing them belongs to `refresh`; reading tables to `lakeproof.lake.read.open`.
+Writing them belongs to `refresh`; reading tables to `lakeproof.lake.read.spark.open`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, location_of
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.versions import read_view
-from lakeproof.lake.records.view_cuts import ViewCut, newest_first
+from lakeproof.lake.records.views.cuts import ViewCut, newest_first
 from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 from lakeproof.storage.store import Store

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.files import Unread, table_files, unneeded
-from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.delta.optimize import is_fragmented, optimize
-from lakeproof.lake.records.view_cuts import ViewCut, ViewsLock, cuts_in_order, view_path
+from lakeproof.lake.delta.files.needed import Unread, table_files, unneeded
+from lakeproof.lake.delta.files.optimize import is_fragmented, optimize
+from lakeproof.lake.delta.log.commits import newest_version
+from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, cuts_in_order, view_path
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store

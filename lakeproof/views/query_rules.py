@@ -20,7 +20,7 @@ from typing import Any, cast
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.lake.spark.jvm import Jvm
-from lakeproof.views.plan_trees import Trees, is_bound, kind_of
+from lakeproof.views.incremental.plan_trees import Trees, is_bound, kind_of
 
 # Functions in FROM that read nothing but their arguments; Delta's `table_changes` and readers of files are none.
 _TABLE_FUNCTIONS = frozenset(

@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.log import is_within
+from lakeproof.lake.delta.log.commits import is_within
 from lakeproof.lake.delta.versions import read_at, read_view_at
-from lakeproof.lake.read.opened import OpenedLake
+from lakeproof.lake.read.spark.opened import OpenedLake
 from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.view_cuts import ExternalVersion, ViewVersion, view_path
+from lakeproof.lake.records.views.cuts import ExternalVersion, ViewVersion, view_path
 from lakeproof.lake.spark.failures import reason_of, unreadable_file
 from lakeproof.storage.open import open_store
 from lakeproof.storage.store import Store

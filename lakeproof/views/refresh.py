@@ -32,13 +32,13 @@ from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, scratch
 from lakeproof.lake.delta.apply import CommitRequest, Hints, Prepared, apply
 from lakeproof.lake.delta.committer import Applied, CommitInfo, Unsupported
-from lakeproof.lake.delta.log import NO_VERSION
-from lakeproof.lake.delta.protocol import TableSpec
-from lakeproof.lake.delta.reader_features import table_state
+from lakeproof.lake.delta.log.commits import NO_VERSION
+from lakeproof.lake.delta.log.protocol import TableSpec
+from lakeproof.lake.delta.log.reader_features import table_state
 from lakeproof.lake.delta.versions import read_at
 from lakeproof.lake.records.engine_versions import engine_versions
-from lakeproof.lake.records.view_cuts import ViewCut, ViewsLock, newest_view_cut, view_path
-from lakeproof.lake.records.view_definitions import ViewDefinition, put_definition, read_sql
+from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, newest_view_cut, view_path
+from lakeproof.lake.records.views.definitions import ViewDefinition, put_definition, read_sql
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import Correction, correct
@@ -46,15 +46,15 @@ from lakeproof.lake.rows.memory import keep
 from lakeproof.lake.spark.scanned_rows import counting, note
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
-from lakeproof.views.carried_keys import analyse
 from lakeproof.views.cycle import app_id, begin_view_cycle, end_view_cycle
 from lakeproof.views.definition import bind, bind_again, digest_of, in_order_of, query_errors
-from lakeproof.views.held_rows import DUP_BITS, OWN_FAULTS, NotIncrementalError, PlacedChange, StoredView
+from lakeproof.views.incremental.carried_keys import analyse
+from lakeproof.views.incremental.held_rows import DUP_BITS, OWN_FAULTS, NotIncrementalError, PlacedChange, StoredView
+from lakeproof.views.incremental.since_cut import check_can_go_on, earlier_files
+from lakeproof.views.incremental.strategies import Partial, Plan, ViewTables, partial_correction
+from lakeproof.views.incremental.sum_plans import sums_of
+from lakeproof.views.incremental.table_changes import ChangeSource
 from lakeproof.views.read_at import ReadAt
-from lakeproof.views.since_cut import check_can_go_on, earlier_files
-from lakeproof.views.strategies import Partial, Plan, ViewTables, partial_correction
-from lakeproof.views.sum_plans import sums_of
-from lakeproof.views.table_changes import ChangeSource
 from lakeproof.views.view_columns import check_names, check_same_columns, columns_of
 
 _STORED = scratch("stored")

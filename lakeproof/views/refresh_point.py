@@ -17,10 +17,10 @@ from lakeproof.config.model import Config, ViewConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.versions import table_id
+from lakeproof.lake.records.cuts.groups import group_cuts
 from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.group_cuts import group_cuts
 from lakeproof.lake.records.store import newest_cut, read_cut
-from lakeproof.lake.records.view_cuts import ViewCut, ViewVersion, view_path
+from lakeproof.lake.records.views.cuts import ViewCut, ViewVersion, view_path
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store

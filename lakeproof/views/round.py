@@ -17,8 +17,8 @@ from lakeproof.config.model import Config, ViewConfig
 from lakeproof.config.view_graph import with_inputs
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.events import Event, Report, counted, silent
-from lakeproof.lake.records.view_cuts import ViewsLock, newest_view_cut_number
-from lakeproof.lake.records.view_definitions import why_not_applied
+from lakeproof.lake.records.views.cuts import ViewsLock, newest_view_cut_number
+from lakeproof.lake.records.views.definitions import why_not_applied
 from lakeproof.lake.rows.memory import fit, views_at_once
 from lakeproof.lake.spark.failures import concerns_all, reading, without_java
 from lakeproof.lake.spark.lost_driver import at_work
@@ -28,11 +28,11 @@ from lakeproof.sql_catalog import name_views
 from lakeproof.storage.open import open_store
 from lakeproof.storage.store import Store
 from lakeproof.views.applied import AppliedViews
-from lakeproof.views.cost import table_rows
+from lakeproof.views.incremental.cost import table_rows
+from lakeproof.views.incremental.since_cut import changes_since
 from lakeproof.views.read_at import unreadable
 from lakeproof.views.refresh import ViewInputs, refresh_view
 from lakeproof.views.refresh_point import Point
-from lakeproof.views.since_cut import changes_since
 
 # Two refreshes of one process put one set of names.
 _NAMING = Lock()

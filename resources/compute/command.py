@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakeproof.config.compute import ARGUMENTS
+from lakeproof.config.section.compute import ARGUMENTS
 from lakeproof.errors import ConfigError
 
 # How much of a command's output an error shows: the last lines, each cut off here.

@@ -17,8 +17,8 @@ from typing import Any
 import dagster as dg
 
 from lakeproof.cli.pipes import ERROR, EVENT, RESULT
-from lakeproof.config.compute import ComputeConfig
 from lakeproof.config.model import Config
+from lakeproof.config.section.compute import ComputeConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeproofError, TransientError
 from lakeproof.events import Event, RunControl
 from lakeproof.storage.open import open_store

@@ -20,7 +20,7 @@ from lakeproof.commands.compact import compact
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError
 from lakeproof.events import Stop, silent
-from lakeproof.lake.read.in_process import read_lake
+from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.store import newest_cut

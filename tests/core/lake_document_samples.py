@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lakeproof.lake.records.ages import Ages, Mark
-from lakeproof.lake.records.cut_documents import Contents, CutBase, CutDoc, base_bytes, table_schema_bytes
+from lakeproof.lake.records.cuts.documents import Contents, CutBase, CutDoc, base_bytes, table_schema_bytes
+from lakeproof.lake.records.cuts.groups import GroupCut, GroupMember
 from lakeproof.lake.records.days import DayEntry, Days
 from lakeproof.lake.records.documents import (
     Cut,
@@ -20,21 +21,20 @@ from lakeproof.lake.records.documents import (
     SegmentOrdinal,
     TableIntent,
 )
-from lakeproof.lake.records.group_cuts import GroupCut, GroupMember
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
-from lakeproof.lake.records.view_cuts import ExternalVersion, ViewCut, ViewVersion
-from lakeproof.lake.records.view_definitions import ReadExternal, ReadTable, ViewDefinition
-from lakeproof.lake.records.view_previews import ViewPreview
+from lakeproof.lake.records.views.cuts import ExternalVersion, ViewCut, ViewVersion
+from lakeproof.lake.records.views.definitions import ReadExternal, ReadTable, ViewDefinition
+from lakeproof.lake.records.views.previews import ViewPreview
 from lakeproof.lake.records.work import Copy
-from lakeproof.landing.decoded import Decoded
 from lakeproof.landing.ownership import SourceDoc
+from lakeproof.landing.segments.decoded import Decoded
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.proof.basis import Basis
 from lakeproof.proof.record import Compared, LakeProved, ProofRecord, Proved
 from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.snapshot.copy.keyed_copy import KeyedCopy, KeyedTable
 from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
-from lakeproof.snapshot.keyed_copy import KeyedCopy, KeyedTable
 from lakeproof.snapshot.paused import Paused, PausedEntry, PausedTable
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotFile, SnapshotTable
 

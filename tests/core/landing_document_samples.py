@@ -11,9 +11,16 @@ from lakeproof.catalog.differences import AddedColumn, Difference, TableChange, 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain_start import ChainStart
-from lakeproof.landing.decoded import Decoded
 from lakeproof.landing.incarnation_record import Follows, IncarnationRecord
-from lakeproof.landing.manifest import Kind, LandedCommit, LogicalMessageFile, Manifest, SchemaEntry, SegmentFile
+from lakeproof.landing.segments.decoded import Decoded
+from lakeproof.landing.segments.manifest import (
+    Kind,
+    LandedCommit,
+    LogicalMessageFile,
+    Manifest,
+    SchemaEntry,
+    SegmentFile,
+)
 from lakeproof.landing.stuck import Stuck
 from lakeproof.landing.timelines import Switch, TimelineDoc
 from lakeproof.lsn import Lsn

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.landing.chain import Chain, NewHead
-from lakeproof.landing.manifest import ChainSource, Manifest
-from lakeproof.landing.segment import SegmentWriter
+from lakeproof.landing.segments.manifest import ChainSource, Manifest
+from lakeproof.landing.segments.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, TableName
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema

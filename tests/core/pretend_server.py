@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from lakeproof.config.model import DrainConfig
 from lakeproof.drain.acknowledge import acknowledge
-from lakeproof.drain.catalog_watch import CatalogWatch
+from lakeproof.drain.catalog.watch import CatalogWatch
 from lakeproof.drain.flush import Flusher
 from lakeproof.drain.large_transactions import LargeProgress
 from lakeproof.drain.loop import Goal, Listeners, Pace, Session
@@ -26,7 +26,7 @@ from lakeproof.errors import InvariantError, LakeError, TransientError
 from lakeproof.events import Stop, silent
 from lakeproof.landing.chain import Chain, NewHead, verify_chain
 from lakeproof.landing.incarnation_record import has_head
-from lakeproof.landing.reader import file_url, verify_files
+from lakeproof.landing.segments.reader import file_url, verify_files
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, Xid

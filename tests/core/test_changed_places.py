@@ -11,10 +11,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakeproof.hidden_columns import CAME
-from lakeproof.lake.delta.changed_places import Changes, ChangesUnavailableError, changed_places
 from lakeproof.lake.delta.committer import Change, Operation
-from lakeproof.lake.delta.log import commit_name
-from lakeproof.lake.delta.state import read_state
+from lakeproof.lake.delta.log.changed_places import Changes, ChangesUnavailableError, changed_places
+from lakeproof.lake.delta.log.commits import commit_name
+from lakeproof.lake.delta.log.state import read_state
 
 
 @pytest.fixture

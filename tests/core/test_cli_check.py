@@ -16,7 +16,7 @@ from lakeproof.commands import check as step
 from lakeproof.events import Stop
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.postgres.check_findings import note
+from lakeproof.postgres.checks.findings import note
 from lakeproof.postgres.server import ServerIdentity
 
 SERVER = ServerIdentity("7300000000000000001", 1, "app", 16384, 180006, Lsn(1), in_recovery=False)

@@ -13,14 +13,14 @@ from lakeproof.commands.expect import ExpectReport
 from lakeproof.commands.maintain import Maintained
 from lakeproof.expectations.evaluate import Expected
 from lakeproof.lake.cycle.runner import CutReport, TableCut
-from lakeproof.lake.delta.files import Unread
+from lakeproof.lake.delta.files.needed import Unread
 from lakeproof.lake.records.documents import NOBODY
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.landing.retention import SpaceReclaimed
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.proof.compare import DifferingKey
-from lakeproof.proof.history import HistoryProof
+from lakeproof.proof.lake.history import HistoryProof
 from lakeproof.proof.result import LakeProof, ProofReport, TableProof
 from lakeproof.schema import LeftOutColumn
 from lakeproof.views.audit import ViewProof

@@ -19,9 +19,9 @@ from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.lease import hold_lease
 from lakeproof.lake.records.store import write_cut
-from lakeproof.lake.records.view_cuts import ViewCut
+from lakeproof.lake.records.views.cuts import ViewCut
 from lakeproof.landing.chain import Chain, NewHead
-from lakeproof.landing.manifest import ChainSource, Kind, Manifest
+from lakeproof.landing.segments.manifest import ChainSource, Kind, Manifest
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.proof.record import record
@@ -345,7 +345,7 @@ def test_files_that_go_while_they_are_counted_are_a_problem_of_their_source(
         raise FileNotFoundError("part-1.parquet")
 
     # inside: nobody can time a removal between two looks
-    monkeypatch.setattr("lakeproof.lake.cycle.table_files.unneeded", gone)
+    monkeypatch.setattr("lakeproof.lake.cycle.upkeep.table_files.unneeded", gone)
     main(["-c", str(file), "status", "--json", "--sizes"])
     shop = json.loads(capsys.readouterr().out)["sources"]["shop"]
     assert shop["sizes"] is None

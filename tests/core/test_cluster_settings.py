@@ -11,7 +11,7 @@ import pytest
 from lakeproof.config.load import load
 from lakeproof.config.mistakes import ConfigFileError
 from lakeproof.config.secret import EnvSecret
-from lakeproof.config.spark import SparkConfig, is_local
+from lakeproof.config.section.spark import SparkConfig, is_local
 from lakeproof.errors import ConfigError
 from lakeproof.lake.spark.cluster import (
     address_towards,

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lakeproof.lake.delta.log import commit_name
-from lakeproof.lake.delta.protocol import column_types
+from lakeproof.lake.delta.log.commits import commit_name
+from lakeproof.lake.delta.log.protocol import column_types
 
 
 def column(name: str, kind: Any = "integer") -> dict[str, Any]:

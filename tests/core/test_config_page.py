@@ -12,12 +12,8 @@ import pytest
 import yaml
 from pydantic.fields import FieldInfo
 
-from lakeproof.config.alerts import AlertsConfig
-from lakeproof.config.compute import ComputeConfig
-from lakeproof.config.dagster import DagsterConfig, FreshnessConfig
 from lakeproof.config.load import load
 from lakeproof.config.location import StorageConfig
-from lakeproof.config.metrics import MetricsConfig
 from lakeproof.config.model import (
     Config,
     DrainConfig,
@@ -28,9 +24,13 @@ from lakeproof.config.model import (
     ViewConfig,
 )
 from lakeproof.config.section import Model
-from lakeproof.config.spark import SparkConfig
-from lakeproof.config.sql_catalog import CatalogConfig
-from lakeproof.config.upkeep import CompactionConfig, RetentionConfig
+from lakeproof.config.section.alerts import AlertsConfig
+from lakeproof.config.section.compute import ComputeConfig
+from lakeproof.config.section.dagster import DagsterConfig, FreshnessConfig
+from lakeproof.config.section.metrics import MetricsConfig
+from lakeproof.config.section.spark import SparkConfig
+from lakeproof.config.section.sql_catalog import CatalogConfig
+from lakeproof.config.section.upkeep import CompactionConfig, RetentionConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 # The heading of each section's table, its model, and the keys by which file and model differ.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakeproof.config.selection import Selection
+from lakeproof.config.section.selection import Selection
 from lakeproof.config.table_names import TablePattern, parse_selected, parse_table, parse_tables, write_table
 from lakeproof.names import TableName
 

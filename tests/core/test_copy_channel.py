@@ -16,9 +16,9 @@ from psycopg.errors import Diagnostic
 
 from lakeproof.errors import SourceError
 from lakeproof.pgoutput.message_buffer import MessageBuffer
-from lakeproof.postgres.connection_channel import DirectChannel
-from lakeproof.postgres.connection_protocol import ROWS, STREAM, CopyProtocol
-from lakeproof.postgres.connection_transport import SocketTransport
+from lakeproof.postgres.connections.channel import DirectChannel
+from lakeproof.postgres.connections.protocol import ROWS, STREAM, CopyProtocol
+from lakeproof.postgres.connections.transport import SocketTransport
 
 _BEGUN = {b"W": b"W" + struct.pack(">Ibh", 7, 0, 0), b"H": b"H" + struct.pack(">Ibh", 7, 0, 0)}
 

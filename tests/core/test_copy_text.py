@@ -14,8 +14,8 @@ import pytest
 from lakeproof.errors import InvariantError
 from lakeproof.names import Oid
 from lakeproof.pgoutput.message_buffer import MessageBuffer
-from lakeproof.postgres.copy_blocks import Block, typed_batch
-from lakeproof.postgres.copy_text import split
+from lakeproof.postgres.copying.blocks import Block, typed_batch
+from lakeproof.postgres.copying.text import split
 from lakeproof.schema import Column
 
 Row = tuple[str | None, ...]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from lakeproof.compaction.retention import old_documents
-from lakeproof.config.upkeep import RetentionConfig
+from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.errors import LakeError
-from lakeproof.lake.records import cut_documents
-from lakeproof.lake.records.cut_documents import load_cut_doc
+from lakeproof.lake.records.cuts import documents as cut_documents
+from lakeproof.lake.records.cuts.documents import load_cut_doc
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.store import cut_numbers, read_cut, write_cut

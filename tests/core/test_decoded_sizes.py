@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakeproof.lake.rows.memory import ROWS_TOGETHER_MAX, TOGETHER_BYTES, settings
-from lakeproof.landing.decoded_size import DecodedCount, largest_value
+from lakeproof.landing.segments.decoded_size import DecodedCount, largest_value
 
 _TEXTS = pa.array(["", None, "abc", "ää"])
 

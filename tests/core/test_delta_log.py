@@ -11,8 +11,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakeproof.lake.delta.files import table_files
-from lakeproof.lake.delta.log import DeltaCommit, ForeignCommitError, LogGapError, commit_name, find_commit, read_commit
+from lakeproof.lake.delta.files.needed import table_files
+from lakeproof.lake.delta.log.commits import (
+    DeltaCommit,
+    ForeignCommitError,
+    LogGapError,
+    commit_name,
+    find_commit,
+    read_commit,
+)
 
 
 def _log(folder: Path, versions: dict[int, str]) -> str:

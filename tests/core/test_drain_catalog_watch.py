@@ -10,10 +10,10 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from lakeproof.config.model import SourceConfig
-from lakeproof.drain.catalog_watch import CatalogWatch, _Waiting
+from lakeproof.drain.catalog.watch import CatalogWatch, _Waiting
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
-from lakeproof.postgres.connection_timeouts import Timeout
+from lakeproof.postgres.connections.timeouts import Timeout
 from tests.core.landing_segments import WRITER, new_chain
 
 

@@ -13,7 +13,7 @@ from lakeproof.config.model import DrainConfig
 from lakeproof.drain.flush import EndSegment, Flusher
 from lakeproof.drain.transactions.units import DecodeUnit
 from lakeproof.errors import InvariantError
-from lakeproof.landing.reader import file_url
+from lakeproof.landing.segments.reader import file_url
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, Xid
 from lakeproof.pgoutput.batch import BatchDecoder

@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from lakeproof.drain.catalog_watch import CatalogWatch
+from lakeproof.drain.catalog.watch import CatalogWatch
 from lakeproof.drain.flush import EndSegment, Flusher, Look
 from lakeproof.drain.transactions.units import DecodeUnit
 from lakeproof.errors import LakeError

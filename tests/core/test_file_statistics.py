@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakeproof.lake.delta.file_statistics import has_float_bounds, statistics_text
+from lakeproof.lake.delta.files.statistics import has_float_bounds, statistics_text
 from tests.linkable_rows import DAYS, MICROSECONDS, SPARK_TYPES, array_of, land, random_rows
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  times are compared as numbers

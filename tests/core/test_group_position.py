@@ -11,7 +11,7 @@ from lakeproof.errors import LakeError, TransientError
 from lakeproof.lake.planning.group_position import group_position
 from lakeproof.lake.records.store import newest_number, write_cut
 from lakeproof.landing.chain import Chain, NewHead
-from lakeproof.landing.manifest import ChainSource, Kind, Manifest
+from lakeproof.landing.segments.manifest import ChainSource, Kind, Manifest
 from lakeproof.landing.timelines import Followed, Switch, follow
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from lakeproof.names import TableName
-from lakeproof.postgres.check_findings import Severity
-from lakeproof.postgres.check_spread import LOPSIDED, better_division, spread
+from lakeproof.postgres.checks.findings import Severity
+from lakeproof.postgres.checks.spread import LOPSIDED, better_division, spread
 
 
 def _tables(**changes: int) -> dict[TableName, int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.section.spark import SparkConfig
 from lakeproof.errors import DefiniteError
 from lakeproof.lake.spark.driver_start import log_option
 from lakeproof.lake.spark.java import check_java

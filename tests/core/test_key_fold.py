@@ -18,11 +18,11 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import ORD
 from lakeproof.lake.fold.holders import NotFolded
 from lakeproof.lake.fold.key_fold import KeyFold, fold_keys
-from lakeproof.lake.planning.landed_range import LandedRange
+from lakeproof.lake.planning.landing.range import LandedRange
 from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.reader import Slice, slices
-from lakeproof.landing.segment import SegmentLimits, SegmentWriter
+from lakeproof.landing.segments.reader import Slice, slices
+from lakeproof.landing.segments.segment import SegmentLimits, SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.rows import Batch, TableChanges
 from tests.core.landing_segments import START, WRITER, inserts, new_chain, version

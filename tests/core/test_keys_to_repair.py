@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lakeproof.names import Oid, TableName
-from lakeproof.postgres.catalog_tables import ACTIONS, PublishedTable
-from lakeproof.postgres.copy_keys import keys_query
+from lakeproof.postgres.catalog.tables import ACTIONS, PublishedTable
+from lakeproof.postgres.copying.keys import keys_query
 from lakeproof.proof.compare import ProofRow
 from lakeproof.proof.keys_to_repair import KeysToRepair, keys_to_repair
 from lakeproof.schema import Column, Identity, SchemaVersion

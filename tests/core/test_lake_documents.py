@@ -13,22 +13,22 @@ import pytest
 
 from lakeproof.catalog.differences import Difference
 from lakeproof.errors import LakeError
-from lakeproof.lake.records.cut_documents import CutDoc
+from lakeproof.lake.records.cuts.documents import CutDoc
+from lakeproof.lake.records.cuts.groups import GroupCut
 from lakeproof.lake.records.documents import CutEntry, HistoryLow, Intent, TableIntent
-from lakeproof.lake.records.group_cuts import GroupCut
 from lakeproof.lake.records.held import Held, HeldCause, WayOut, describe
 from lakeproof.lake.records.work import SchemaChange
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.landing.incarnation_record import IncarnationRecord
-from lakeproof.landing.manifest import Manifest, parse
 from lakeproof.landing.ownership import SourceDoc
+from lakeproof.landing.segments.manifest import Manifest, parse
 from lakeproof.landing.stuck import Stuck
 from lakeproof.landing.timelines import TimelineDoc
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.record import ProofRecord
+from lakeproof.snapshot.copy.keyed_copy import KeyedCopy
 from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
-from lakeproof.snapshot.keyed_copy import KeyedCopy
 from lakeproof.snapshot.paused import Paused
 from lakeproof.snapshot.state import SnapshotDoc
 from lakeproof.storage.document import canonical

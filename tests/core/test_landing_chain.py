@@ -16,9 +16,9 @@ from lakeproof.landing.chain import (
     newest_incarnation,
     verify_chain,
 )
-from lakeproof.landing.manifest import Kind, Manifest
-from lakeproof.landing.row_order import ROOM
-from lakeproof.landing.segment import SegmentWriter
+from lakeproof.landing.segments.manifest import Kind, Manifest
+from lakeproof.landing.segments.row_order import ROOM
+from lakeproof.landing.segments.segment import SegmentWriter
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lakeproof.landing.file_ends import FileEnds
+from lakeproof.landing.segments.file_ends import FileEnds
 
 FILES, AT_ONCE = 20, 4
 

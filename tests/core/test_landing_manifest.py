@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lakeproof.errors import LakeError
-from lakeproof.landing.manifest import Manifest, parse
+from lakeproof.landing.segments.manifest import Manifest, parse
 from tests.core.landing_document_samples import CATALOG, HEAD_MANIFEST, SEGMENT
 
 CATALOG_BYTES = (

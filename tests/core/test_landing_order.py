@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakeproof.errors import InvariantError
-from lakeproof.lake.planning.landing_order import Place, SegmentRows, cycle_ordinals
+from lakeproof.lake.planning.landing.order import Place, SegmentRows, cycle_ordinals
 from lakeproof.lake.records.documents import CutOrdinals
-from lakeproof.landing.row_order import ROOM, chunk_ordinal, ordinal_behind
+from lakeproof.landing.segments.row_order import ROOM, chunk_ordinal, ordinal_behind
 from lakeproof.lsn import Lsn
 
 

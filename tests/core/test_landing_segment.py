@@ -12,9 +12,9 @@ import pytest
 from lakeproof.errors import InvariantError, LakeError
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.inspect import inspect, inspect_text
-from lakeproof.landing.manifest import Kind, Manifest, SegmentFile
-from lakeproof.landing.reader import file_url, slices, verify_file, verify_files
-from lakeproof.landing.segment import SegmentLimits, SegmentWriter
+from lakeproof.landing.segments.manifest import Kind, Manifest, SegmentFile
+from lakeproof.landing.segments.reader import file_url, slices, verify_file, verify_files
+from lakeproof.landing.segments.segment import SegmentLimits, SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.storage.local import LocalStore

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.landing.segment import SegmentLimits, SegmentWriter
-from lakeproof.landing.writer_thread import WriterThread
+from lakeproof.landing.segments.segment import SegmentLimits, SegmentWriter
+from lakeproof.landing.segments.writer_thread import WriterThread
 from lakeproof.lsn import Lsn
 from lakeproof.storage.local import LocalFile, LocalStore
 from lakeproof.storage.store import NewFile

@@ -16,7 +16,7 @@ from contextlib import closing
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lakeproof.config.metrics import read_address
+from lakeproof.config.section.metrics import read_address
 from lakeproof.drain.counts import Flush, LandedCounts
 from lakeproof.drain.pulse import Pulse
 from lakeproof.events import Event, silent

@@ -21,24 +21,24 @@ from lakeproof.config.load import load
 from lakeproof.config.table_names import parse_selected, parse_table, write_table
 from lakeproof.errors import LakeError, LakeproofError
 from lakeproof.failpoints import Armed
-from lakeproof.lake.delta.log import LogGapError, actions_of
-from lakeproof.lake.records.cut_documents import BaseDoc, CutDoc, TableSchemaDoc
+from lakeproof.lake.delta.log.commits import LogGapError, actions_of
+from lakeproof.lake.records.cuts.documents import BaseDoc, CutDoc, TableSchemaDoc
+from lakeproof.lake.records.cuts.groups import GroupCut
 from lakeproof.lake.records.documents import Intent
-from lakeproof.lake.records.group_cuts import GroupCut
-from lakeproof.lake.records.view_cuts import ViewCut
-from lakeproof.lake.records.view_definitions import ViewDefinition
-from lakeproof.lake.records.view_previews import ViewPreview
+from lakeproof.lake.records.views.cuts import ViewCut
+from lakeproof.lake.records.views.definitions import ViewDefinition
+from lakeproof.lake.records.views.previews import ViewPreview
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.landing.incarnation_record import IncarnationRecord
-from lakeproof.landing.manifest import parse as parse_manifest
 from lakeproof.landing.ownership import SourceDoc
+from lakeproof.landing.segments.manifest import parse as parse_manifest
 from lakeproof.landing.stuck import Stuck
 from lakeproof.landing.timelines import TimelineDoc
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.proof.record import ProofRecord
+from lakeproof.snapshot.copy.keyed_copy import KeyedCopy
 from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
-from lakeproof.snapshot.keyed_copy import KeyedCopy
 from lakeproof.snapshot.state import SnapshotDoc
 from lakeproof.values.cast import CastError
 from tests.core.casting import cast

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakeproof.postgres.connection_security import authentication
+from lakeproof.postgres.connections.security import authentication
 
 _VARIABLES = ("PGSSLMODE", "PGREQUIREAUTH", "PGSERVICE")
 

@@ -16,7 +16,7 @@ from lakeproof.pgoutput.decoder import ProtocolError, decode
 from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import UNCHANGED, Delete, Insert, OldImage, Update, Values
 from lakeproof.pgoutput.tuples import Rows, walk
-from lakeproof.values import spans
+from lakeproof.values.parse import spans
 from tests.core.pgoutput_encoder import encode
 from tests.core.pgoutput_random import Workload
 

@@ -9,7 +9,7 @@ import pytest
 
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.proof.history import HistoryProof
+from lakeproof.proof.lake.history import HistoryProof
 from lakeproof.proof.record import (
     Compared,
     LakeProved,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from lakeproof.proof.compare import ProofRow
-from lakeproof.proof.unsent import ALL_ACTIONS, Judgement, differences, judge
+from lakeproof.proof.source.unsent import ALL_ACTIONS, Judgement, differences, judge
 
 _SURPLUS, _LACKING, _OTHER = "surplus", "lacking", "other"
 _SIDES = {

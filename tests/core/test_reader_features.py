@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakeproof.lake.delta.log import LogGapError, commit_name
-from lakeproof.lake.delta.reader_features import ReaderFeatures, reader_features
+from lakeproof.lake.delta.log.commits import LogGapError, commit_name
+from lakeproof.lake.delta.log.reader_features import ReaderFeatures, reader_features
 
 PLAIN = {"minReaderVersion": 1, "minWriterVersion": 2}
 

@@ -15,7 +15,7 @@ import pytest
 from pydantic import SecretStr
 
 from lakeproof.errors import LakeproofError, SourceError, TransientError
-from lakeproof.postgres.connection import connect, connect_replication
+from lakeproof.postgres.connections.connect import connect, connect_replication
 
 # As PostgreSQL's own catalogs of messages have them.
 PASSES = [

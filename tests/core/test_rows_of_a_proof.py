@@ -7,7 +7,7 @@ import pytest
 
 from lakeproof.lake.delta.arrow_rows import BATCH_ROWS
 from lakeproof.proof.compare import number_of_buckets
-from lakeproof.proof.lake_in_arrow import DECODED_BYTES, TOGETHER_BYTES, _together, decoded_at_once
+from lakeproof.proof.lake.in_arrow import DECODED_BYTES, TOGETHER_BYTES, _together, decoded_at_once
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakeproof.landing.file_columns import file_names
+from lakeproof.landing.segments.file_columns import file_names
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion, lake_names
 

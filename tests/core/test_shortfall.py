@@ -13,17 +13,17 @@ from pydantic import SecretStr
 
 from lakeproof.catalog.differences import Difference
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
-from lakeproof.lake.delta.log import commit_name
+from lakeproof.lake.delta.log.commits import commit_name
 from lakeproof.lake.records.days import DayEntry, note_day
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.store import write_cut
-from lakeproof.lake.records.view_cuts import ViewCut, put_cut, view_path
+from lakeproof.lake.records.views.cuts import ViewCut, put_cut, view_path
 from lakeproof.lsn import Lsn
 from lakeproof.metrics import definitions as m
 from lakeproof.metrics.lake_state import LakeSamples
 from lakeproof.names import CycleNumber, Incarnation, TableName
-from lakeproof.proof.history import HistoryProof
+from lakeproof.proof.lake.history import HistoryProof
 from lakeproof.proof.record import record
 from lakeproof.proof.result import LakeProof, ProofReport, Status, TableProof
 from lakeproof.schema import Identity

@@ -11,7 +11,7 @@ import pytest
 from lakeproof.config.model import HealthConfig
 from lakeproof.drain.slot_health import Level, slot_health
 from lakeproof.landing.chain import Chain, NewHead
-from lakeproof.landing.manifest import ChainSource
+from lakeproof.landing.segments.manifest import ChainSource
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.postgres.replication_slot import SlotState

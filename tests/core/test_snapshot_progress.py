@@ -9,8 +9,8 @@ import pytest
 from lakeproof.events import Event
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
-from lakeproof.postgres.catalog_tables import Leaf, PublishedTable
-from lakeproof.postgres.copy_snapshot import chunks
+from lakeproof.postgres.catalog.tables import Leaf, PublishedTable
+from lakeproof.postgres.copying.snapshot import chunks
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.snapshot.progress import SnapshotProgress, read_progress, sentence
 from lakeproof.storage.source_lake import SourceLake

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakeproof.snapshot.rate_limit import RateLimiter
+from lakeproof.snapshot.copy.rate_limit import RateLimiter
 
 
 class _Clock:

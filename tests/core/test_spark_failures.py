@@ -14,14 +14,14 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from lakeproof.errors import LakeError, NoRoomError, TransientError, UnreadableRowsError
-from lakeproof.lake.delta.log import LogGapError
+from lakeproof.lake.delta.log.commits import LogGapError
 from lakeproof.lake.spark.failures import concerns_all, reading, store_refusal
 from lakeproof.lake.spark_on_demand import SparkOnDemand
-from lakeproof.proof import history_by_spark as histories
 from lakeproof.proof import tables as proving
 from lakeproof.proof.compare import Buckets, Sums
-from lakeproof.proof.history import check_history, prove_history
-from lakeproof.proof.lake_side import LakeSide, Reader
+from lakeproof.proof.lake import history_by_spark as histories
+from lakeproof.proof.lake.history import check_history, prove_history
+from lakeproof.proof.lake.side import LakeSide, Reader
 from lakeproof.proof.result import TableProof
 from lakeproof.storage.source_lake import SourceLake
 from tests.core.lake_document_samples import CUT, TABLE

@@ -16,7 +16,7 @@ import pytest
 from lakeproof.errors import TransientError
 from lakeproof.lake.records.lease import _take
 from lakeproof.landing.chain import Chain, FencedError, verify_chain
-from lakeproof.landing.reader import verify_files
+from lakeproof.landing.segments.reader import verify_files
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.storage.local import LocalStore

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.files import table_files, unneeded
-from lakeproof.lake.records.view_cuts import ViewCut, put_cut, view_path
+from lakeproof.lake.delta.files.needed import table_files, unneeded
+from lakeproof.lake.records.views.cuts import ViewCut, put_cut, view_path
 from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths

@@ -9,13 +9,13 @@ import pytest
 
 from lakeproof.commands import maintain
 from lakeproof.errors import LakeError
-from lakeproof.lake.cycle.lost_history import HistoryLostError, lost_history
-from lakeproof.lake.cycle.table_files import Damaged
+from lakeproof.lake.cycle.entries.lost_history import HistoryLostError, lost_history
+from lakeproof.lake.cycle.upkeep.table_files import Damaged
 from lakeproof.lake.records.held import describe
 from lakeproof.lsn import Lsn
-from lakeproof.proof import in_lake as prove_lake
-from lakeproof.proof.history import HistoryProof
-from lakeproof.proof.lake_side import Reader
+from lakeproof.proof.lake import by_itself as prove_lake
+from lakeproof.proof.lake.history import HistoryProof
+from lakeproof.proof.lake.side import Reader
 from lakeproof.storage.source_lake import SourceLake
 from tests.core.lake_document_samples import CUT, TABLE
 

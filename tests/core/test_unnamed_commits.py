@@ -11,12 +11,19 @@ import pytest
 
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import watched
-from lakeproof.lake.delta.cleaned_log import clean_log, named_through
-from lakeproof.lake.delta.files import table_files, unneeded
-from lakeproof.lake.delta.fsync import sync_commits
-from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, LogGapError, commit_name, newest_version, read_commit
-from lakeproof.lake.delta.protocol import metadata_of, protocol_for
-from lakeproof.lake.delta.state import read_state
+from lakeproof.lake.delta.files.fsync import sync_commits
+from lakeproof.lake.delta.files.needed import table_files, unneeded
+from lakeproof.lake.delta.log.cleaned import clean_log, named_through
+from lakeproof.lake.delta.log.commits import (
+    NO_VERSION,
+    DeltaCommit,
+    LogGapError,
+    commit_name,
+    newest_version,
+    read_commit,
+)
+from lakeproof.lake.delta.log.protocol import metadata_of, protocol_for
+from lakeproof.lake.delta.log.state import read_state
 from lakeproof.storage.open import open_store
 
 OURS, THEIRS, OPTIMIZE, EMPTY, GONE = "ours", "theirs", "optimize", "empty", "gone"

@@ -13,7 +13,7 @@ import pytest
 from lakeproof.names import Oid
 from lakeproof.schema import Column
 from lakeproof.values.cast import cast_column
-from lakeproof.values.spans import NULL, UNCHANGED, Spans, cast_spans
+from lakeproof.values.parse.spans import NULL, UNCHANGED, Spans, cast_spans
 from lakeproof.values.types import arrow_type, decimal_typmod
 from tests.core.pgoutput_random import KIND_OIDS, VALUES
 

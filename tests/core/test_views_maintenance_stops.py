@@ -12,7 +12,7 @@ from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.errors import TransientError
 from lakeproof.events import Stop, silent
-from lakeproof.lake.records.view_cuts import one_refresh
+from lakeproof.lake.records.views.cuts import one_refresh
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.retention import SpaceReclaimed
 from lakeproof.storage.open import open_store

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.config.upkeep import CompactionConfig
-from lakeproof.lake.planning.waiting_changes import LandingTail
+from lakeproof.config.section.upkeep import CompactionConfig
+from lakeproof.lake.planning.landing.waiting import LandingTail
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from tests.core.landing_segments import START, add_segment, new_chain, reopen

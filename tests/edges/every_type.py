@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from lakeproof.postgres.connection import Connection
+from lakeproof.postgres.connections.connect import Connection
 from tests.edges.exact_values import EXTREMES, Text, array_text
 
 EXTENSIONS = (

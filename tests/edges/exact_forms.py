@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.rows import exact
-from lakeproof.postgres.connection import Connection
-from lakeproof.proof import source_form
-from lakeproof.proof.jvm_functions import jvm_functions
-from lakeproof.proof.lake_form import proof_forms
-from lakeproof.proof.lake_in_arrow import RowsOfBatch
+from lakeproof.postgres.connections.connect import Connection
+from lakeproof.proof.lake.form import proof_forms
+from lakeproof.proof.lake.in_arrow import RowsOfBatch
+from lakeproof.proof.lake.jvm_functions import jvm_functions
+from lakeproof.proof.source import form as source_form
 from lakeproof.schema import SchemaVersion
 
 

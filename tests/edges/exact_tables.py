@@ -19,11 +19,11 @@ from pyspark.sql import functions as F
 
 from lakeproof.config.model import TableConfig
 from lakeproof.names import Oid, TableName
-from lakeproof.postgres.catalog_published import read_types
-from lakeproof.postgres.connection import Connection, connect
-from lakeproof.proof import source_form
+from lakeproof.postgres.catalog.published import read_types
+from lakeproof.postgres.connections.connect import Connection, connect
 from lakeproof.proof.compare import Bucket
-from lakeproof.proof.source_form import ComparedRelation
+from lakeproof.proof.source import form as source_form
+from lakeproof.proof.source.form import ComparedRelation
 from lakeproof.schema import Identity, SchemaVersion
 from lakeproof.values.cast import cast_column, text_overflow
 from lakeproof.values.catalog_kinds import make_column

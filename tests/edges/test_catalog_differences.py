@@ -17,7 +17,7 @@ from typing_extensions import LiteralString
 
 from lakeproof.catalog.differences import DECISIONS, Consequence, TableChange
 from lakeproof.landing.catalog_history import newest_catalog
-from lakeproof.landing.manifest import Kind, Manifest
+from lakeproof.landing.segments.manifest import Kind, Manifest
 from lakeproof.lsn import Lsn
 from tests.fix_drain import Drained
 from tests.fix_postgres import Database

@@ -27,7 +27,7 @@ from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeError
 from lakeproof.events import Stop, silent
-from lakeproof.lake.read.changes import CutChanges
+from lakeproof.lake.read.spark.changes import CutChanges
 from lakeproof.lake.records.store import newest_number
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake

@@ -16,7 +16,7 @@ from lakeproof.commands.publish import apply, plan
 from lakeproof.config.model import Config
 from lakeproof.config.table_names import parse_selected, parse_table
 from lakeproof.names import TableName
-from lakeproof.postgres.check_findings import Severity
+from lakeproof.postgres.checks.findings import Severity
 from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.postgres]

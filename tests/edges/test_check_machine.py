@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from lakeproof.config.model import Config
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.section.spark import SparkConfig
 from lakeproof.lake.spark import jars
-from lakeproof.postgres.check_findings import Severity
+from lakeproof.postgres.checks.findings import Severity
 from lakeproof.state.machine import LakeCheck, check_lake, check_spark, is_refused
 
 

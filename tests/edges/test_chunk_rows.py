@@ -14,21 +14,21 @@ from pyspark.sql import DataFrame, SparkSession
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
 from lakeproof.lake.columns import current_columns, history_columns, history_statistics, in_lake, landing_schema
 from lakeproof.lake.delta.committer import CommitInfo
+from lakeproof.lake.delta.files.links import LandedFile
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, prepare_links
-from lakeproof.lake.delta.links import LandedFile
-from lakeproof.lake.delta.log import NO_VERSION
-from lakeproof.lake.delta.protocol import TableSpec
+from lakeproof.lake.delta.log.commits import NO_VERSION
+from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.fold.history import SNAPSHOT, state_rows
 from lakeproof.lake.fold.replay import as_current
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.columns import named, pick
 from lakeproof.lake.rows.history_sum import sum_of
-from lakeproof.landing.file_columns import file_names
-from lakeproof.landing.row_order import chunk_ordinal
+from lakeproof.landing.segments.file_columns import file_names
+from lakeproof.landing.segments.row_order import chunk_ordinal
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
-from lakeproof.snapshot.chunk_rows import ChunkRows
+from lakeproof.snapshot.copy.chunk_rows import ChunkRows
 from lakeproof.storage.open import open_store, store_of
 from lakeproof.storage.parquet import open_parquet
 from lakeproof.values.types import decimal_typmod, spark_type

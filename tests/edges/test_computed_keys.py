@@ -26,7 +26,7 @@ from lakeproof.lake.cycle import table as cycle_table
 from lakeproof.lake.rows.columns import key_value, row_key
 from lakeproof.lake.rows.file_rows import DIGEST, FileRows, in_files
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
-from lakeproof.postgres.connection import Connection
+from lakeproof.postgres.connections.connect import Connection
 from lakeproof.schema import Identity, SchemaVersion
 from lakeproof.values.exact_kinds import needs_key_text
 from tests.edges.exact_tables import exact_schema, fill, to_arrow, to_lake, version_of

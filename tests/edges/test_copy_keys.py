@@ -8,9 +8,9 @@ import pytest
 
 from lakeproof.config.model import SourceConfig, TableConfig
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import read_tables
-from lakeproof.postgres.connection import Connection, connect
-from lakeproof.postgres.copy_keys import keys_query, why_not_by_keys
+from lakeproof.postgres.catalog.published import read_tables
+from lakeproof.postgres.connections.connect import Connection, connect
+from lakeproof.postgres.copying.keys import keys_query, why_not_by_keys
 from tests.fix_postgres import Database
 
 pytestmark = pytest.mark.postgres

@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.lake.delta import spark_files
-from lakeproof.lake.delta.checkpoint import write_checkpoint
 from lakeproof.lake.delta.committer import NewFile
 from lakeproof.lake.delta.day_table import read_day, write_day
-from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.delta.state import read_state
+from lakeproof.lake.delta.files import by_spark as spark_files
+from lakeproof.lake.delta.log.checkpoint import write_checkpoint
+from lakeproof.lake.delta.log.commits import newest_version
+from lakeproof.lake.delta.log.state import read_state
 from lakeproof.storage.folder import Folder
 
 pytestmark = pytest.mark.spark

@@ -16,14 +16,14 @@ from pyspark.sql import functions as F
 from lakeproof.config.location import LakeLocation
 from lakeproof.failpoints import watched
 from lakeproof.lake.delta.apply import CommitRequest, Hints, apply
-from lakeproof.lake.delta.cleaned_log import begin_at, clean_log
 from lakeproof.lake.delta.committer import CommitInfo, Unsupported
-from lakeproof.lake.delta.files import remove_file, table_files, unneeded
+from lakeproof.lake.delta.files.links import LandedFile
+from lakeproof.lake.delta.files.needed import remove_file, table_files, unneeded
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, linked_name, prepare_links
-from lakeproof.lake.delta.links import LandedFile
-from lakeproof.lake.delta.log import NO_VERSION, DeltaCommit, commit_name, log_files, newest_version
-from lakeproof.lake.delta.protocol import TableSpec, metadata_of, new_fields
-from lakeproof.lake.delta.reader_features import reader_features
+from lakeproof.lake.delta.log.cleaned import begin_at, clean_log
+from lakeproof.lake.delta.log.commits import NO_VERSION, DeltaCommit, commit_name, log_files, newest_version
+from lakeproof.lake.delta.log.protocol import TableSpec, metadata_of, new_fields
+from lakeproof.lake.delta.log.reader_features import reader_features
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import open_store

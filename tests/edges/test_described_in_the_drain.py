@@ -14,7 +14,7 @@ from lakeproof.config.model import Config
 from lakeproof.descriptions import describing
 from lakeproof.drain.until import Until
 from lakeproof.events import Event, silent
-from lakeproof.lake.cycle.schema_history import publish_schemas
+from lakeproof.lake.cycle.schemas.history import publish_schemas
 from lakeproof.lake.records.described import DescribedTable, described
 from lakeproof.lake.records.documents import NO_ROWS, Cut, CutTable, CycleKind, Intent
 from lakeproof.names import CycleNumber, Incarnation, TableName

@@ -15,7 +15,7 @@ from lakeproof.commands.drain import drain
 from lakeproof.drain.until import Until
 from lakeproof.errors import ConfigError, DefiniteError, GapError, LakeError, SourceError, TransientError
 from lakeproof.landing.chain import Chain, NewHead
-from lakeproof.landing.segment import SegmentWriter
+from lakeproof.landing.segments.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.postgres.replication_slot import SlotState, slot_problem

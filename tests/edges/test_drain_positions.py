@@ -11,7 +11,7 @@ from lakeproof.drain.counts import Flush
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeError
 from lakeproof.events import Event, Stop, silent
-from lakeproof.landing.manifest import Kind
+from lakeproof.landing.segments.manifest import Kind
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from tests.fix_drain import SOURCE, Drained, wait_until

@@ -17,7 +17,7 @@ from lakeproof.commands.check import check_source
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.names import TableName
-from lakeproof.postgres.check_findings import Severity
+from lakeproof.postgres.checks.findings import Severity
 from lakeproof.snapshot.run import SnapshotIncompleteError
 from tests.fix_drain import SOURCE, Drained
 from tests.fix_lake import TABLES_ALONE

@@ -22,10 +22,10 @@ from lakeproof.errors import TransientError
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.decoder import decode
 from lakeproof.pgoutput.messages import StreamStart
-from lakeproof.postgres.connection import connect, connect_replication
-from lakeproof.postgres.connection_channel import DirectChannel, LibpqChannel
-from lakeproof.postgres.connection_protocol import ROOM_BYTES
-from lakeproof.postgres.copy_blocks import copy_blocks
+from lakeproof.postgres.connections.channel import DirectChannel, LibpqChannel
+from lakeproof.postgres.connections.connect import connect, connect_replication
+from lakeproof.postgres.connections.protocol import ROOM_BYTES
+from lakeproof.postgres.copying.blocks import copy_blocks
 from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.postgres.replication_start import StreamOptions
 from lakeproof.postgres.replication_stream import ReplicationStream

@@ -20,13 +20,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakeproof.config.model import SourceConfig
-from lakeproof.landing.file_columns import file_names
-from lakeproof.landing.reader import file_url
+from lakeproof.landing.segments.file_columns import file_names
+from lakeproof.landing.segments.reader import file_url
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import read_tables, with_sizes
-from lakeproof.postgres.catalog_tables import PublishedTable
-from lakeproof.postgres.connection import Connection, connect
-from lakeproof.postgres.copy_snapshot import SnapshotSession, chunks, copy_chunk, typed
+from lakeproof.postgres.catalog.published import read_tables, with_sizes
+from lakeproof.postgres.catalog.tables import PublishedTable
+from lakeproof.postgres.connections.connect import Connection, connect
+from lakeproof.postgres.copying.snapshot import SnapshotSession, chunks, copy_chunk, typed
 from lakeproof.schema import SchemaVersion
 from tests.core.pgoutput_same import comparable
 from tests.edges.every_type import (

@@ -24,11 +24,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from demo.server import EmbeddedPostgres
 from lakeproof.config.model import TableConfig
-from lakeproof.postgres.connection import Connection, connect
-from lakeproof.proof import source_form
+from lakeproof.postgres.connections.connect import Connection, connect
 from lakeproof.proof.compare import Buckets, ProofRow
-from lakeproof.proof.lake_form import lake_buckets, lake_rows
-from lakeproof.proof.lake_in_arrow import BucketSums, RowsOfBatch
+from lakeproof.proof.lake.form import lake_buckets, lake_rows
+from lakeproof.proof.lake.in_arrow import BucketSums, RowsOfBatch
+from lakeproof.proof.source import form as source_form
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.exact_kinds import key_columns
 from lakeproof.values.exact_texts import exact_texts

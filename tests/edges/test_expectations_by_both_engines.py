@@ -18,10 +18,10 @@ from lakeproof.events import Event
 from lakeproof.expectations.configured import Expectation
 from lakeproof.expectations.evaluate import evaluate
 from lakeproof.expectations.in_pandas import SparkNeededError, pandas_frame
-from lakeproof.lake.read.in_process import read_lake
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.arrow.open import read_lake
+from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.names import TableName
-from lakeproof.postgres.connection import connect
+from lakeproof.postgres.connections.connect import connect
 from tests.edges.exact_values import DEFINITIONS, SINCE_15, columns
 from tests.fix_postgres import Database
 from tests.proof_steps import WITHOUT, into_the_lake

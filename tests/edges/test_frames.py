@@ -20,8 +20,8 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import ConfigError, LakeError
-from lakeproof.lake.read.frames import Rows
-from lakeproof.lake.read.lake_frame import LakeFrame
+from lakeproof.lake.read.arrow.frames import Rows
+from lakeproof.lake.read.spark.lake_frame import LakeFrame
 from lakeproof.names import TableName
 from tests.fix_lake import into_the_lake
 from tests.fix_postgres import Database

@@ -22,9 +22,9 @@ from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import read_tables
-from lakeproof.postgres.check_findings import Severity
-from lakeproof.postgres.connection import connect
+from lakeproof.postgres.catalog.published import read_tables
+from lakeproof.postgres.checks.findings import Severity
+from lakeproof.postgres.connections.connect import connect
 from lakeproof.proof.record import read_proved
 from lakeproof.storage.source_lake import SourceLake
 from tests.compare import lake_rows, source_rows, table_columns

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 import lakeproof
 from lakeproof.commands.maintain import maintain
 from lakeproof.events import silent
-from lakeproof.lake.delta import optimize
-from lakeproof.lake.delta.optimize import Placed, runs
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.delta.files import optimize
+from lakeproof.lake.delta.files.optimize import Placed, runs
+from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lsn import Lsn
 from lakeproof.schema import Identity
 from tests.lake_steps import make_config, run_compact

@@ -22,13 +22,13 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
-from lakeproof.config.upkeep import CompactionConfig
+from lakeproof.config.section.upkeep import CompactionConfig
 from lakeproof.events import Stop, silent
 from lakeproof.hidden_columns import FROM, ORD
 from lakeproof.lake.columns import in_lake
 from lakeproof.lake.fold import unchanged_values as holders
 from lakeproof.lake.fold.unchanged_values import ranges_of, resolve_history
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import Identity

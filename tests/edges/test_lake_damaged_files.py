@@ -17,11 +17,11 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
-from lakeproof.lake.read.in_process import read_lake
+from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.reader import slices
+from lakeproof.landing.segments.reader import slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.storage.source_lake import SourceLake

@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from lakeproof.errors import InvariantError, LakeError
 from lakeproof.lake.delta.apply import CommitRequest, apply
 from lakeproof.lake.delta.committer import CommitInfo
-from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.delta.protocol import TableSpec
-from lakeproof.lake.read.in_process import read_lake
+from lakeproof.lake.delta.log.commits import newest_version
+from lakeproof.lake.delta.log.protocol import TableSpec
+from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.schema import Identity
 from tests.lake_steps import check, make_config, run_compact

@@ -21,14 +21,14 @@ from pyspark.sql import SparkSession
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.apply import CommitRequest, Hints, apply
-from lakeproof.lake.delta.cleaned_log import clean_log
 from lakeproof.lake.delta.committer import Unsupported
-from lakeproof.lake.delta.file_statistics import statistics_text
-from lakeproof.lake.delta.files import counted_again, table_files, unneeded
-from lakeproof.lake.delta.fsync import sync_commits
+from lakeproof.lake.delta.files.fsync import sync_commits
+from lakeproof.lake.delta.files.links import LandedFile
+from lakeproof.lake.delta.files.needed import counted_again, table_files, unneeded
+from lakeproof.lake.delta.files.statistics import statistics_text
 from lakeproof.lake.delta.link_commit import Link, linked_name, prepare_links
-from lakeproof.lake.delta.links import LandedFile
-from lakeproof.lake.delta.log import NO_VERSION, commit_name, newest_version, read_commit
+from lakeproof.lake.delta.log.cleaned import clean_log
+from lakeproof.lake.delta.log.commits import NO_VERSION, commit_name, newest_version, read_commit
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.storage.open import open_store
 from tests.link_steps import APP, DAMAGE, ROWS, expected, flip, info, land_three, read, request, three_files

@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.files import table_files, unneeded
-from lakeproof.lake.delta.fsync import sync_commits
+from lakeproof.lake.delta.files.fsync import sync_commits
+from lakeproof.lake.delta.files.links import LandedFile
+from lakeproof.lake.delta.files.needed import table_files, unneeded
 from lakeproof.lake.delta.link_commit import Link, linked_name, prepare_links
-from lakeproof.lake.delta.links import LandedFile
-from lakeproof.lake.delta.log import NO_VERSION, newest_version
+from lakeproof.lake.delta.log.commits import NO_VERSION, newest_version
 from lakeproof.storage.open import open_store
 from tests.fix_lake import other_file_system
 from tests.lake_workload import SEED

@@ -12,8 +12,8 @@ from psycopg.sql import SQL, Composed, Identifier
 from lakeproof.commands.drain import drain
 from lakeproof.drain.until import Until
 from lakeproof.landing.inspect import inspect
-from lakeproof.landing.manifest import Kind
-from lakeproof.landing.reader import file_url, verify_files
+from lakeproof.landing.segments.manifest import Kind
+from lakeproof.landing.segments.reader import file_url, verify_files
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from tests.fix_drain import Drained

@@ -18,9 +18,9 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
 from lakeproof.pgoutput.messages import Relation, RelationColumn
 from lakeproof.pgoutput.relations import RelationCache
-from lakeproof.postgres.catalog_fingerprint import CommitVisibility, read
-from lakeproof.postgres.catalog_relations import ReadingsAround, read_now, version_of
-from lakeproof.postgres.connection import connect
+from lakeproof.postgres.catalog.fingerprint import CommitVisibility, read
+from lakeproof.postgres.catalog.relations import ReadingsAround, read_now, version_of
+from lakeproof.postgres.connections.connect import connect
 from lakeproof.schema import Identity
 from tests.fix_drain import SOURCE, Drained, landed_rows, make_config
 from tests.fix_postgres import Database

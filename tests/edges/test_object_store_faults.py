@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.storage.object_files import PART_BYTES, Memory, ObjectFile
-from lakeproof.storage.object_store import ObjectStore
+from lakeproof.storage.object.files import PART_BYTES, Memory, ObjectFile
+from lakeproof.storage.object.store import ObjectStore
 from lakeproof.storage.store import AlreadyExistsError, NewFile, NotFoundError
 from tests.fix_object_store import S3Server, object_store
 from tests.object_proxy import Fault, Proxied, object_proxy, of_kind, putting

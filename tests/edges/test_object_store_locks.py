@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from lakeproof.errors import TransientError
-from lakeproof.storage.object_lock import LOCK_TIMES, LockTimes
-from lakeproof.storage.object_store import ObjectStore
+from lakeproof.storage.object.lock import LOCK_TIMES, LockTimes
+from lakeproof.storage.object.store import ObjectStore
 from lakeproof.storage.store import HeldLock
 from tests.fix_object_store import S3Server, object_store
 from tests.object_proxy import Fault, object_proxy, putting

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.storage.object_probe import RECORD, WRITERS
-from lakeproof.storage.object_store import ObjectStore
+from lakeproof.storage.object.probe import RECORD, WRITERS
+from lakeproof.storage.object.store import ObjectStore
 from tests.fix_object_store import S3Server, object_store
 from tests.object_proxy import Fault, Proxied, Request, object_proxy, of_kind
 

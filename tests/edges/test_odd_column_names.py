@@ -13,8 +13,8 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.file_columns import file_names
-from lakeproof.landing.reader import file_url
+from lakeproof.landing.segments.file_columns import file_names
+from lakeproof.landing.segments.reader import file_url
 from lakeproof.names import Incarnation, TableName
 from lakeproof.storage.source_lake import SourceLake
 from tests.fix_lake import TABLES_ALONE, into_the_lake

@@ -13,7 +13,7 @@ from lakeproof.commands.prove import prove
 from lakeproof.commands.publish import apply, plan
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
-from lakeproof.lake.read.in_process import read_lake
+from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.names import TableName
 from lakeproof.state.due_copies import recopy
 from tests.fix_lake import TABLES_ALONE

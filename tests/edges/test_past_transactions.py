@@ -22,12 +22,12 @@ from lakeproof.commands.drain import drain
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
-from lakeproof.config.upkeep import RetentionConfig
+from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeError
 from lakeproof.events import Event, RunControl, Stop, silent
 from lakeproof.hidden_columns import HIDDEN_PREFIX
-from lakeproof.lake.read.past_transactions import past_changes
+from lakeproof.lake.read.arrow.past_transactions import past_changes
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn

@@ -28,8 +28,8 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, TableConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Event, Stop, silent
-from lakeproof.lake.delta.reader_features import MAPPING, NO_ZONE, VECTORS, WIDENING, reader_features
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.delta.log.reader_features import MAPPING, NO_ZONE, VECTORS, WIDENING, reader_features
+from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lake.records.held import HeldCause
 from lakeproof.names import TableName
 from lakeproof.proof.run import ProofRequest

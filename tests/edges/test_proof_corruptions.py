@@ -14,8 +14,7 @@ from pyspark.sql import functions as F
 
 from demo.server import EmbeddedPostgres
 from lakeproof.lake.rows import exact
-from lakeproof.postgres.connection import Connection
-from lakeproof.proof import lake_form
+from lakeproof.postgres.connections.connect import Connection
 from lakeproof.proof.compare import (
     KEY_TEXT_MAX,
     KEYS_MAX,
@@ -26,9 +25,10 @@ from lakeproof.proof.compare import (
     differing_keys,
     to_narrow,
 )
-from lakeproof.proof.jvm_functions import jvm_functions
-from lakeproof.proof.lake_in_arrow import RowsOfBatch
-from lakeproof.proof.source_form import rows_query
+from lakeproof.proof.lake import form as lake_form
+from lakeproof.proof.lake.in_arrow import RowsOfBatch
+from lakeproof.proof.lake.jvm_functions import jvm_functions
+from lakeproof.proof.source.form import rows_query
 from lakeproof.schema import SchemaVersion
 from lakeproof.values import exact_kinds
 from lakeproof.values.exact_texts import exact_texts

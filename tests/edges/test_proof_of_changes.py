@@ -24,7 +24,7 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.events import Event, RunControl, Stop, silent
 from lakeproof.lake.delta import committer
-from lakeproof.lake.delta.data_files import deleted_rows
+from lakeproof.lake.delta.files.data_files import deleted_rows
 from lakeproof.lake.delta.search import Rows
 from lakeproof.lsn import Lsn
 from lakeproof.proof import changed as prove_changed

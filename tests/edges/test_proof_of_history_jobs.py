@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
-from lakeproof.proof import history_by_spark as histories
 from lakeproof.proof.compare import Sums
-from lakeproof.proof.history import HistoryProof, prove_history
-from lakeproof.proof.lake_side import Reader
+from lakeproof.proof.lake import history_by_spark as histories
+from lakeproof.proof.lake.history import HistoryProof, prove_history
+from lakeproof.proof.lake.side import Reader
 from tests.lake_steps import jobs_run, run_compact
 from tests.lake_workload import run_transactions
 from tests.maintain_steps import begun, newest_cut_of, policy

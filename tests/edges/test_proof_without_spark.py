@@ -22,7 +22,8 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, TableConfig
 from lakeproof.events import Event, RunControl
 from lakeproof.names import TableName
-from lakeproof.proof import history_in_arrow, lake_in_arrow
+from lakeproof.proof.lake import history_in_arrow
+from lakeproof.proof.lake import in_arrow as lake_in_arrow
 from lakeproof.proof.result import ProofReport
 from lakeproof.proof.run import ProofRequest
 from tests.fix_postgres import Database

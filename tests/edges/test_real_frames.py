@@ -22,7 +22,7 @@ from lakeproof.pgoutput.decoder import decode
 from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import LogicalMessage, Origin, Relation, TypeName
 from lakeproof.pgoutput.relations import RelationCache
-from lakeproof.postgres.catalog_published import read_types
+from lakeproof.postgres.catalog.published import read_types
 from lakeproof.schema import Identity, SchemaVersion
 from lakeproof.values.catalog_kinds import make_column
 from lakeproof.values.pinned_settings import PINNED_SETTINGS

@@ -14,7 +14,7 @@ from lakeproof.commands.publish import plan
 from lakeproof.config.model import Config
 from lakeproof.config.table_names import TablePattern
 from lakeproof.names import TableName
-from lakeproof.postgres.connection import connect
+from lakeproof.postgres.connections.connect import connect
 from tests.fix_postgres import Database
 
 pytestmark = pytest.mark.postgres

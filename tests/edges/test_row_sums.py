@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.history_sum import sum_of
-from lakeproof.landing.reader import file_url
-from lakeproof.landing.row_sums import RowSum
+from lakeproof.landing.segments.reader import file_url
+from lakeproof.landing.segments.row_sums import RowSum
 from lakeproof.names import Incarnation, Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.snapshot.folder import read_snapshot

@@ -24,7 +24,7 @@ from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.planning import schema_changes as schema_plan
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake

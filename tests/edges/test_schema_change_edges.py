@@ -20,8 +20,8 @@ from lakeproof.errors import TransientError
 from lakeproof.lake.delta import schema as delta_schema
 from lakeproof.lake.delta.apply import CommitRequest, apply
 from lakeproof.lake.delta.committer import CommitInfo
-from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.delta.protocol import TableSpec
+from lakeproof.lake.delta.log.commits import newest_version
+from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.delta.schema import ColumnChanges, SchemaRequest, change_schema
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.rows import memory

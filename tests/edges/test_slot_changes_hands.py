@@ -15,8 +15,8 @@ from pydantic import SecretStr
 from lakeproof.drain.until import Until
 from lakeproof.errors import GapError
 from lakeproof.failpoints import watched
-from lakeproof.postgres.connection import Connection, close_quietly, connect_replication
-from lakeproof.postgres.connection_libpq import start_copy
+from lakeproof.postgres.connections.connect import Connection, close_quietly, connect_replication
+from lakeproof.postgres.connections.libpq import start_copy
 from tests.fix_drain import Drained, wait_until
 
 pytestmark = pytest.mark.postgres

@@ -25,9 +25,9 @@ from lakeproof.events import Event
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.landing.ownership import SourceDoc
 from lakeproof.names import Incarnation, TableName
-from lakeproof.postgres.catalog_published import read_tables
-from lakeproof.postgres.connection import connect, connect_replication
-from lakeproof.postgres.copy_snapshot import SnapshotSession, TableChangedError, chunks, copy_chunk
+from lakeproof.postgres.catalog.published import read_tables
+from lakeproof.postgres.connections.connect import connect, connect_replication
+from lakeproof.postgres.copying.snapshot import SnapshotSession, TableChangedError, chunks, copy_chunk
 from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.postgres.replication_start import StreamOptions
 from lakeproof.postgres.replication_stream import ReplicationStream

@@ -15,10 +15,10 @@ from psycopg.sql import SQL, Identifier
 
 from lakeproof.errors import TableError
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import read_tables, with_sizes
-from lakeproof.postgres.check_tables import table_findings
-from lakeproof.postgres.copy_blocks import copy_blocks
-from lakeproof.postgres.copy_snapshot import SnapshotSession, chunk_query, chunks, copy_chunk, typed
+from lakeproof.postgres.catalog.published import read_tables, with_sizes
+from lakeproof.postgres.checks.tables import table_findings
+from lakeproof.postgres.copying.blocks import copy_blocks
+from lakeproof.postgres.copying.snapshot import SnapshotSession, chunk_query, chunks, copy_chunk, typed
 from tests.fix_postgres import Database
 
 Rows = list[tuple[Any, ...]]

@@ -22,9 +22,9 @@ from lakeproof.config.model import Config, DrainConfig, TableConfig
 from lakeproof.errors import ConfigError, SourceError
 from lakeproof.landing.ownership import SourceDoc
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import read_tables
-from lakeproof.postgres.check_findings import Severity
-from lakeproof.postgres.connection import connect_replication
+from lakeproof.postgres.catalog.published import read_tables
+from lakeproof.postgres.checks.findings import Severity
+from lakeproof.postgres.connections.connect import connect_replication
 from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.postgres.replication_start import StreamOptions
 from lakeproof.postgres.replication_stream import ReplicationStream

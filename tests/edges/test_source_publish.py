@@ -17,9 +17,9 @@ from lakeproof.commands.teardown import teardown
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError, SourceError, TransientError
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import publications_of, read_tables
-from lakeproof.postgres.check_findings import Severity
-from lakeproof.postgres.connection import connect
+from lakeproof.postgres.catalog.published import publications_of, read_tables
+from lakeproof.postgres.checks.findings import Severity
+from lakeproof.postgres.connections.connect import connect
 from lakeproof.postgres.replication_stream import ReplicationStream
 from tests.fix_postgres import Database
 

@@ -16,9 +16,9 @@ from typing_extensions import LiteralString
 from lakeproof.commands.check import check_source
 from lakeproof.config.model import Config
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import read_tables
-from lakeproof.postgres.check_findings import Severity
-from lakeproof.postgres.connection import Connection
+from lakeproof.postgres.catalog.published import read_tables
+from lakeproof.postgres.checks.findings import Severity
+from lakeproof.postgres.connections.connect import Connection
 from tests.fix_postgres import Database
 
 pytestmark = [pytest.mark.postgres, pytest.mark.since(15)]

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from demo.server import free_port
 from lakeproof.errors import LakeproofError, SourceError, TransientError
-from lakeproof.postgres.connection import _pin, connect, connect_replication, describe, source_errors
+from lakeproof.postgres.connections.connect import _pin, connect, connect_replication, describe, source_errors
 from lakeproof.postgres.replication_slot import create_slot, drop_slot, name_problem, read_slot, slot_problem
 from lakeproof.postgres.server import identify
 from lakeproof.values.pinned_settings import PINNED_SETTINGS

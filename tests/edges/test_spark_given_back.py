@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 _PROGRAM = """
 import sys
 from pathlib import Path
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.section.spark import SparkConfig
 from lakeproof.lake.records.outlived_jvm import jvm_of
 from lakeproof.lake.spark.session import build_session, end_driver
 from lakeproof.lake.spark_on_demand import SparkOnDemand

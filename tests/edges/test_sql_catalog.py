@@ -18,7 +18,7 @@ from lakeproof.commands.compact import compact
 from lakeproof.commands.drain import drain
 from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
-from lakeproof.config.sql_catalog import CatalogConfig
+from lakeproof.config.section.sql_catalog import CatalogConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Event, Stop
 from lakeproof.names import TableName

@@ -17,7 +17,7 @@ from lakeproof.errors import ConfigError, TransientError
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.lock import snapshot_lock
 from lakeproof.storage.local import LocalStore, local_folder
-from lakeproof.storage.object_files import PART_BYTES
+from lakeproof.storage.object.files import PART_BYTES
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import AlreadyExistsError, NewFile, NotFoundError, Store

@@ -18,7 +18,7 @@ from lakeproof.errors import RECOVER, GapError, InvariantError, SourceError, Tra
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.decoder import decode
 from lakeproof.pgoutput.messages import Begin, Commit, Insert, LogicalMessage
-from lakeproof.postgres.connection import connect, connect_replication
+from lakeproof.postgres.connections.connect import connect, connect_replication
 from lakeproof.postgres.replication_slot import create_slot, read_slot
 from lakeproof.postgres.replication_start import StreamOptions
 from lakeproof.postgres.replication_stream import Received, ReplicationStream

@@ -16,7 +16,7 @@ from typing_extensions import LiteralString
 from lakeproof.commands.drain import drain
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
-from lakeproof.landing.manifest import Kind
+from lakeproof.landing.segments.manifest import Kind
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from tests.fix_drain import Drained, landed_rows, own_values, wait_until

@@ -19,7 +19,7 @@ from lakeproof.config.model import Config
 from lakeproof.config.table_names import TablePattern, parse_selected
 from lakeproof.errors import SourceError
 from lakeproof.names import TableName
-from lakeproof.postgres.check_findings import Severity
+from lakeproof.postgres.checks.findings import Severity
 from orchestration.build import build
 from tests.fix_drain import SOURCE, Drained
 from tests.fix_postgres import Database

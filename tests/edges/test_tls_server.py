@@ -31,8 +31,8 @@ from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.until import Until
 from lakeproof.errors import SourceError, TransientError
-from lakeproof.postgres.connection import connect, connect_replication
-from lakeproof.postgres.connection_security import is_exposed
+from lakeproof.postgres.connections.connect import connect, connect_replication
+from lakeproof.postgres.connections.security import is_exposed
 from scripts.servers import fetch
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]

@@ -18,7 +18,7 @@ import lakeproof
 from lakeproof.drain.until import Until
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.events import Stop
-from lakeproof.lake.read.transactions import Transaction
+from lakeproof.lake.read.arrow.transactions import Transaction
 from lakeproof.landing.chain import Chain, NewHead
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 import lakeproof
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError, LakeError
-from lakeproof.lake.read.view_changes import ViewChanges
-from lakeproof.lake.records.view_cuts import ViewCut, one_refresh
+from lakeproof.lake.read.spark.view_changes import ViewChanges
+from lakeproof.lake.records.views.cuts import ViewCut, one_refresh
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.open import open_store
 from lakeproof.views.refresh import ViewInputs, refresh_view

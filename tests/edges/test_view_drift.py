@@ -14,7 +14,7 @@ from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config
 from lakeproof.events import silent
 from lakeproof.follow.views import ViewRefresher
-from lakeproof.lake.records.view_cuts import newest_view_cut, view_path
+from lakeproof.lake.records.views.cuts import newest_view_cut, view_path
 from lakeproof.state.due_work import drifted_views, due_views, why_not_refresh
 from lakeproof.state.status import lake_status
 from lakeproof.storage.open import open_store

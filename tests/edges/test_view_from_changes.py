@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.lake.columns import quoted
-from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.records.view_cuts import newest_view_cut, newest_view_cut_number, put_cut
+from lakeproof.lake.delta.log.commits import newest_version
+from lakeproof.lake.records.views.cuts import newest_view_cut, newest_view_cut_number, put_cut
 from lakeproof.names import CycleNumber
-from lakeproof.views import cost
+from lakeproof.views.incremental import cost
 from tests.fix_postgres import Database
 from tests.view_lake import SEED, TABLES, ShapeLake, ViewLake
 

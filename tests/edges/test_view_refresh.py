@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError, LakeError, TransientError
 from lakeproof.failpoints import watched
-from lakeproof.lake.delta.files import table_files
-from lakeproof.lake.delta.log import newest_version, read_commit
-from lakeproof.lake.records.view_cuts import ViewCut, newest_view_cut, newest_view_cut_number, one_refresh, put_cut
+from lakeproof.lake.delta.files.needed import table_files
+from lakeproof.lake.delta.log.commits import newest_version, read_commit
+from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut, newest_view_cut_number, one_refresh, put_cut
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.open import open_store
 from lakeproof.views.cycle import app_id

@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 
 from lakeproof.commands import refresh as step
 from lakeproof.commands.refresh import apply_preview, preview
-from lakeproof.config.external_table import ExternalTable
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
+from lakeproof.config.section.external_table import ExternalTable
 from lakeproof.errors import LakeError
 from lakeproof.events import Event, silent
 from lakeproof.follow import views as follow_views
-from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.read.in_process import read_lake
-from lakeproof.lake.records.view_cuts import newest_view_cut
+from lakeproof.lake.delta.log.commits import newest_version
+from lakeproof.lake.read.arrow.open import read_lake
+from lakeproof.lake.records.views.cuts import newest_view_cut
 from lakeproof.names import TableName
 from lakeproof.state.due_work import why_not_refresh
 from lakeproof.state.status import lake_status

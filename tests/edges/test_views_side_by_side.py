@@ -13,7 +13,7 @@ from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import quoted
-from lakeproof.lake.records.view_cuts import view_path
+from lakeproof.lake.records.views.cuts import view_path
 from lakeproof.names import TableName
 from lakeproof.proof.record import read_proved, read_views
 from lakeproof.proof.run import ProofRequest

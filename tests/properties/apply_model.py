@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from lakeproof.lake.delta.apply import CommitRequest, Hints, apply
 from lakeproof.lake.delta.committer import Applied, CommitInfo, Unsupported
-from lakeproof.lake.delta.protocol import TableSpec
+from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.keys_in_memory import FIRST

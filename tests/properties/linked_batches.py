@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from lakeproof.lake.delta.apply import CommitRequest
 from lakeproof.lake.delta.committer import Applied
-from lakeproof.lake.delta.files import files_of_commit
+from lakeproof.lake.delta.files.needed import files_of_commit
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, Removal, linked_name, prepare_links
-from lakeproof.lake.delta.log import NO_VERSION, commit_name, newest_version
+from lakeproof.lake.delta.log.commits import NO_VERSION, commit_name, newest_version
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.keys_in_memory import FIRST

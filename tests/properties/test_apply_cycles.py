@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
-from lakeproof.lake.read.open import open_lake
-from lakeproof.lake.read.opened import OpenedLake
+from lakeproof.lake.read.spark.open import open_lake
+from lakeproof.lake.read.spark.opened import OpenedLake
 from lakeproof.lsn import Lsn
 from tests.lake_steps import check, make_config, run_compact
 from tests.lake_workload import SEED, make_tables, random_row, run_transactions, with_key

@@ -16,8 +16,8 @@ from lakeproof.commands.compact import compact, compact_group
 from lakeproof.config.location import LakeLocation
 from lakeproof.errors import TransientError
 from lakeproof.events import Stop, silent
-from lakeproof.lake.read.open import open_lake
-from lakeproof.lake.records.group_cuts import group_cut_numbers, newest_group_cut
+from lakeproof.lake.read.spark.open import open_lake
+from lakeproof.lake.records.cuts.groups import group_cut_numbers, newest_group_cut
 from lakeproof.storage.open import open_store
 from tests.fix_postgres import Database
 from tests.two_slots import GROUP, SOURCES, TwoSlots, lake_state

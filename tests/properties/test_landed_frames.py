@@ -17,12 +17,12 @@ import pytest
 import lakeproof
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.lake.columns import current_columns, keeps_key
-from lakeproof.lake.read import in_process
-from lakeproof.lake.read.in_process import LandedRows
+from lakeproof.lake.read.arrow import open as in_process
+from lakeproof.lake.read.arrow.open import LandedRows
 from lakeproof.lake.records.documents import Cut, CutOrdinals, CutTable, CycleKind
 from lakeproof.lake.records.store import write_cut
 from lakeproof.lake.rows.file_rows import FileRows, in_files
-from lakeproof.landing.reader import slices
+from lakeproof.landing.segments.reader import slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.schema import Identity, SchemaVersion

@@ -18,12 +18,12 @@ from lakeproof.errors import NoRoomError
 from lakeproof.events import silent
 from lakeproof.failpoints import watched
 from lakeproof.lake.cycle import table as cycle_table
-from lakeproof.lake.delta import links
-from lakeproof.lake.read.in_process import read_lake
+from lakeproof.lake.delta.files import links
+from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.proof.history_in_arrow import ArrowHistory
+from lakeproof.proof.lake.history_in_arrow import ArrowHistory
 from lakeproof.schema import Identity
 from lakeproof.storage.source_lake import SourceLake
 from tests.crashes import Crash

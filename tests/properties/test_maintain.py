@@ -23,16 +23,16 @@ from lakeproof.commands.maintain import MaintenanceRequest, maintain, maintenanc
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Stop, silent
-from lakeproof.lake.delta.files import remove_file, table_files, unneeded
-from lakeproof.lake.read.in_process import read_lake
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.delta.files.needed import remove_file, table_files, unneeded
+from lakeproof.lake.read.arrow.open import read_lake
+from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lake.records.store import cut_numbers, write_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain, verify_chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
-from lakeproof.proof.history import prove_history
-from lakeproof.proof.lake_side import Reader
+from lakeproof.proof.lake.history import prove_history
+from lakeproof.proof.lake.side import Reader
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 from tests.lake_steps import check, make_config, run_compact

@@ -20,11 +20,11 @@ from lakeproof.lake.delta.search import KeyLookup
 from lakeproof.lake.fold.history import change_rows
 from lakeproof.lake.fold.key_fold import FoldedRows, fold_keys
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
-from lakeproof.lake.planning.landed_range import LandedRange
+from lakeproof.lake.planning.landing.range import LandedRange
 from lakeproof.lake.rows.columns import relation
 from lakeproof.lake.rows.keys_in_memory import FIRST, Places
 from lakeproof.lake.rows.landing_rows import Changes, read_changes
-from lakeproof.landing.reader import count_changes, slices
+from lakeproof.landing.segments.reader import count_changes, slices
 from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion
 from tests.lake_workload import make_tables, run_transactions

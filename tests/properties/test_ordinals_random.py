@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import lakeproof
 from lakeproof.config.model import Config
 from lakeproof.hidden_columns import LSN, ORD
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lsn import Lsn

@@ -15,7 +15,7 @@ from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.events import Stop, silent
-from lakeproof.lake.delta.data_files import deleted_rows
+from lakeproof.lake.delta.files.data_files import deleted_rows
 from lakeproof.proof.run import ProofRequest
 from tests.fix_postgres import Database
 from tests.layer_files import Layer, kept

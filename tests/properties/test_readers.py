@@ -25,10 +25,10 @@ from lakeproof.commands.drain import drain
 from lakeproof.drain.until import Until
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.events import Stop, silent
-from lakeproof.lake.read.as_of import LakeAsOf
-from lakeproof.lake.read.changes import CutChanges
-from lakeproof.lake.read.opened import OpenedLake
-from lakeproof.lake.records.cut_choice import At
+from lakeproof.lake.read.spark.as_of import LakeAsOf
+from lakeproof.lake.read.spark.changes import CutChanges
+from lakeproof.lake.read.spark.opened import OpenedLake
+from lakeproof.lake.records.cuts.choice import At
 from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName

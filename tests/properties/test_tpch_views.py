@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.names import TableName
 from lakeproof.views.round import ViewReport
 from tests.bags import bag

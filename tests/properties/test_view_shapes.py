@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeproof.views import cost
+from lakeproof.views.incremental import cost
 from tests.fix_postgres import Database
 from tests.view_lake import SEED, TABLES, ShapeLake
 from tests.view_shapes import FULL, SHAPES

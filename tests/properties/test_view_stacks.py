@@ -15,10 +15,10 @@ import pytest
 from psycopg.sql import SQL, Identifier, Placeholder
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeproof.config.external_table import ExternalTable
 from lakeproof.config.model import Config, ViewConfig
+from lakeproof.config.section.external_table import ExternalTable
 from lakeproof.config.view_graph import with_inputs
-from lakeproof.lake.records.view_cuts import ViewCut
+from lakeproof.lake.records.views.cuts import ViewCut
 from lakeproof.names import TableName
 from lakeproof.views.audit import audit_view
 from lakeproof.views.open import open_views

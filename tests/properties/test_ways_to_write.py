@@ -22,11 +22,11 @@ from lakeproof.errors import InvariantError, LakeError, TransientError
 from lakeproof.failpoints import Armed, watched
 from lakeproof.lake.delta import apply as spark_commit
 from lakeproof.lake.delta.apply import CommitRequest, Hints, apply
-from lakeproof.lake.delta.cleaned_log import clean_log
 from lakeproof.lake.delta.committer import CommitInfo
-from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.delta.protocol import TableSpec
-from lakeproof.lake.delta.reader_features import reader_features
+from lakeproof.lake.delta.log.cleaned import clean_log
+from lakeproof.lake.delta.log.commits import newest_version
+from lakeproof.lake.delta.log.protocol import TableSpec
+from lakeproof.lake.delta.log.reader_features import reader_features
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.keys_in_memory import DriftedError
 from tests.properties.apply_model import COMPOSITE, KINDS, SEED, Batch, Kind, Table, V, Way

@@ -17,8 +17,8 @@ from lakeproof.commands.check import check_source
 from lakeproof.commands.init import init
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError, SourceError
-from lakeproof.postgres.connection import connect, connect_replication
-from lakeproof.postgres.connection_pooler import is_pooled, pooler_at, pooler_in, server_of
+from lakeproof.postgres.connections.connect import connect, connect_replication
+from lakeproof.postgres.connections.pooler import is_pooled, pooler_at, pooler_in, server_of
 from tests.fix_pooler import pooled
 from tests.fix_postgres import Database
 

@@ -19,8 +19,8 @@ from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
 from lakeproof.events import silent
 from lakeproof.failpoints import watched
-from lakeproof.lake.read.in_process import read_lake
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.arrow.open import read_lake
+from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.names import TableName
 from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake

@@ -15,11 +15,11 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.drain import drain
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.config.model import Config
-from lakeproof.config.upkeep import RetentionConfig
+from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeError
 from lakeproof.events import silent
-from lakeproof.lake.read.as_of import as_of
+from lakeproof.lake.read.spark.as_of import as_of
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from tests.fix_lake import into_the_lake

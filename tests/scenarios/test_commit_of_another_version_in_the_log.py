@@ -13,8 +13,8 @@ import pytest
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config
-from lakeproof.lake.delta.log import LogGapError
-from lakeproof.lake.delta.state import read_state
+from lakeproof.lake.delta.log.commits import LogGapError
+from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.records.held import HeldCause
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.storage.source_lake import SourceLake

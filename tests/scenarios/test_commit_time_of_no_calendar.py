@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 import lakeproof
 from lakeproof.commands.status import status
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.landing.manifest import LogicalMessageFile
-from lakeproof.landing.reader import file_url
+from lakeproof.landing.segments.manifest import LogicalMessageFile
+from lakeproof.landing.segments.reader import file_url
 from lakeproof.storage.times import time_of
 from tests.fix_drain import Drained, landed_rows
 from tests.fix_postgres import Database

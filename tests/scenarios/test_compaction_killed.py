@@ -19,8 +19,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.failpoints import VARIABLE
-from lakeproof.lake.read.in_process import read_lake
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.arrow.open import read_lake
+from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lake.records.documents import CycleKind
 from lakeproof.lake.records.store import newest_number, read_cut
 from lakeproof.names import CycleNumber, Oid

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
 from lakeproof.errors import TransientError
-from lakeproof.lake.delta.log import commit_name, log_files
+from lakeproof.lake.delta.log.commits import commit_name, log_files
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
 from lakeproof.storage.folder import Folder

@@ -17,12 +17,12 @@ from pyspark.sql import functions as F
 from lakeproof.commands.daily import daily
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.config.model import Config
-from lakeproof.config.upkeep import RetentionConfig
+from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.events import Stop, silent
 from lakeproof.hidden_columns import HIDDEN_PREFIX
-from lakeproof.lake.delta.files import table_files
-from lakeproof.lake.delta.log import newest_version
+from lakeproof.lake.delta.files.needed import table_files
+from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.records.store import read_cut
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import Identity

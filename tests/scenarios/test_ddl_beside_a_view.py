@@ -11,7 +11,7 @@ from typing_extensions import LiteralString
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
-from lakeproof.lake.records.view_cuts import view_path
+from lakeproof.lake.records.views.cuts import view_path
 from lakeproof.names import TableName
 from lakeproof.storage.open import open_store
 from tests.fix_lake import into_the_lake

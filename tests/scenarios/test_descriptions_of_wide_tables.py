@@ -8,8 +8,8 @@ import pytest
 from psycopg.sql import SQL, Identifier, Literal
 
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_descriptions import read_descriptions
-from lakeproof.postgres.connection import Connection, connect
+from lakeproof.postgres.catalog.descriptions import read_descriptions
+from lakeproof.postgres.connections.connect import Connection, connect
 from tests.fix_drain import SOURCE, make_config
 from tests.fix_postgres import Database
 

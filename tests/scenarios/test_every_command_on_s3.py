@@ -30,10 +30,10 @@ from lakeproof.commands.status import status
 from lakeproof.commands.teardown import teardown
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
-from lakeproof.config.upkeep import RetentionConfig
+from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
-from lakeproof.lake.read.changes import CutChanges
+from lakeproof.lake.read.spark.changes import CutChanges
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
 from lakeproof.proof.run import ProofRequest

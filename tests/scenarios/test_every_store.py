@@ -24,15 +24,15 @@ from lakeproof.commands.prove import prove
 from lakeproof.commands.status import status
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
-from lakeproof.config.upkeep import RetentionConfig
+from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.drain.until import Until
 from lakeproof.errors import TransientError
 from lakeproof.events import Stop, silent
-from lakeproof.lake.delta import state as state_module
 from lakeproof.lake.delta.committer import Change, Operation
-from lakeproof.lake.delta.log import commit_name, log_files, newest_version, read_commit
-from lakeproof.lake.delta.protocol import CHECKPOINT_INTERVAL
-from lakeproof.lake.delta.state import read_state
+from lakeproof.lake.delta.log import state as state_module
+from lakeproof.lake.delta.log.commits import commit_name, log_files, newest_version, read_commit
+from lakeproof.lake.delta.log.protocol import CHECKPOINT_INTERVAL
+from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand

@@ -35,7 +35,7 @@ from lakeproof.lake.planning import schema_changes
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.rows import memory
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.reader import Slice
+from lakeproof.landing.segments.reader import Slice
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.values import types

@@ -19,8 +19,8 @@ from lakeproof.config.model import Config
 from lakeproof.events import Stop, silent
 from lakeproof.failpoints import watched
 from lakeproof.lake.columns import quoted
-from lakeproof.lake.read.in_process import read_lake
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.arrow.open import read_lake
+from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName

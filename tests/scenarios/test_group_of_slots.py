@@ -23,11 +23,11 @@ from lakeproof.commands.status import status
 from lakeproof.compaction.pending import group_has_work
 from lakeproof.compaction.retention import old_documents
 from lakeproof.config.model import ViewConfig
-from lakeproof.config.upkeep import RetentionConfig
+from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.errors import TransientError
 from lakeproof.events import Stop, silent
-from lakeproof.lake.read.open import open_lake
-from lakeproof.lake.records.group_cuts import group_cut_numbers, newest_group_cut
+from lakeproof.lake.read.spark.open import open_lake
+from lakeproof.lake.records.cuts.groups import group_cut_numbers, newest_group_cut
 from lakeproof.lake.records.store import cut_numbers
 from lakeproof.names import TableName
 from lakeproof.storage.open import open_store

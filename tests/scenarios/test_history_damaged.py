@@ -13,7 +13,7 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
-from lakeproof.config.upkeep import RetentionConfig
+from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.errors import LakeError
 from lakeproof.events import silent
 from lakeproof.lake.records.store import newest_cut

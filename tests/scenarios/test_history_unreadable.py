@@ -18,8 +18,8 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.rows import memory
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
-from lakeproof.proof.history import check_history
-from lakeproof.proof.lake_side import Reader
+from lakeproof.proof.lake.history import check_history
+from lakeproof.proof.lake.side import Reader
 from lakeproof.schema import Identity
 from tests.damage import data_files
 from tests.lake_steps import check, run_compact

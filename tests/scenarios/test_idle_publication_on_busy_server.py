@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typing_extensions import LiteralString
 
-from lakeproof.landing.manifest import Kind
+from lakeproof.landing.segments.manifest import Kind
 from tests.fix_drain import Drained, told_to_stop, wait_until
 from tests.fix_postgres import new_database
 

@@ -13,7 +13,7 @@ from lakeproof.commands.refresh import refresh
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.events import silent
-from lakeproof.lake.records.view_cuts import view_path
+from lakeproof.lake.records.views.cuts import view_path
 from lakeproof.storage.open import open_store
 from tests.fix_lake import TABLES_ALONE, into_the_lake
 from tests.fix_postgres import Database

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from lakeproof.catalog.differences import Difference
 from lakeproof.catalog.fingerprint import Fingerprint, PublicationFacts, TableFacts
-from lakeproof.lake.delta.log import newest_version
-from lakeproof.lake.read.in_process import read_lake
+from lakeproof.lake.delta.log.commits import newest_version
+from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.rows.correction import NULL_KEY
 from lakeproof.lake.spark_on_demand import SparkOnDemand

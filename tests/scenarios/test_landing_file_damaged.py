@@ -15,7 +15,7 @@ from lakeproof.commands.recover import plan_recover
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeError, SourceError
 from lakeproof.events import Event
-from lakeproof.landing.reader import file_url, verify_files
+from lakeproof.landing.segments.reader import file_url, verify_files
 from tests.fix_drain import SOURCE, Drained
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.failpoints import VARIABLE
-from lakeproof.lake.delta.files import table_files, unneeded
+from lakeproof.lake.delta.files.needed import table_files, unneeded
 from lakeproof.lake.delta.link_commit import linked_name, prepare_links
-from lakeproof.lake.delta.log import NO_VERSION, newest_version
+from lakeproof.lake.delta.log.commits import NO_VERSION, newest_version
 from tests.fix_lake import other_file_system
 from tests.link_process import link_request
 from tests.linkable_rows import as_numbers, land, random_rows

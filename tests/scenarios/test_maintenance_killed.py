@@ -26,9 +26,9 @@ from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.events import silent
 from lakeproof.failpoints import VARIABLE
-from lakeproof.lake.read.open import open_lake
+from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lake.records.store import cut_numbers, newest_number, read_cut
-from lakeproof.lake.records.view_cuts import newest_view_cut
+from lakeproof.lake.records.views.cuts import newest_view_cut
 from lakeproof.landing.chain import Chain, verify_chain
 from lakeproof.names import CycleNumber
 from lakeproof.storage.document import canonical

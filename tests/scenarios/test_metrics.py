@@ -24,7 +24,7 @@ from lakeproof.commands.compact import follow
 from lakeproof.commands.drain import drain
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, DrainConfig
-from lakeproof.config.upkeep import CompactionConfig
+from lakeproof.config.section.upkeep import CompactionConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import RunControl, Stop, silent
 from lakeproof.lake.records.store import newest_cut

@@ -18,7 +18,7 @@ from lakeproof.cli.main import main
 from lakeproof.commands.prove import prove
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
-from lakeproof.lake.read.in_process import read_lake
+from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.state.absent import absence

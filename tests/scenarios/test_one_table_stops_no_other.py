@@ -18,16 +18,16 @@ from lakeproof.lake.columns import in_lake
 from lakeproof.lake.cycle import apply_cycle as cycle
 from lakeproof.lake.cycle import attempts
 from lakeproof.lake.cycle.task import CycleContext, TableResult, TableTask
-from lakeproof.lake.delta.files import table_files
-from lakeproof.lake.delta.log import newest_version
+from lakeproof.lake.delta.files.needed import table_files
+from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.replay import replayed
 from lakeproof.lake.fold.unchanged_values import completing
-from lakeproof.lake.read.in_process import read_lake
+from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
-from lakeproof.landing.reader import slices
+from lakeproof.landing.segments.reader import slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import Identity

@@ -25,8 +25,8 @@ from lakeproof.lake.columns import in_lake
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.replay import replayed
 from lakeproof.lake.fold.unchanged_values import completing
-from lakeproof.lake.read.in_process import read_lake
-from lakeproof.lake.records.view_cuts import newest_view_cut, view_path
+from lakeproof.lake.read.arrow.open import read_lake
+from lakeproof.lake.records.views.cuts import newest_view_cut, view_path
 from lakeproof.names import TableName
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake

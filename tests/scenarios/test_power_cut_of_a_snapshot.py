@@ -16,7 +16,7 @@ import pytest
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig
 from lakeproof.landing.chain import verify_chain
-from lakeproof.landing.reader import verify
+from lakeproof.landing.segments.reader import verify
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import finished_tables, read_end, read_request, read_snapshot, snapshot_folders
 from lakeproof.storage.paths import LakePaths

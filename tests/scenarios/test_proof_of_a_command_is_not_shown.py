@@ -16,7 +16,7 @@ from lakeproof.config.load import load
 from lakeproof.events import RunControl
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.proof.history import HistoryProof
+from lakeproof.proof.lake.history import HistoryProof
 from lakeproof.proof.record import read_proved, record
 from lakeproof.proof.result import LakeProof, ProofReport, TableProof
 from lakeproof.storage.source_lake import SourceLake

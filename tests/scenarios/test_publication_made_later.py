@@ -17,7 +17,7 @@ from psycopg.sql import SQL
 from lakeproof.catalog.differences import Difference
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.drain import drain
-from lakeproof.drain.publications import recorded_names
+from lakeproof.drain.catalog.publications import recorded_names
 from lakeproof.drain.until import Until
 from lakeproof.errors import SourceError, TransientError
 from lakeproof.events import Stop, silent

@@ -16,8 +16,8 @@ from lakeproof.commands.recover import plan_recover, recover
 from lakeproof.commands.refresh import refresh
 from lakeproof.errors import GapError, SourceError
 from lakeproof.events import silent
-from lakeproof.lake.read.in_process import read_lake
-from lakeproof.postgres.check_findings import Severity
+from lakeproof.lake.read.arrow.open import read_lake
+from lakeproof.postgres.checks.findings import Severity
 from tests.fix_lake import TABLES_ALONE
 from tests.fix_postgres import Database, MakeServer
 from tests.recovery import ITEMS, LOG, SCHEMA, TABLES, Shop, restore_files, save_files

@@ -22,9 +22,9 @@ from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
 from lakeproof.errors import TransientError
 from lakeproof.failpoints import watched
-from lakeproof.lake.delta.log import commit_name, log_files
-from lakeproof.lake.read.open import open_lake
-from lakeproof.lake.records.view_cuts import ViewCut, cuts_in_order, newest_view_cut
+from lakeproof.lake.delta.log.commits import commit_name, log_files
+from lakeproof.lake.read.spark.open import open_lake
+from lakeproof.lake.records.views.cuts import ViewCut, cuts_in_order, newest_view_cut
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store

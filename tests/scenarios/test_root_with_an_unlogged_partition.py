@@ -18,11 +18,11 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_published import read_tables
-from lakeproof.postgres.connection import connect
-from lakeproof.postgres.copy_keys import keys_query
+from lakeproof.postgres.catalog.published import read_tables
+from lakeproof.postgres.connections.connect import connect
+from lakeproof.postgres.copying.keys import keys_query
 from lakeproof.proof.compare import rows_in
-from lakeproof.proof.source_side import source_buckets
+from lakeproof.proof.source.side import source_buckets
 from lakeproof.storage.source_lake import SourceLake
 from tests.compare import lake_rows, table_columns
 from tests.damage import alter, data_files

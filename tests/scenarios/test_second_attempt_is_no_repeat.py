@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.model import TableConfig
 from lakeproof.failpoints import watched
-from lakeproof.lake.read.in_process import read_lake
+from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.names import TableName
 from lakeproof.schema import Identity
 from tests.crashes import Crash

@@ -19,9 +19,9 @@ from lakeproof.commands.recover import plan_recover, recover
 from lakeproof.commands.status import status
 from lakeproof.drain.slot_health import HealthCause
 from lakeproof.errors import SourceError, StuckError
-from lakeproof.lake.read.in_process import read_lake
+from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.landing.stuck import note_stuck
-from lakeproof.postgres.check_findings import Severity
+from lakeproof.postgres.checks.findings import Severity
 from lakeproof.state.status import lake_status
 from tests.fix_postgres import Database
 from tests.recovery import ITEMS, TABLES, Shop

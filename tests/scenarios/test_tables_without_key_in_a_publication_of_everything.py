@@ -27,7 +27,7 @@ from lakeproof.config.model import Config
 from lakeproof.config.table_names import parse_selected
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
-from lakeproof.postgres.check_findings import Finding, Severity
+from lakeproof.postgres.checks.findings import Finding, Severity
 from lakeproof.storage.source_lake import SourceLake
 from tests.compare import lake_rows, source_rows, table_columns
 from tests.fix_lake import TABLES_ALONE, into_the_lake

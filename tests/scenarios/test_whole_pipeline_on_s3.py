@@ -22,7 +22,7 @@ from lakeproof.commands.refresh import refresh
 from lakeproof.commands.status import status
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, ViewConfig
-from lakeproof.config.upkeep import RetentionConfig
+from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.records.store import newest_cut

@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import ConfigError, LakeError
-from lakeproof.lake.read.open import open_lake
-from lakeproof.lake.records.group_cuts import newest_group_cut, read_group_cut
+from lakeproof.lake.read.spark.open import open_lake
+from lakeproof.lake.records.cuts.groups import newest_group_cut, read_group_cut
 from lakeproof.storage.open import open_store
 from tests.fix_postgres import Database
 from tests.shell.launched import Dagster, dagster

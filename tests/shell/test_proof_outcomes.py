@@ -17,7 +17,7 @@ from assets.checks.proof import check_result
 from assets.support import metadata as md
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.proof.history import HistoryProof
+from lakeproof.proof.lake.history import HistoryProof
 from lakeproof.proof.record import Compared, LakeProved, Proved
 from lakeproof.proof.result import LakeProof, ProofReport, Status, TableProof, TableRepair
 from lakeproof.views.audit import ViewProof, ViewStatus

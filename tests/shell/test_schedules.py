@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakeproof.lake.records.view_cuts import ViewCut
+from lakeproof.lake.records.views.cuts import ViewCut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation
 from lakeproof.state.due_work import compaction_is_pointless, refresh_is_pointless

@@ -1,7 +1,7 @@
 """Cycles of kind `apply` and `schema`: the changes of a range and the snapshots that enter, or tables' new schemas.
 
 The five steps are in `steps`; step 2 is here, table by table. Writing one table is in `table` and
-`schema_change_commits`.
+`schemas.commits`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from typing import TypeAlias
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.lake.cycle.attempts import Attempt, earlier_attempts, tried
-from lakeproof.lake.cycle.broken_log import on_sound_logs
-from lakeproof.lake.cycle.foreign_commits import hold_for_foreign_commits, without_foreign_commits
-from lakeproof.lake.cycle.linked_entry import COMPARED, never_here, refuse_entry, write_entry
-from lakeproof.lake.cycle.schema_change_commits import commit_schema_change
-from lakeproof.lake.cycle.schema_history import (
+from lakeproof.lake.cycle.entries.linked import COMPARED, never_here, refuse_entry, write_entry
+from lakeproof.lake.cycle.schemas.commits import commit_schema_change
+from lakeproof.lake.cycle.schemas.history import (
     HELD,
     RecordedChange,
     record_changes,
@@ -41,6 +39,8 @@ from lakeproof.lake.cycle.task import (
     check_names,
     files_since,
 )
+from lakeproof.lake.cycle.upkeep.broken_log import on_sound_logs
+from lakeproof.lake.cycle.upkeep.foreign_commits import hold_for_foreign_commits, without_foreign_commits
 from lakeproof.lake.delta.committer import Engine, Unsupported
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError
@@ -50,11 +50,11 @@ from lakeproof.lake.rows.memory import largest_row
 from lakeproof.lake.spark.failures import concerns_all
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.reader import Slice, slices, verify, verify_file
+from lakeproof.landing.segments.reader import Slice, slices, verify, verify_file
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.snapshot.copy.keyed_copy import read_copy
 from lakeproof.snapshot.folder import read_snapshot
-from lakeproof.snapshot.keyed_copy import read_copy
 from lakeproof.snapshot.state import SnapshotTable
 from lakeproof.storage.source_lake import SourceLake
 

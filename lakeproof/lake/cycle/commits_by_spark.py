@@ -1,6 +1,6 @@
 """The commits of a table that Spark writes: to history, to current, and the two of a correction.
 
-Computing what is written belongs to `table_by_spark`, `snapshot_entry` and `keyed_entry`, making a commit once to
+Computing what is written belongs to `table_by_spark`, `entries.snapshot` and `entries.keyed`, making a commit once to
 `delta.apply`, the definition of a sum to `rows.history_sum`.
 
 History's rows are summed while they are written. The check that the lake has the rows that the changes presuppose
@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import current_statistics, history_statistics, in_lake
-from lakeproof.lake.cycle.snapshot_entry import EntryCorrection
+from lakeproof.lake.cycle.entries.snapshot import EntryCorrection
 from lakeproof.lake.cycle.task import CycleContext, TableTask, Written, commit_current, written
 from lakeproof.lake.delta.apply import NO_HINTS, CommitRequest, Hints, Prepared, apply, prepare
-from lakeproof.lake.delta.log import NO_VERSION
+from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, change_rows, few_files, state_rows
 from lakeproof.lake.fold.net_change import ResolvedChanges
 from lakeproof.lake.fold.replay import behind

@@ -11,17 +11,17 @@ from dataclasses import asdict, dataclass, field, replace
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import SourceConfig
-from lakeproof.config.upkeep import RetentionConfig
+from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.events import Event, Report, Stop, counted
 from lakeproof.lake.cycle.apply_cycle import CycleResult, CycleSettings, apply_cycle, tables_for_spark
-from lakeproof.lake.cycle.maintenance import Maintenance, begin_maintenance, finish_maintenance
-from lakeproof.lake.cycle.schema_history import RecordedChange
+from lakeproof.lake.cycle.schemas.history import RecordedChange
 from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle, intent_of
 from lakeproof.lake.cycle.table import no_spark
 from lakeproof.lake.cycle.task import Entered, Reshaped, Written
+from lakeproof.lake.cycle.upkeep.maintenance import Maintenance, begin_maintenance, finish_maintenance
 from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
 from lakeproof.lake.delta.committer import Engine
-from lakeproof.lake.delta.optimize import is_crowded
+from lakeproof.lake.delta.files.optimize import is_crowded
 from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.next_incarnation import plan_switch
 from lakeproof.lake.planning.pending import mark_consumed, pending_snapshots
@@ -36,8 +36,8 @@ from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.progress import Progress, Work
+from lakeproof.snapshot.copy.keyed_copy import PlacedCopy, remove_copies
 from lakeproof.snapshot.folder import snapshot_fingerprints
-from lakeproof.snapshot.keyed_copy import PlacedCopy, remove_copies
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store

@@ -28,16 +28,16 @@ import pyarrow as pa
 from lakeproof.commit_times import EARLIEST_US
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.cycle.schema_history import publish_schemas
-from lakeproof.lake.delta.fsync import sync_commits
-from lakeproof.lake.delta.log import NO_VERSION
+from lakeproof.lake.cycle.schemas.history import publish_schemas
+from lakeproof.lake.delta.files.fsync import sync_commits
+from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.planning.plan import CyclePlan
 from lakeproof.lake.records.documents import Cut, CutTable, Intent, SegmentOrdinal, next_number
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import write_cut, write_intent
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.reader import last_commit, slices
+from lakeproof.landing.segments.reader import last_commit, slices
 from lakeproof.names import Incarnation, TableName
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store

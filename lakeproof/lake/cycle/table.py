@@ -1,6 +1,6 @@
 """One table in one cycle: history first, then current, each in exactly one commit; and a range, written by this process.
 
-Choosing tables and range belongs to `lakeproof.lake.planning`; a table's first rows to `linked_entry`; running several
+Choosing tables and range belongs to `lakeproof.lake.planning`; a table's first rows to `entries.linked`; running several
 tables and ending the cycle to `steps`; what is `Unsupported` in this process to `table_by_spark`.
 
 Anything about a table's data that may be refused is evaluated before its history is committed: a refused table is left as it
@@ -52,13 +52,13 @@ from lakeproof.lake.cycle.task import (
 )
 from lakeproof.lake.delta.base_rows import LakeBase
 from lakeproof.lake.delta.committer import Engine, Unsupported
+from lakeproof.lake.delta.files.links import landed_file
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, Removal, RowCommit, links_fit, prepare_links
-from lakeproof.lake.delta.links import landed_file
 from lakeproof.lake.delta.search import Rows
 from lakeproof.lake.fold.holders import FoldedFile, Mask, NotFolded
 from lakeproof.lake.fold.key_fold import FoldedRows, KeyFold, fold_keys
 from lakeproof.lake.fold.table_range import TableRange
-from lakeproof.lake.planning.landed_range import LandedRange
+from lakeproof.lake.planning.landing.range import LandedRange
 from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.lake.records.held import TableHeldError
 from lakeproof.lake.rows.file_rows import in_files
@@ -66,7 +66,7 @@ from lakeproof.lake.rows.keys_in_memory import DriftedError
 from lakeproof.lake.rows.memory import fit_table, refuse_too_large
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.catalog_history import sends_everything
-from lakeproof.landing.segment import ROW_GROUP_BYTES
+from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.names import TableName
 
 if TYPE_CHECKING:

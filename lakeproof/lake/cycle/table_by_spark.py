@@ -29,8 +29,8 @@ from lakeproof.lake.cycle.commits_by_spark import (
     prepare_current,
     write_correction,
 )
-from lakeproof.lake.cycle.keyed_entry import write_keyed
-from lakeproof.lake.cycle.snapshot_entry import as_inserted, entry_correction
+from lakeproof.lake.cycle.entries.keyed import write_keyed
+from lakeproof.lake.cycle.entries.snapshot import as_inserted, entry_correction
 from lakeproof.lake.cycle.task import (
     Carried,
     CycleContext,

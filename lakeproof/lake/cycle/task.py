@@ -1,6 +1,6 @@
 """One table in a cycle as values: the task, the cycle's context, the outcomes; and what every way of writing a table takes.
 
-The ways to write a table are in `table`, `linked_entry`, `table_by_spark` and `schema_change_commits`, the cycle's steps in
+The ways to write a table are in `table`, `entries.linked`, `table_by_spark` and `schemas.commits`, the cycle's steps in
 `steps`.
 """
 
@@ -15,18 +15,18 @@ from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import column_names, in_lake, needs_mapping
 from lakeproof.lake.delta.committer import Applied, CommitInfo, Engine, commit_of_cycle
-from lakeproof.lake.delta.protocol import TableSpec
+from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.fold.table_range import RangeSpan, TableRange
 from lakeproof.lake.records.documents import NOBODY, CutTable, HistorySum, Intent, WrittenBy
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.work import Changes, SchemaChange
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.reader import Slice, slices
+from lakeproof.landing.segments.reader import Slice, slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
-from lakeproof.snapshot.keyed_copy import KeyedTable
+from lakeproof.snapshot.copy.keyed_copy import KeyedTable
 from lakeproof.snapshot.state import SnapshotTable
 
 if TYPE_CHECKING:

@@ -4,14 +4,14 @@ What is deleted and inserted belongs to `rows.change` and its makers; when it is
 process writes without Spark is committed by `link_commit`; both end in the same commit (`RowCommit`).
 
     deletes ─► the places of rows ┐
-    images ─► plain Parquet in a folder of the table (`spark_files`) ─► one commit
+    images ─► plain Parquet in a folder of the table (`files.by_spark`) ─► one commit
 
 Few keys are collected, and found in this process by the key columns alone (`search`): no second job. Many are joined with
 the table's rows, and each file's rows come back as bitmaps, 4 KiB for 32,768 rows. Memory: `KEYS_BYTES_MAX` of keys, or an
 eighth of a byte for each row of the files that lose some. Only public names of Spark and Delta are used.
 
 Invariant idempotent-apply: the commit carries (application id, number), and is made on the expected version: whatever an
-earlier attempt has left above that version was restored over (`cleaned_log`). A commit is made on the version that was read
+earlier attempt has left above that version was restored over (`log.cleaned`). A commit is made on the version that was read
 or not at all: the loser of that race starts again from the newer version (TransientError).
 
 A commit is made in two steps, so that anything that may be refused about a table is known before the first of its Delta
@@ -38,13 +38,13 @@ from pyspark.sql import types as T
 from lakeproof.errors import InvariantError, LakeError
 from lakeproof.hidden_columns import scratch
 from lakeproof.lake.delta.committer import Applied, CommitInfo, NewFile, version_to_follow
+from lakeproof.lake.delta.files.by_spark import fields_of, write_by_spark
+from lakeproof.lake.delta.files.links import write_rows
 from lakeproof.lake.delta.link_commit import RowCommit, entry_of, spared, statistics_columns
-from lakeproof.lake.delta.links import write_rows
-from lakeproof.lake.delta.log import NO_VERSION, newest_version
-from lakeproof.lake.delta.protocol import TableSpec, check_writable, metadata_of, statistics_of, with_other_columns
+from lakeproof.lake.delta.log.commits import NO_VERSION, newest_version
+from lakeproof.lake.delta.log.protocol import TableSpec, check_writable, metadata_of, statistics_of, with_other_columns
+from lakeproof.lake.delta.log.state import Action, TableState, read_state
 from lakeproof.lake.delta.search import Rows, find_places
-from lakeproof.lake.delta.spark_files import fields_of, write_by_spark
-from lakeproof.lake.delta.state import Action, TableState, read_state
 from lakeproof.lake.delta.versions import read_at
 from lakeproof.lake.rows.columns import col, pick
 from lakeproof.lake.rows.correction import check_rows, join_on_key

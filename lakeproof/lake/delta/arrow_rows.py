@@ -1,7 +1,7 @@
 """The rows of a version of a Delta table as Arrow batches, read from its log and files without Spark.
 
-Choosing the version belongs to `lakeproof.lake.read.frames`. What our tables use is known here: deletion vectors, column
-mapping by name, columns that were widened or added later. Anything else that a reader has to know is refused.
+Choosing the version belongs to `lakeproof.lake.read.arrow.frames`. What our tables use is known here: deletion vectors,
+column mapping by name, columns that were widened or added later. Anything else that a reader has to know is refused.
 
 Memory: one batch of rows, and the numbers of one file's deleted rows.
 """
@@ -21,19 +21,26 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeproof.errors import LakeError, UnreadableRowsError
-from lakeproof.lake.delta.data_files import DeltaFile, data_file, deleted_rows, live_rows
-from lakeproof.lake.delta.file_statistics import bounds_of
-from lakeproof.lake.delta.files import files_at
-from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, is_emptied, physical_name
-from lakeproof.lake.delta.protocol import in_files
-from lakeproof.lake.delta.reader_features import LISTS_FEATURES_READER, MAPPING, NO_ZONE, VECTORS, WIDENING, table_state
+from lakeproof.lake.delta.files.data_files import DeltaFile, data_file, deleted_rows, live_rows
+from lakeproof.lake.delta.files.needed import files_at
+from lakeproof.lake.delta.files.statistics import bounds_of
+from lakeproof.lake.delta.log.commits import RESTORE_LOG, LogGapError, is_emptied, physical_name
+from lakeproof.lake.delta.log.protocol import in_files
+from lakeproof.lake.delta.log.reader_features import (
+    LISTS_FEATURES_READER,
+    MAPPING,
+    NO_ZONE,
+    VECTORS,
+    WIDENING,
+    table_state,
+)
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.parquet import parquet_file
 from lakeproof.storage.store import NotFoundError
 from lakeproof.values.types import LAKE_TYPES
 
 if TYPE_CHECKING:
-    from lakeproof.lake.delta.state import TableState
+    from lakeproof.lake.delta.log.state import TableState
 
 
 BATCH_ROWS = 65_536

@@ -17,12 +17,12 @@ from lakeproof.hidden_columns import FROM
 from lakeproof.lake.columns import column_names
 from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows
 from lakeproof.lake.delta.committer import Unsupported
-from lakeproof.lake.delta.data_files import data_file
+from lakeproof.lake.delta.files.data_files import data_file
+from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.delta.search import KeyLookup, Rows, find_places
-from lakeproof.lake.delta.state import read_state
 from lakeproof.lake.rows.file_rows import FileRows, in_files
 from lakeproof.lake.rows.keys_in_memory import FIRST
-from lakeproof.landing.segment import ROW_GROUP_BYTES
+from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.state import SnapshotFile
 from lakeproof.storage.parquet import parquet_file

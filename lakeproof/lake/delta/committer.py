@@ -27,9 +27,9 @@ import numpy as np
 
 from lakeproof.errors import InvariantError, TransientError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.delta.checkpoint import write_checkpoint
-from lakeproof.lake.delta.data_files import data_file, deleted_rows, write_vectors
-from lakeproof.lake.delta.log import (
+from lakeproof.lake.delta.files.data_files import data_file, deleted_rows, write_vectors
+from lakeproof.lake.delta.log.checkpoint import write_checkpoint
+from lakeproof.lake.delta.log.commits import (
     ENGINE,
     NO_VERSION,
     DeltaCommit,
@@ -39,9 +39,9 @@ from lakeproof.lake.delta.log import (
     find_commit,
     note_end,
 )
-from lakeproof.lake.delta.protocol import CHECKPOINT_INTERVAL, protocol_for
+from lakeproof.lake.delta.log.protocol import CHECKPOINT_INTERVAL, protocol_for
+from lakeproof.lake.delta.log.state import Action, Replay, TableState, keep
 from lakeproof.lake.delta.search import Rows
-from lakeproof.lake.delta.state import Action, Replay, TableState, keep
 from lakeproof.lake.records.documents import Intent
 from lakeproof.names import TableName
 from lakeproof.storage.folder import Folder

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.committer import Change, NewFile, Operation
-from lakeproof.lake.delta.files import table_files, unneeded
-from lakeproof.lake.delta.log import NO_VERSION, newest_version, physical_names, read_commit
-from lakeproof.lake.delta.protocol import TableSpec, check_writable, in_spark, metadata_of, new_fields
+from lakeproof.lake.delta.files.needed import table_files, unneeded
+from lakeproof.lake.delta.log.commits import NO_VERSION, newest_version, physical_names, read_commit
+from lakeproof.lake.delta.log.protocol import TableSpec, check_writable, in_spark, metadata_of, new_fields
+from lakeproof.lake.delta.log.state import Action, TableState, read_state
 from lakeproof.lake.delta.schema import ColumnChanges, with_columns
-from lakeproof.lake.delta.state import Action, TableState, read_state
 from lakeproof.storage.times import now_text, time_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def write_day(path: str, rows: DataFrame, day: date) -> int:
     Raises LakeError, before anything is written, if a column has a type that the days before can't have, TransientError if
     somebody else has committed meanwhile.
     """
-    from lakeproof.lake.delta.spark_files import fields_of, write_by_spark
+    from lakeproof.lake.delta.files.by_spark import fields_of, write_by_spark
 
     before = newest_version(path)
     state = None if before == NO_VERSION else read_state(path, before)

@@ -5,7 +5,7 @@
     keys ─► the places of their rows (`search`) ───────────────────────────────────────────────────┘
 
 Choosing the files, and the rows in them that are not the table's, does not belong here; nor does giving a file its second
-name (`links`), reading its footer (`file_statistics`) or making the version (`committer`).
+name (`links`), reading its footer (`files.statistics`) or making the version (`committer`).
 
 A commit is made in two steps: `prepare` finds rows, checks what the change presupposes, and places every file; it refuses
 with `Unsupported` what Spark should write instead. `RowCommit.commit` makes the one commit, also of what Spark has written
@@ -43,9 +43,8 @@ from lakeproof.lake.delta.committer import (
     Unsupported,
     version_to_follow,
 )
-from lakeproof.lake.delta.data_files import data_file
-from lakeproof.lake.delta.file_statistics import statistics_text
-from lakeproof.lake.delta.links import (
+from lakeproof.lake.delta.files.data_files import data_file
+from lakeproof.lake.delta.files.links import (
     LandedFile,
     LocalRows,
     PlacedFile,
@@ -56,13 +55,14 @@ from lakeproof.lake.delta.links import (
     renamed,
     write_rows,
 )
-from lakeproof.lake.delta.log import NO_VERSION, physical_names
-from lakeproof.lake.delta.protocol import TableSpec, check_writable, in_spark, metadata_of, new_fields
-from lakeproof.lake.delta.reader_features import VECTORS_ENABLED
+from lakeproof.lake.delta.files.statistics import statistics_text
+from lakeproof.lake.delta.log.commits import NO_VERSION, physical_names
+from lakeproof.lake.delta.log.protocol import TableSpec, check_writable, in_spark, metadata_of, new_fields
+from lakeproof.lake.delta.log.reader_features import VECTORS_ENABLED
+from lakeproof.lake.delta.log.state import Action, TableState, read_state
 from lakeproof.lake.delta.search import Places, Rows, find_places
-from lakeproof.lake.delta.state import Action, TableState, read_state
 from lakeproof.lake.rows.keys_in_memory import check_counts, check_firsts
-from lakeproof.landing.file_columns import STATISTICS_COLUMNS
+from lakeproof.landing.segments.file_columns import STATISTICS_COLUMNS
 from lakeproof.storage.disk import is_full
 from lakeproof.storage.folder import Folder
 

@@ -1,8 +1,9 @@
 """The rows of a table that came and went between two versions, for Spark, as `changed_places` finds them in the log.
 
-What a change means does not belong here (`lakeproof.views.strategies`). Few rows are read by this process, by their places,
-and are a relation that the driver holds. Else Spark reads the files that changed, as plain Parquet, with each row's number
-in its file: of a file that came or went the rows that are not deleted, of a file that stays the rows that are named.
+What a change means does not belong here (`lakeproof.views.incremental.strategies`). Few rows are read by this process, by
+their places, and are a relation that the driver holds. Else Spark reads the files that changed, as plain Parquet, with each
+row's number in its file: of a file that came or went the rows that are not deleted, of a file that stays the rows that are
+named.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from pyspark.sql import types as T
 
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import CAME, scratch
-from lakeproof.lake.delta.changed_places import ChangedFile, Changes, ChangesUnavailableError
-from lakeproof.lake.delta.log import physical_name, physical_names
-from lakeproof.lake.delta.protocol import in_files
+from lakeproof.lake.delta.log.changed_places import ChangedFile, Changes, ChangesUnavailableError
+from lakeproof.lake.delta.log.commits import physical_name, physical_names
+from lakeproof.lake.delta.log.protocol import in_files
 from lakeproof.lake.rows.columns import col, no_rows, relation
 from lakeproof.lake.rows.memory import has_ordinary_rows
 from lakeproof.storage.folder import Folder

@@ -1,6 +1,6 @@
 """A Delta table's schema and properties, changed in one commit: renamed, put away, added and widened columns.
 
-Choosing those columns belongs to `planning.schema_change`, the cycle that commits to `cycle.schema_change_commits`.
+Choosing those columns belongs to `planning.schema_change`, the cycle that commits to `cycle.schemas.commits`.
 
 Delta's ALTER TABLE makes one commit for each clause and carries no transaction id; here it is one (`committer`). A column is
 added under its own name if no file of the table can have a column of that name: then the files lack it, and it reads NULL.
@@ -24,9 +24,9 @@ from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.columns import needs_mapping, quoted
 from lakeproof.lake.delta.committer import Applied, Change, CommitInfo, Operation, version_to_follow
-from lakeproof.lake.delta.log import PHYSICAL_NAME, TYPE_CHANGES
-from lakeproof.lake.delta.protocol import COLUMN_ID, MAPPING_MODE, MAX_COLUMN_ID, STATISTICS, check_writable, in_log
-from lakeproof.lake.delta.state import read_state
+from lakeproof.lake.delta.log.commits import PHYSICAL_NAME, TYPE_CHANGES
+from lakeproof.lake.delta.log.protocol import COLUMN_ID, MAPPING_MODE, MAX_COLUMN_ID, STATISTICS, check_writable, in_log
+from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 
@@ -91,7 +91,7 @@ def change_schema(spark: SparkOnDemand, request: SchemaRequest) -> Applied:
     _check_columns(path, json.loads(metadata["schemaString"])["fields"])
     frames = [] if rows is None else [rows]
     if done.rewrites and not request.replace:
-        from lakeproof.lake.delta.optimize import in_large_files
+        from lakeproof.lake.delta.files.optimize import in_large_files
         from lakeproof.lake.delta.versions import read_at
 
         kept = _under_new_names(read_at(spark.get(), path, before.version), request.change, done.names)
@@ -104,7 +104,7 @@ def change_schema(spark: SparkOnDemand, request: SchemaRequest) -> Applied:
     inserted = 0
     for frame in frames:
         # Imported here because it imports Spark.
-        from lakeproof.lake.delta.spark_files import write_by_spark
+        from lakeproof.lake.delta.files.by_spark import write_by_spark
 
         inserted += change.add(write_by_spark(frame, path, info.number, metadata))
     failpoint("apply.after_links")

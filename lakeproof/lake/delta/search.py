@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeproof.lake.delta.arrow_rows import opened_data_file, widened
-from lakeproof.lake.delta.data_files import data_file, deleted_rows
-from lakeproof.lake.delta.file_statistics import bounds_of
-from lakeproof.lake.delta.state import Action, TableState
+from lakeproof.lake.delta.files.data_files import data_file, deleted_rows
+from lakeproof.lake.delta.files.statistics import bounds_of
+from lakeproof.lake.delta.log.state import Action, TableState
 from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.storage.folder import Folder
 

@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.hidden_columns import HIDDEN_PREFIX
 from lakeproof.lake.columns import quoted
-from lakeproof.lake.delta.log import RESTORE_LOG, LogGapError, is_emptied
+from lakeproof.lake.delta.log.commits import RESTORE_LOG, LogGapError, is_emptied
 from lakeproof.lake.records.documents import CutTable
-from lakeproof.lake.records.view_cuts import ViewCut, view_path
+from lakeproof.lake.records.views.cuts import ViewCut, view_path
 from lakeproof.lake.rows.columns import pick
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake

@@ -26,7 +26,7 @@ from lakeproof.lake.columns import (
     merge_key,
 )
 from lakeproof.lake.rows.keys_in_memory import Places
-from lakeproof.landing.reader import Slice
+from lakeproof.landing.segments.reader import Slice
 from lakeproof.schema import SchemaVersion
 
 Key: TypeAlias = tuple[Any, ...]

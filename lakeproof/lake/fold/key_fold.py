@@ -26,12 +26,12 @@ from lakeproof.hidden_columns import FROM, KEY, LSN, OP, ORD, UNCHANGED
 from lakeproof.lake.columns import current_columns, has_old_rows, history_columns, keeps_key, merge_key
 from lakeproof.lake.fold.counted_fold import bag_change, keyed_change
 from lakeproof.lake.fold.holders import Base, FoldedFile, Holders, Mask, NotFolded, Unchanged, find_holders, values_of
-from lakeproof.lake.planning.landed_range import LandedRange
+from lakeproof.lake.planning.landing.range import LandedRange
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.file_rows import DIGEST, FileRows
 from lakeproof.lake.rows.keys_in_memory import FIRST, Places, codes, presupposed
-from lakeproof.landing.reader import Slice, in_range_mask
-from lakeproof.landing.segment import ROW_GROUP_BYTES
+from lakeproof.landing.segments.reader import Slice, in_range_mask
+from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion
 
 # The key columns of a range in memory, in Arrow; adding them up takes about three times as much.
@@ -289,7 +289,7 @@ class FoldedRows:
 def sum_of(schema: SchemaVersion, rows: Iterator[pa.Table]) -> HistorySum:
     """Return the sum of rows of history."""
     # Imported here because it imports the compiler, which few cycles need.
-    from lakeproof.landing.row_sums import RowSum
+    from lakeproof.landing.segments.row_sums import RowSum
 
     sums = RowSum({column.name: column.attnum for column in schema.columns})
     for part in rows:

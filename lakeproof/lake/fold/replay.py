@@ -1,7 +1,7 @@
 """A table computed from its history: what rows of history add up to, on top of a state or of nothing.
 
-Choosing the rows of history belongs to `read.as_of` and to the rebuild in `cycle.maintenance`; adding changes up to
-`net_change`.
+Choosing the rows of history belongs to `read.spark.as_of` and to the rebuild in `cycle.upkeep.maintenance`, adding
+changes up to `net_change`.
 
 History's rows are changes whose keys are known already, so only unchanged large values have to be looked up, and only for
 the rows that remain at the end (`complete`, mostly `unchanged_values.resolve_history`). The rows of a snapshot and of a

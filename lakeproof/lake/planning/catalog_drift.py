@@ -24,7 +24,7 @@ from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.landing.catalog_history import catalog_manifests
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.reader import newest_row
+from lakeproof.landing.segments.reader import newest_row
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion

@@ -1,7 +1,7 @@
 """Tables that enter the lake without a snapshot: by the chain's records they were created in the stream, or are empty.
 
-`lakeproof.drain.created_tables` and `empty_tables` decide which tables those are. A cycle writes each as a table whose
-snapshot has no row: at a position before its first row, or at the one where it was seen to have none.
+`lakeproof.drain.catalog.created_tables` and `empty_tables` decide which tables those are. A cycle writes each as a table
+whose snapshot has no row: at a position before its first row, or at the one where it was seen to have none.
 
 The record knows the table at one reading, the stream brings rows from before it. Both must speak of the same table:
 
@@ -28,7 +28,7 @@ from lakeproof.lake.planning.schema_changes import UnprovenError, defaults_for_o
 from lakeproof.lake.records.documents import Cut
 from lakeproof.landing.catalog_history import catalog_manifests
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.manifest import Manifest, SchemaEntry
+from lakeproof.landing.segments.manifest import Manifest, SchemaEntry
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Identity, SchemaVersion

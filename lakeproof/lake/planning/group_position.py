@@ -15,8 +15,8 @@ from lakeproof.errors import RECOVER, LakeError, TransientError
 from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.manifest import ChainSource
 from lakeproof.landing.missing import no_landing
+from lakeproof.landing.segments.manifest import ChainSource
 from lakeproof.landing.timelines import newest_followed
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation

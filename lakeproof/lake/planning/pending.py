@@ -13,6 +13,7 @@ from lakeproof.lake.records.documents import Cut
 from lakeproof.landing.incarnation_record import incarnations
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
+from lakeproof.snapshot.copy.keyed_copy import copies_to_remove
 from lakeproof.snapshot.folder import (
     ENTERED,
     FinishedCopy,
@@ -23,7 +24,6 @@ from lakeproof.snapshot.folder import (
     read_snapshot,
     snapshot_folders,
 )
-from lakeproof.snapshot.keyed_copy import copies_to_remove
 from lakeproof.storage.document import Document
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import AlreadyExistsError

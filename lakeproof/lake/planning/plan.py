@@ -24,7 +24,7 @@ from lakeproof.lake.planning.catalog_drift import (
 )
 from lakeproof.lake.planning.created_tables import created_tables
 from lakeproof.lake.planning.entries import Entrant, EntryLimit, entering_until
-from lakeproof.lake.planning.landing_order import CycleOrdinals, cycle_ordinals, range_ordinals
+from lakeproof.lake.planning.landing.order import CycleOrdinals, cycle_ordinals, range_ordinals
 from lakeproof.lake.planning.schema_change import describe_change, taken_in
 from lakeproof.lake.planning.schema_changes import (
     CatalogUnread,
@@ -41,8 +41,8 @@ from lakeproof.lake.records.work import Changes, Copy, Created, Keys, SchemaChan
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.snapshot.copy.keyed_copy import PlacedCopy
 from lakeproof.snapshot.folder import FinishedCopy
-from lakeproof.snapshot.keyed_copy import PlacedCopy
 
 
 @dataclass(frozen=True, slots=True)

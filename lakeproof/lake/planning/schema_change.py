@@ -1,6 +1,6 @@
 """Two schemas of a table compared: which columns carry on in the lake, and whether the change is exact in place.
 
-Nothing is written here: `schema_changes` decides when a change is made, `lakeproof.lake.cycle.schema_change_commits` makes
+Nothing is written here: `schema_changes` decides when a change is made, `lakeproof.lake.cycle.schemas.commits` makes
 it.
 
 A column is its attribute number within its table (OID), so a rename is a new name and a name used again is another column.

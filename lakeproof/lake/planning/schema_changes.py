@@ -29,14 +29,14 @@ from lakeproof.lake.planning.schema_change import (
     taken_in,
     why_not_in_place,
 )
-from lakeproof.lake.records.cut_documents import read_table_schema
+from lakeproof.lake.records.cuts.documents import read_table_schema
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import Held, HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.work import SchemaChange
 from lakeproof.landing.catalog_history import catalog_manifests, newest_catalog
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.manifest import Manifest, SchemaEntry
-from lakeproof.landing.reader import Slice, count_changes, slices
+from lakeproof.landing.segments.manifest import Manifest, SchemaEntry
+from lakeproof.landing.segments.reader import Slice, count_changes, slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import Column, SchemaVersion

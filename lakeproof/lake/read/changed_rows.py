@@ -1,7 +1,7 @@
 """Rows that went and rows that came between two states of a table or view, as changes: kind, row before, row after.
 
-Finding them in files belongs to `lakeproof.lake.delta.changed_places`, the cuts to `read_changes`. Everything is Arrow in
-memory; `changes` has the same by Spark for any number of rows.
+Finding them in files belongs to `lakeproof.lake.delta.log.changed_places`, the cuts to `arrow.changes`. Everything is Arrow
+in memory; `changes` has the same by Spark for any number of rows.
 
     keyed      a key on both sides is an update, unless the rows are equal
     by digest  equal rows on both sides cancel each other; all other rows are deletes and inserts
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.hidden_columns import KEY, TEXT
-from lakeproof.lake.read.in_memory import to_pandas
+from lakeproof.lake.read.arrow.in_memory import to_pandas
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]  # it ships no types

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import COMMIT_TIME, LSN
 from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.read.as_of import LakeAsOf, as_of_from_history
+from lakeproof.lake.read.spark.as_of import LakeAsOf, as_of_from_history
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.store import cut_numbers, newest_cut, read_cut
 from lakeproof.landing.incarnation_record import incarnations

@@ -1,6 +1,6 @@
 """Reading the lake as fresh as its landing: the newest cut, and the net change of what has landed since, at one position.
 
-Tables at cuts belong to `open`, how far the landing can be read to `planning.landing_end`, adding changes up to `fold`.
+Tables at cuts belong to `open`, how far the landing can be read to `planning.landing.end`, adding changes up to `fold`.
 
     cut K ──────── P, the landing's end       rows at P = rows at K + net change of the landed rows in (K, P]
 
@@ -23,11 +23,11 @@ from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.delta.versions import Layer, read_layer
 from lakeproof.lake.fold.replay import empty_rows, with_net_change
 from lakeproof.lake.fold.table_range import RangeSpan, TableRange
-from lakeproof.lake.planning.landing_end import AT_A_CUT, LakeAtLanding, LandingEnd
-from lakeproof.lake.read.in_process import landed_net
-from lakeproof.lake.read.lake_frame import LakeFrame
-from lakeproof.lake.read.opened import OpenedLake
-from lakeproof.lake.records.cut_choice import table_name
+from lakeproof.lake.planning.landing.end import AT_A_CUT, LakeAtLanding, LandingEnd
+from lakeproof.lake.read.arrow.open import landed_net
+from lakeproof.lake.read.spark.lake_frame import LakeFrame
+from lakeproof.lake.read.spark.opened import OpenedLake
+from lakeproof.lake.records.cuts.choice import table_name
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import pick, relation

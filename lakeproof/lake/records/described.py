@@ -1,6 +1,6 @@
 """What people should know of a source's tables, as the lake keeps it: comments, whole types, nullability, defaults.
 
-Reading it from the source belongs to `lakeproof.postgres.catalog_descriptions`. The documents are only shown and never
+Reading it from the source belongs to `lakeproof.postgres.catalog.descriptions`. The documents are only shown and never
 affect data, so a damaged one is treated as missing.
 
     described.json                          the tables as they are
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from lakeproof.errors import LakeError
 from lakeproof.field_types import TableField
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog_descriptions import TableDescription
+from lakeproof.postgres.catalog.descriptions import TableDescription
 from lakeproof.storage.document import Document
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import AlreadyExistsError

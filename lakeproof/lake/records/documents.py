@@ -1,6 +1,6 @@
 """Intents and cuts as values; an intent is also a document.
 
-A cut's bytes are in `cut_documents`, the folders in `lakeproof.storage.paths`, the moment of writing in
+A cut's bytes are in `cuts.documents`, the folders in `lakeproof.storage.paths`, the moment of writing in
 `lakeproof.lake.cycle`. FORMAT.md says what the fields mean.
 """
 
@@ -257,7 +257,7 @@ class CutTable:
 class Cut:
     """The end of a cycle: every table of the source, each at a Delta version, all at `position` but the held ones.
 
-    In a cut that was read from the store, `tables` and `held` are looked up when somebody asks for them (`cut_documents`).
+    In a cut that was read from the store, `tables` and `held` are looked up when somebody asks for them (`cuts.documents`).
     """
 
     number: CycleNumber

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.lake.records.cut_documents import document_of, load_cut_doc, opened
+from lakeproof.lake.records.cuts.documents import document_of, load_cut_doc, opened
 from lakeproof.lake.records.documents import Cut, Intent
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation

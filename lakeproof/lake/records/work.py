@@ -45,7 +45,7 @@ class Created(Part):
 
 @dataclass(frozen=True, slots=True)
 class Keys(Part):
-    """A copy of some keys (`lakeproof.snapshot.keyed_copy`): their rows become those of the source at the cycle's end."""
+    """Some keys (`lakeproof.snapshot.copy.keyed_copy`): their rows become those of the source at the cycle's end."""
 
     folder: str
     kind: Literal["keys"] = "keys"

@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType, StructType
 
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.rows.exact import key_text, row_digest, row_forms
-from lakeproof.landing.file_columns import file_names
+from lakeproof.landing.segments.file_columns import file_names
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.exact_kinds import needs_key_text
 

@@ -1,6 +1,6 @@
 """The exact form of a row's values as Spark expressions: digests of bags, corrections and proofs are computed from it.
 
-The same forms in PostgreSQL's SQL are in `lakeproof.proof.source_form`; using a digest belongs to the callers.
+The same forms in PostgreSQL's SQL are in `lakeproof.proof.source.form`; using a digest belongs to the callers.
 
 One text per value, equal on both sides (`FORMAT.md`, last section), framed so that the concatenation of a row's values can
 be read back in one way only: NULL is `~`, any other value `<octets>:<text>`. In a row, a value whose kind never has an empty

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import DUP, FROM, KEY, OP, ORD, TEXT, scratch
 from lakeproof.lake.columns import column_names, has_old_rows, keeps_key
-from lakeproof.landing.file_columns import file_names
+from lakeproof.landing.segments.file_columns import file_names
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.exact_kinds import key_columns
 from lakeproof.values.exact_texts import HiddenTexts, exact_texts, key_texts, row_digests

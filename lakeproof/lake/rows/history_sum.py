@@ -1,16 +1,16 @@
 """The checksum of a table's history: the number of its rows, and the sum of their hashes, which a cut carries.
 
-Making history's rows belongs to `lakeproof.lake.fold.history`, comparing sums with files to `lakeproof.proof.history`.
+Making history's rows belongs to `lakeproof.lake.fold.history`, comparing sums with files to `lakeproof.proof.lake.history`.
 
 Sums can be added: a cycle computes the sum of the rows that it appends while it writes them, and adds it to the sum in the
 cut before. So the sum in a cut was never read from history's files, and it shows any row there that was altered, doubled or
 lost.
 
 A row's hash stays the same when the table's schema changes: a value is tagged with its column's attribute number
-(`lakeproof.landing.row_tags.tagged`, which has hidden columns' tags, too), in that order, NULL is left out, and a number
-counts at the widest type of its kind. So columns that are added, renamed, put away, widened or moved change no hash. If a
-column's number itself changes (a table created anew), the cut's sum is converted to the new numbers by the difference that
-this makes to the sum of the files: damage stays visible.
+(`lakeproof.landing.segments.row_tags.tagged`, which has hidden columns' tags, too), in that order, NULL is left out, and a
+number counts at the widest type of its kind. So columns that are added, renamed, put away, widened or moved change no hash.
+If a column's number itself changes (a table created anew), the cut's sum is converted to the new numbers by the difference
+that this makes to the sum of the files: damage stays visible.
 
 Known weakness: 60 bits of xxHash64 protect against accidents, not against somebody who wants two rows to have one hash.
 """
@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 
 from lakeproof.lake.records.documents import _BITS, HistorySum
 from lakeproof.lake.rows.columns import col
-from lakeproof.landing.row_tags import Tag, attribute_number, tagged
+from lakeproof.landing.segments.row_tags import Tag, attribute_number, tagged
 from lakeproof.schema import SchemaVersion
 
 _HALF = 30  # bits of a hash in each of its two sums: 2**33 rows fit into a long

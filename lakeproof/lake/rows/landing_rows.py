@@ -1,7 +1,7 @@
 """One table's landing rows of a range, by column name and with `_lp_ord`.
 
-Adding the changes up belongs to `lakeproof.lake.fold`, finding the files to `lakeproof.landing.reader`, counting rows
-without Spark to `lakeproof.landing.reader`.
+Adding the changes up belongs to `lakeproof.lake.fold`, finding the files to `lakeproof.landing.segments.reader`, counting
+rows without Spark to `lakeproof.landing.segments.reader`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pyspark.sql import functions as F
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID, scratch
 from lakeproof.lake.columns import in_lake, landing_schema
-from lakeproof.lake.planning.landed_range import LandedRange
+from lakeproof.lake.planning.landing.range import LandedRange
 from lakeproof.lake.planning.schema_change import SchemaDifference
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.rows.columns import col, named, relation
 from lakeproof.lake.rows.refusal import refuse_table
-from lakeproof.landing.file_columns import file_names
-from lakeproof.landing.reader import Slice
+from lakeproof.landing.segments.file_columns import file_names
+from lakeproof.landing.segments.reader import Slice
 from lakeproof.lsn import Lsn
 from lakeproof.schema import Column, SchemaVersion
 from lakeproof.values.cast import MARKED, cast_column

@@ -1,7 +1,7 @@
 """The number of rows that Spark processes together, by a table's largest row and its columns; and rows too large for it.
 
-Measuring rows belongs to those who write them (`lakeproof.landing.decoded_size`); settings that do not depend on a table
-belong to `spark.session`.
+Measuring rows belongs to those who write them (`lakeproof.landing.segments.decoded_size`); settings that do not depend on a
+table belong to `spark.session`.
 
 Spark and Parquet count rows where they should count octets: a reader takes 4,096 rows at a time, a writer checks its
 memory after 100 and a window keeps 4,096, for rows of any size. That is quick for ordinary rows and kills the driver if
@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
-from lakeproof.config.spark import is_local
+from lakeproof.config.section.spark import is_local
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.landing.reader import Slice
+from lakeproof.landing.segments.reader import Slice
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.state import SnapshotTable

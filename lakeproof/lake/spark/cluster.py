@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lakeproof.config.spark import SparkConfig, is_local
+from lakeproof.config.section.spark import SparkConfig, is_local
 from lakeproof.config.values import CONNECT, MASTERS
 from lakeproof.errors import ConfigError
 from lakeproof.lake.spark.driver_start import SCRATCH, SCRATCH_VARIABLE, scratch_settings

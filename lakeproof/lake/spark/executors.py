@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakeproof.config.location import LakeLocation
-from lakeproof.config.spark import is_local
+from lakeproof.config.section.spark import is_local
 from lakeproof.errors import LakeError, LakeproofError, TransientError, manual
 from lakeproof.lake.spark.failures import reason_of
 from lakeproof.storage.open import open_store

@@ -104,7 +104,7 @@ def store_refusal(thing: str, error: BaseException) -> LakeproofError | None:
     if status is None:
         return None
     # Imported here: a lake in a folder needs no client of object stores.
-    from lakeproof.storage.object_errors import answered, busy
+    from lakeproof.storage.object.errors import answered, busy
 
     word = _S3_CODE.search(text)
     action, number, code = "a request of Spark's", int(status[1]), "" if word is None else word[1]

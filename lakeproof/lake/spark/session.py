@@ -19,7 +19,7 @@ from lakeproof.config.load import load
 from lakeproof.config.location import ObjectPlace, StorageConfig
 from lakeproof.config.model import Config
 from lakeproof.config.secret import secret_variables
-from lakeproof.config.spark import SparkConfig
+from lakeproof.config.section.spark import SparkConfig
 from lakeproof.errors import ConfigError, DefiniteError
 from lakeproof.lake.spark.cluster import placed_settings, refuse_connect, scratch_given, secret_given
 from lakeproof.lake.spark.driver_end import driver_started

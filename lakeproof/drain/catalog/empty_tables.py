@@ -1,0 +1,72 @@
+"""Marks the changes of tables that have no row: what would otherwise need a copy of their rows goes on without one.
+
+The proof that a table is empty does not belong here (`lakeproof.postgres.catalog.empty`), nor what a cycle does with it
+(`lakeproof.lake.planning.created_tables`).
+
+Only changes of a table's rows, columns or name are asked about. A table that came into the publication counts only if a rule
+published it for all of its life: for one that was added by name, transactions that were open then may be sent in part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lakeproof.catalog.differences import DECISIONS, Consequence, Difference, TableChange
+from lakeproof.config.model import SourceConfig
+from lakeproof.names import Oid
+from lakeproof.postgres.catalog.empty import empty_tables
+from lakeproof.postgres.catalog.fingerprint import Reading
+from lakeproof.postgres.catalog.published import read_types
+from lakeproof.postgres.catalog.relations import version_in
+from lakeproof.postgres.connections.connect import Connection, source_errors
+
+_OF_ROWS = frozenset(
+    {
+        Difference.REWRITTEN,
+        Difference.COLUMN_TYPE,
+        Difference.LABEL_CHANGED,
+        Difference.COMPOSITE,
+        Difference.ENTERED,
+        Difference.RENAMED,
+    }
+)
+# The lake can't always make these in place if there are rows.
+_OF_COLUMNS = frozenset({Difference.COLUMN_RECREATED, Difference.COLUMN_ADDED})
+
+
+def with_empty(
+    conn: Connection,
+    source: SourceConfig,
+    publications: Sequence[str],
+    changes: Sequence[TableChange],
+    reading: Reading,
+) -> tuple[list[TableChange], Reading]:
+    """Return the changes, those of tables without a row marked, and the reading with the position at which they had none.
+
+    Raises as `source_errors`.
+    """
+    asked = {change.oid for change in changes if _may_be_empty(change, reading)}
+    if not asked:
+        return list(changes), reading
+    fingerprint = reading.fingerprint
+    position, empty = empty_tables(conn, publications, fingerprint, asked)
+    types = {c.type_oid for oid in empty for c in fingerprint.sent(fingerprint.tables[oid])} - fingerprint.types.keys()
+    with source_errors("the source's catalog"):
+        builtin = read_types(conn, types)
+    versions = {oid: version_in(source, fingerprint, oid, builtin) for oid in empty}
+    marked = [replace(change, empty=versions.get(Oid(change.oid))) for change in changes]
+    return marked, replace(reading, upper_lsn=position)
+
+
+def _may_be_empty(change: TableChange, reading: Reading) -> bool:
+    table = reading.fingerprint.tables.get(change.oid)
+    if table is None or table.kind != "r":
+        return False
+    differences = set(change.differences)
+    if Difference.ENTERED in differences and change.oid not in reading.created:
+        return False
+    if any(DECISIONS[d] in (Consequence.SNAPSHOT, Consequence.GONE) for d in differences - _OF_ROWS):
+        return False
+    in_new_file = Difference.FILE in differences or Difference.COLUMN_RECREATED in differences
+    return bool(differences & _OF_ROWS) or (in_new_file and bool(differences & _OF_COLUMNS))

@@ -1,0 +1,317 @@
+"""Polls the source's catalog while a drain runs, since the stream does not report most effects of ALTER.
+
+`lakeproof.postgres.catalog.fingerprint` reads the catalog; `lakeproof.catalog.differences` says what a difference means.
+
+    when     at every connect, before anything is landed; every `drain.catalog_interval_s`; when a Relation message names
+             another schema; once more at a session's end
+    where    in the flusher's thread, on its own connection; the thread that answers the server never waits for it
+    result   nothing differs: the next manifests say how far the catalog has been read (`catalog_lsn`)
+             something differs: a manifest, with the tables, what differs, and since when it may differ
+
+A reading that fails is retried: at a connect it ends the session (which is retried as a whole); later the position up to
+which the catalog is known just stays where it is.
+
+Known weakness: an alteration that is undone between two readings leaves no trace, unless the catalog's line is a different
+one by then (it is for a table taken out of its publication and put back; it is not for a table moved out of a published
+schema and back).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from psycopg.sql import SQL
+
+from lakeproof.catalog.differences import (
+    AddedColumn,
+    Consequence,
+    Difference,
+    TableChange,
+    TableCreated,
+    compare,
+    consequence,
+)
+from lakeproof.catalog.fingerprint import Fingerprint
+from lakeproof.config.model import SourceConfig
+from lakeproof.drain.catalog.created_tables import created_tables, rules_in_force
+from lakeproof.drain.catalog.empty_tables import with_empty
+from lakeproof.drain.catalog.publications import PublicationsChangedError
+from lakeproof.drain.catalog.readings import Readings
+from lakeproof.drain.new_files import is_emptied_by, may_be_emptied_by, truncated_by_root, without_empty_partitions
+from lakeproof.errors import TransientError
+from lakeproof.failpoints import failpoint
+from lakeproof.landing.catalog_history import append_catalog, newest_catalog_manifest, put_fingerprint, read_fingerprint
+from lakeproof.landing.catalog_record import CatalogRecord
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.segments.manifest import Manifest
+from lakeproof.lsn import Lsn
+from lakeproof.names import Oid
+from lakeproof.postgres.catalog.fingerprint import CommitVisibility, Reading, existing, read
+from lakeproof.postgres.catalog.published import publications_of, read_types
+from lakeproof.postgres.catalog.relations import version_in
+from lakeproof.postgres.connections.connect import Connection, close_quietly, connect, source_errors
+from lakeproof.postgres.connections.timeouts import Timeout, use_timeout
+from lakeproof.schema import SchemaVersion
+
+APPLICATION_NAME = "lakeproof drain watch"
+# A reading takes a second for 10,000 tables; one that takes this long is blocked.
+_STATEMENT_TIMEOUT_MS = 30_000
+# A new table causes a reading at least this long after the last one.
+_NEW_TABLES_S = 1.0
+# The size of a partition is asked of its file, which an ALTER may have locked.
+_LOCK_TIMEOUT_MS = 500
+_NEW_FILES = frozenset({Difference.PARTITION_FILE, Difference.REWRITTEN})
+# The pause after a failed reading.
+_RETRY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A table that got new files, or whose partitions did: past `upper_lsn` the stream shows if a TRUNCATE did that."""
+
+    files: str
+    upper_lsn: Lsn
+
+
+class CatalogWatch:
+    """Watches the catalog for one session of a drain. For the flusher's thread; `close` it when that has ended.
+
+    The stream was opened with `publications`; `existing` are all that the source then had; `chain` is the flusher's.
+    `timeout` limits every wait for the catalog. `changes` are the differences that nobody has reported yet.
+    """
+
+    def __init__(
+        self,
+        source: SourceConfig,
+        chain: Chain,
+        publications: Sequence[str],
+        writer: str,
+        timeout: Timeout,
+        *,
+        existing: Sequence[str] | None = None,
+    ) -> None:
+        self._source = source
+        self._timeout = timeout
+        self._chain = chain
+        self._publications = list(publications)
+        self._existing = set(publications if existing is None else existing)
+        self._writer = writer
+        self._conn: Connection | None = None
+        self._previous: Fingerprint | None = None
+        self._rules: Mapping[str, int] = {}
+        self._visibility = CommitVisibility(chain.newest.catalog_lsn or Lsn.ZERO)
+        self._waiting: dict[Oid, _Waiting] = {}
+        self._schemas: dict[Oid, str] = {}
+        self._due_at = 0.0
+        self._retry_at = 0.0
+        self._read_at = 0.0
+        self._has_read = False
+        self._last = False
+        self.catalog_lsn = chain.newest.catalog_lsn
+        self.readings = Readings(chain)
+        self.changes: deque[TableChange] = deque()
+
+    @property
+    def wait_s(self) -> float:
+        """The seconds until a reading is due."""
+        return max(0.0, max(self._due_at, self._retry_at) - time.monotonic())
+
+    @property
+    def due(self) -> bool:
+        """True if a reading is due."""
+        if time.monotonic() < self._retry_at:
+            return False
+        return self.wait_s == 0 or any(w.upper_lsn <= self._chain.end for w in self._waiting.values())
+
+    def saw(self, version: SchemaVersion) -> None:
+        """Note a Relation message's version; if it is new, or of a new table, a reading is due soon."""
+        before = self._schemas.get(version.oid)
+        self._schemas[version.oid] = version.id
+        if before is not None and before != version.id:
+            self._due_at = 0.0
+        elif before is None and self._previous is not None and version.oid not in self._previous.tables:
+            # A table created in the stream should be read before it is altered. Some sources create tables all the time.
+            self._due_at = min(self._due_at, self._read_at + _NEW_TABLES_S)
+
+    def look(self, *, last: bool = False) -> Manifest | None:
+        """Read the catalog and compare; returns the manifest that was appended if something differs. No segment may be open.
+
+        The `last` reading of a session decides what earlier ones could not tell apart, as the worse of both.
+        Raises FencedError if another writer has the number, PublicationsChangedError if the source has other publications
+        than at the beginning, and the error of a session's first reading.
+        """
+        self._read_at = time.monotonic()
+        self._due_at = self._read_at + self._source.drain.catalog_interval_s
+        try:
+            if self._previous is None:
+                self._recall()
+            reading, existing_tables = self._read()
+        except PublicationsChangedError:
+            raise
+        except TransientError:
+            self.close()
+            if not self._has_read:
+                raise
+            # Even if more is due: the stream needs time between two attempts.
+            self._retry_at = time.monotonic() + _RETRY_S
+            return None
+        self._has_read, self._last = True, last
+        return self._compare(reading, existing_tables)
+
+    def close(self) -> None:
+        """Close the connection."""
+        close_quietly(self._conn)
+        self._conn = None
+
+    def _recall(self) -> None:
+        """Use the newest reading of the chain, if it has one, as the one before."""
+        manifest = newest_catalog_manifest(self._chain)
+        if manifest is not None and manifest.catalog is not None:
+            self._previous, self._rules = read_fingerprint(self._chain, manifest), manifest.catalog.rules
+
+    def _read(self) -> tuple[Reading, frozenset[Oid]]:
+        if self._conn is None:
+            with use_timeout(self._timeout):
+                self._conn = connect(self._source.dsn, APPLICATION_NAME)
+            with source_errors("the source's catalog"):
+                # Compiling the query takes longer than running it.
+                self._conn.execute(SQL("SET jit = off"))
+                self._conn.execute(SQL("SET statement_timeout = {}").format(_STATEMENT_TIMEOUT_MS))
+                self._conn.execute(SQL("SET lock_timeout = {}").format(_LOCK_TIMEOUT_MS))
+        if set(publications_of(self._conn, self._source)) != self._existing:
+            raise PublicationsChangedError(self._source)
+        reading = read(self._conn, self._publications, self._visibility, self._created)
+        before = self._previous.tables.keys() if self._previous is not None else set()
+        return reading, existing(self._conn, before - reading.fingerprint.tables.keys())
+
+    def _created(self, now: Fingerprint, rules: Mapping[str, int]) -> Mapping[Oid, TableCreated | None]:
+        if self._previous is None or self._conn is None:
+            return {}
+        return created_tables(self._conn, self._source, self._previous, self._rules, now, rules)
+
+    def _compare(self, reading: Reading, existing_tables: frozenset[Oid]) -> Manifest | None:
+        if self._previous is None:
+            return self._record(reading, None, reading.fingerprint, [])
+        changes = [
+            _marked_as_created(self._unread(change, reading.fingerprint), reading)
+            for change in compare(self._previous, reading.fingerprint, existing_tables)
+        ]
+        changes = [self._without_empty_partitions(change, reading.fingerprint) for change in changes]
+        now, later = self._judge_files(changes, reading)
+        if self._conn is not None:
+            now, reading = with_empty(self._conn, self._source, self._publications, now, reading)
+        now = [self._with_schema(change, reading.fingerprint) for change in now]
+        fingerprint = reading.fingerprint
+        if later:
+            tables = dict(fingerprint.tables) | {oid: self._previous.tables[oid] for oid in later}
+            fingerprint = Fingerprint(tables, fingerprint.types, fingerprint.publications)
+        since = self.catalog_lsn or self._chain.head.end_lsn
+        if now or fingerprint != self._previous or reading.rules.keys() != self._rules.keys():
+            return self._record(reading, since, fingerprint, now, complete=not later)
+        self._previous = fingerprint
+        if not later:
+            self.catalog_lsn = self.readings.lower_lsn = reading.lower_lsn
+        return None
+
+    def _unread(self, change: TableChange, now: Fingerprint) -> TableChange:
+        """Mark the change of a table that is only in publications that were not read before."""
+        table = now.tables.get(change.oid)
+        read_before = self._previous.publication_names if self._previous is not None else set()
+        if table is None or any(now.publications[e.publication].name in read_before for e in table.entries):
+            return change
+        return replace(change, differences=(*change.differences, Difference.UNREAD))
+
+    def _without_empty_partitions(self, change: TableChange, now: Fingerprint) -> TableChange:
+        if Difference.PARTITION_ATTACHED not in change.differences or self._previous is None or self._conn is None:
+            return change
+        before, after = self._previous.tables[change.oid], now.tables[change.oid]
+        return without_empty_partitions(self._conn, change, before, after)
+
+    def _with_schema(self, change: TableChange, now: Fingerprint) -> TableChange:
+        """Add the table's new schema to the change if that is all that differs."""
+        if change.consequence is not Consequence.APPLY or self._conn is None:
+            return change
+        types = {column.type_oid for column in now.sent(now.tables[change.oid])} - now.types.keys()
+        with source_errors("the source's catalog"):
+            builtin = read_types(self._conn, types)
+        return replace(change, version=version_in(self._source, now, change.oid, builtin))
+
+    def _record(
+        self,
+        reading: Reading,
+        since: Lsn | None,
+        fingerprint: Fingerprint,
+        changes: list[TableChange],
+        *,
+        complete: bool = True,
+    ) -> Manifest:
+        chain = self._chain
+        failpoint("drain.before_fingerprint")
+        put = put_fingerprint(chain.lake, chain.incarnation, fingerprint, number=chain.next_number, writer=self._writer)
+        failpoint("drain.after_fingerprint")
+        read_until = reading.lower_lsn if complete or since is None else since
+        rules = rules_in_force(self._previous, self._rules, reading)
+        record = CatalogRecord(since, reading.upper_lsn, *put, tuple(changes), rules)
+        manifest = append_catalog(chain, self._writer, record, read_until)
+        self._previous, self._rules, self.catalog_lsn = fingerprint, rules, read_until
+        self.readings.add(manifest, fingerprint, read_until)
+        self.changes.extend(c for c in changes if c.consequence is not Consequence.IGNORE)
+        return manifest
+
+    def _judge_files(self, changes: list[TableChange], reading: Reading) -> tuple[list[TableChange], set[Oid]]:
+        """Return the changes, truncated tables distinguished from others with new files, and those of unknown cause."""
+        now: list[TableChange] = []
+        later: set[Oid] = set()
+        for change in changes:
+            truncated = self._truncated(change, reading.fingerprint)
+            if truncated is None:
+                now.append(change)
+                continue
+            others = tuple(d for d in change.differences if d not in _NEW_FILES)
+            if truncated():
+                by_truncate = (
+                    Difference.ROOT_TRUNCATED if Difference.PARTITION_FILE in change.differences else Difference.FILE
+                )
+                now.append(replace(change, differences=(*others, by_truncate)))
+            elif consequence(others) is not Consequence.IGNORE or self._passed(change.oid, reading):
+                now.append(change)
+            else:
+                later.add(change.oid)
+        self._waiting = {oid: w for oid, w in self._waiting.items() if oid in later}
+        return now, later
+
+    def _passed(self, oid: Oid, reading: Reading) -> bool:
+        """True if the stream is past the reading that first had these files: a TRUNCATE would have come by now."""
+        table = reading.fingerprint.tables[oid]
+        files = f"{table.file} {table.leaves_text}"
+        waiting = self._waiting.get(oid)
+        if waiting is None or waiting.files != files:
+            self._waiting[oid] = _Waiting(files, reading.upper_lsn)
+            return reading.upper_lsn <= self._chain.end
+        return self._last or waiting.upper_lsn <= self._chain.end
+
+    def _truncated(self, change: TableChange, now: Fingerprint) -> Callable[[], bool] | None:
+        """Return what asks the stream for the TRUNCATE that gave a table its new files; None if that is not the question."""
+        if self._previous is None or self._conn is None or not _NEW_FILES & set(change.differences):
+            return None
+        since = self.catalog_lsn or self._chain.kept_from
+        before, after = self._previous.tables[change.oid], now.tables[change.oid]
+        if Difference.PARTITION_FILE in change.differences:
+            return partial(truncated_by_root, self._chain, since, before, after)
+        xid = may_be_emptied_by(self._conn, before, after) if after.kind == "r" else None
+        return None if xid is None else partial(is_emptied_by, xid, self._chain, since, after.oid)
+
+
+def _marked_as_created(change: TableChange, reading: Reading) -> TableChange:
+    """Mark a table that entered the publication as created in the stream if it was."""
+    created = reading.created.get(change.oid)
+    if created is None or change.differences != (Difference.ENTERED,):
+        return change
+    table = reading.fingerprint.tables[change.oid]
+    # Nobody will ask for the columns that the table was created with.
+    added = tuple(AddedColumn(c.name, c.attnum, c.missing) for c in reading.fingerprint.sent(table))
+    return replace(change, differences=(Difference.CREATED,), added=added, created=created)

@@ -1,0 +1,190 @@
+"""Applying a copy of single keys: under those keys the table gets the source's rows, under all others its own changes.
+
+Copying the rows belongs to `lakeproof.snapshot.copy.keyed_copy` and its caller, choosing the cycle that applies them to
+`lakeproof.lake.planning`, committing to `commits_by_spark`.
+
+    desired    = the copy's rows                          of the copied keys, at the cycle's end, where the copy was made
+    kept       = persisted + net change of the range      of the same keys
+    correction = desired - kept                           written to history as it is
+    current takes the range's net change and the correction together, in one commit
+
+The changes of the copied keys may not fit the damaged rows that the lake has: a row is missing whose large value an update
+left unchanged. Then the changes of these keys are not added up at all, and the correction brings their result: of every such
+key that changed, for what history has of it is older. All other keys are checked as in every cycle: the lake has exactly the
+rows that the range's changes presuppose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakeproof.errors import InvariantError, TableError
+from lakeproof.hidden_columns import KEY
+from lakeproof.lake.columns import current_columns, keeps_key, merge_key
+from lakeproof.lake.cycle.commits_by_spark import write_correction
+from lakeproof.lake.cycle.entries.snapshot import DIGEST, EntryCorrection
+from lakeproof.lake.cycle.task import (
+    Carried,
+    CycleContext,
+    KeyedEntry,
+    TableTask,
+    Written,
+    carried,
+    own_range,
+    resolve,
+    rows_before,
+)
+from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
+from lakeproof.lake.fold.replay import snapshot_rows, with_net_change
+from lakeproof.lake.fold.table_range import TableRange
+from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.columns import key_value, pick, row_key
+from lakeproof.lake.rows.correction import BucketDiff, check_rows, correct, join_on_key
+from lakeproof.lake.rows.keys_in_memory import FIRST, DriftedError
+from lakeproof.lake.rows.landing_rows import Changes
+from lakeproof.lake.rows.memory import keep
+from lakeproof.lake.rows.refusal import refusals
+from lakeproof.landing.catalog_history import sends_everything
+from lakeproof.schema import SchemaVersion
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """The copy's rows, and its keys: alone, persisted, and as rows whose other columns are NULL."""
+
+    rows: DataFrame
+    keys: DataFrame
+    keys_as_rows: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """The range's changes added up; `left_out`, persisted, are the copied keys whose changes are not among them."""
+
+    changes: ResolvedChanges
+    left_out: DataFrame | None = None
+
+    def release(self) -> None:
+        self.changes.release()
+        if self.left_out is not None:
+            self.left_out.unpersist()
+
+
+def write_keyed(session: SparkSession, context: CycleContext, task: TableTask, keyed: KeyedEntry) -> Carried | Written:
+    """Write a table with the rows of a copy of single keys; without a difference and without changes, nothing."""
+    before = task.before
+    if before is None or keyed.consistent_point != context.intent.end_lsn:
+        raise InvariantError(str(task.table), "a copy of keys enters where it was not made", "report this")
+    changes = own_range(context, task)
+    schema = changes.schema
+    persisted = rows_before(session, context, task, before)
+    with _copied(session, context, schema, keyed) as copied:
+        own = _own_changes(session, changes, persisted, copied.keys)
+        try:
+            if own is not None:
+                _check_others(context, task, persisted, own.changes.net, copied.keys)
+            correction = _correction(schema, copied, persisted, own)
+            if own is None and correction.net_is_empty:
+                correction.release()
+                return carried(context, task, before)
+            result = write_correction(session, context, task, correction, None if own is None else own.changes)
+        finally:
+            if own is not None:
+                own.release()
+    if own is None or own.left_out is None:
+        return result
+    return replace(result, cut_table=replace(result.cut_table, exact_from=context.intent.end_lsn))
+
+
+@contextmanager
+def _copied(
+    session: SparkSession, context: CycleContext, schema: SchemaVersion, keyed: KeyedEntry
+) -> Iterator[_Copied]:
+    folder, key = context.lease.lake.url(keyed.key), merge_key(schema)
+    keys_as_rows = snapshot_rows(session, schema, keyed.table.keys, folder)
+    keys = keep(pick(keys_as_rows, key).distinct())
+    try:
+        rows = snapshot_rows(session, schema, keyed.table.rows, folder)
+        # PostgreSQL may have found a row of another exact key.
+        yield _Copied(join_on_key(rows, F.broadcast(keys), key, "left_semi", null_safe=True), keys, keys_as_rows)
+    finally:
+        keys.unpersist()
+
+
+def _own_changes(session: SparkSession, changes: TableRange, persisted: DataFrame, keys: DataFrame) -> _Own | None:
+    """Return the range added up, if it may be without the changes of the copied keys; None if it has no changes."""
+    if changes.counts.rows == 0:
+        return None
+    try:
+        with refusals(str(changes.schema.table)):
+            own = resolve(session, changes, persisted)
+            if own is not None and own.persisted:
+                own.events.count()
+            return None if own is None else _Own(own)
+    except TableError:
+        return _without(session, changes, persisted, keys)
+
+
+def _without(session: SparkSession, changes: TableRange, persisted: DataFrame, keys: DataFrame) -> _Own:
+    """Return the changes of all other keys added up; raises as evaluating them does."""
+    schema, key = changes.schema, merge_key(changes.schema)
+    read = changes.read(session)
+    frame = read.frame.withColumn(KEY, key_value(schema)) if keeps_key(schema) else read.frame
+    others = join_on_key(frame, F.broadcast(keys), key, "left_anti", null_safe=False)
+    own = resolve_range(session, Changes(schema, others.select(*read.frame.columns), read.counts), persisted)
+    if own.persisted:
+        own.events.count()
+    left_out = join_on_key(keys, pick(frame, key), key, "left_semi", null_safe=False)
+    return _Own(own, keep(left_out))
+
+
+def _check_others(
+    context: CycleContext, task: TableTask, persisted: DataFrame, net: NetChange, keys: DataFrame
+) -> None:
+    """Raise DriftedError unless the lake has the rows that the changes of all other keys presuppose."""
+    if net.truncate or net.deletes is None or net.preconditions is None:
+        return
+    others = join_on_key(net.deletes, F.broadcast(keys), net.key, "left_anti", null_safe=net.null_safe)
+    expected = others.where(F.col(FIRST).isNotNull()).count()
+    try:
+        check_rows(str(task.table), persisted, others, net.key, expected, null_safe=net.null_safe)
+    except DriftedError:
+        if sends_everything(context.chain, task.version.oid):
+            raise
+
+
+def _correction(schema: SchemaVersion, copied: _Copied, persisted: DataFrame, own: _Own | None) -> EntryCorrection:
+    key, change = merge_key(schema), NetChange() if own is None else own.changes.net
+    after = with_net_change(schema, persisted, change)
+    # As many rows as there are keys, but for damage. What follows reads them many times, and each time would be the table's
+    # scan and the range's sum.
+    after = keep(join_on_key(after, F.broadcast(copied.keys), key, "left_semi", null_safe=True))
+    rows = keep(copied.rows)
+    kept = [after, rows]
+    desired, restated = rows, None
+    if own is not None and own.left_out is not None:
+        gone, come = (keep(side) for side in _restated(schema, replace(copied, rows=rows), after, own.left_out))
+        restated = gone, come
+        kept += [gone, come]
+        desired, after = (join_on_key(side, own.left_out, key, "left_anti", null_safe=True) for side in (rows, after))
+    desired, after = (keep(side.withColumn(DIGEST, row_key(schema))) for side in (desired, after))
+    compared = BucketDiff(desired, after, 0, (*kept, desired, after))
+    return EntryCorrection(schema, change, correct(desired, after, DIGEST), compared, after, restated)
+
+
+def _restated(schema: SchemaVersion, copied: _Copied, after: DataFrame, keys: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Return what is deleted and inserted under keys whose changes history lacks: all that is there, and the copy's rows.
+
+    A key with neither is deleted by its key alone: history may have a row of it.
+    """
+    key, columns = merge_key(schema), current_columns(schema)
+    there, rows = (join_on_key(side, keys, key, "left_semi", null_safe=True) for side in (after, copied.rows))
+    gone = join_on_key(copied.keys_as_rows, keys, key, "left_semi", null_safe=True)
+    for side in (there, rows):
+        gone = join_on_key(gone, side, key, "left_anti", null_safe=True)
+    return pick(there, columns).unionAll(pick(gone, columns)), pick(rows, columns)

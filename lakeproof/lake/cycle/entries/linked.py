@@ -1,0 +1,253 @@
+"""A table's first entry, without Spark: its snapshot's files become files of history and of current.
+
+Changes since the snapshot are a range like any other (`table`), on top of the snapshot's rows. What Spark writes
+instead does not belong here (`table_by_spark`).
+
+    history   all rows of all chunks, and the changes since the snapshot
+    current   the same, without the rows whose keys the changes touch (a vector), and the rows that are alive
+
+A table that was created in the stream has no snapshot, and begins with its changes. Cost: for each layer one pass over the
+files' bytes, and for current, if there are changes since the snapshot, one scan of the snapshot's key columns. Rows are read
+if their `_lp_key` is computed, which are written anew in both layers; and the keys that a person configured, to see that
+each is there once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from lakeproof.change_counts import ChangeCounts
+from lakeproof.hidden_columns import DUP, KEY, LSN, OP, ORD, TEXT
+from lakeproof.lake.columns import (
+    column_names,
+    current_columns,
+    current_statistics,
+    has_old_rows,
+    history_columns,
+    history_statistics,
+    in_lake,
+    keeps_key,
+    lake_types,
+    merge_key,
+)
+from lakeproof.lake.cycle.table import (
+    NOT_IN_FILES,
+    REQUIRED_IN_HISTORY,
+    FoldedRange,
+    LinkedHistory,
+    LinkedRange,
+    Part,
+    left_to_spark,
+    of_one_schema,
+    refuse_unlinkable,
+)
+from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask, by, entered, since_snapshot
+from lakeproof.lake.delta.base_rows import ChunkBase
+from lakeproof.lake.delta.committer import Unsupported
+from lakeproof.lake.delta.files.links import landed_file
+from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, prepare_links
+from lakeproof.lake.delta.log.commits import NO_VERSION
+from lakeproof.lake.delta.search import Rows
+from lakeproof.lake.fold.key_fold import KEY_BYTES_MAX, fold_keys, in_landing, sum_of
+from lakeproof.lake.planning.landing.range import LandedRange
+from lakeproof.lake.records.documents import HistorySum
+from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
+from lakeproof.lake.rows.file_rows import in_files
+from lakeproof.lake.rows.keys_in_memory import FIRST, DriftedError, check_counts, check_firsts, codes
+from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.landing.catalog_history import sends_everything
+from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
+from lakeproof.schema import SchemaVersion
+
+COMPARED = "a copy of it is compared with what the lake has"
+_NOTHING = Part((), iter(()), 0)
+# What a snapshot's rows have beside the table's columns, or what is computed from them: the rest of history's is NULL.
+_OF_CHUNKS = frozenset({TEXT, ORD, LSN, OP, KEY, DUP})
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A table's entry: its snapshot, and the changes since, added up; None if there are none."""
+
+    context: CycleContext
+    task: TableTask
+    entry: SnapshotEntry
+    changes: FoldedRange | None
+
+    @property
+    def base(self) -> ChunkBase | None:
+        """The snapshot's rows; None if it has none."""
+        return chunk_base(self.context, self.entry)
+
+
+def chunk_base(context: CycleContext, entry: SnapshotEntry) -> ChunkBase | None:
+    """Return a snapshot's rows; None if it has none."""
+    if entry.key is None or not entry.table.chunks:
+        return None
+    return ChunkBase(context.lease.lake.store, entry.key, in_lake(entry.table.version), entry.table.chunks)
+
+
+def never_here(_spark: SparkOnDemand, _context: CycleContext, _task: TableTask) -> TableResult:
+    """Raise `Unsupported`: Spark writes a copy of rows that the lake has already."""
+    raise Unsupported(COMPARED)
+
+
+def write_entry(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
+    """Write a table's first rows in this process; raises `Unsupported`, before any commit, if Spark is to write them."""
+    entry = task.entry
+    if entry is None or task.before is not None:
+        return never_here(spark, context, task)
+    changes = of_one_schema(since_snapshot(context, task, entry))
+    linked = _prepare_linked_entry(context, task, entry, changes.landed, changes.counts)
+    return by(linked.written(context, task, changes.counts, entered), "arrow", "a first copy")
+
+
+def refuse_entry(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> None:
+    """Raise `Unsupported` if Spark has to write an entry, as far as manifests say it."""
+    if task.before is not None:
+        raise Unsupported(COMPARED)
+    refuse_unlinkable(context, of_one_schema(since_snapshot(context, task, entry)).landed, entry)
+
+
+def _prepare_linked_entry(
+    context: CycleContext, task: TableTask, entry: SnapshotEntry, landed: LandedRange, counts: ChangeCounts
+) -> LinkedRange:
+    """Prepare both commits of an entry with the changes since its snapshot, `landed`; nothing is committed yet.
+
+    Raises `Unsupported` if Spark should write it, LakeError about a damaged file, and DriftedError if the snapshot does not
+    have the rows that the changes presuppose.
+    """
+    refuse_unlinkable(context, landed, entry)
+    base, changes = chunk_base(context, entry), None
+    if has_old_rows(landed.schema) and base is not None:
+        _check_unique(landed.schema, base)
+    with left_to_spark():
+        if counts.rows:
+            changes = FoldedRange(context, task, landed, fold_keys(landed, counts, base))
+        one = _Entry(context, task, entry, changes)
+        left_out = _left_out(one)
+        history = _prepare_history(one, landed)
+        try:
+            return LinkedRange(history, prepare_links(_current(one, landed, left_out), history.prepared))
+        except BaseException:
+            # On a full disk: on two file systems history's files may be copies.
+            history.prepared.discard()
+            raise
+
+
+def _check_unique(schema: SchemaVersion, base: ChunkBase) -> None:
+    """Raise TableHeldError if a configured key is not unique in the snapshot's rows."""
+    if schema.is_bag:
+        return
+    key, parts, size = merge_key(schema), list[pa.Table](), 0
+    for rows in (part for chunk in base.chunks for part in base.rows(chunk, key)):
+        size += rows.nbytes
+        if size > KEY_BYTES_MAX:
+            raise Unsupported(f"a key that is configured takes more than {KEY_BYTES_MAX >> 20} MiB in its rows")
+        parts.append(rows)
+    if parts and codes(pa.concat_tables(parts), key)[1] < sum(part.num_rows for part in parts):
+        raise TableHeldError(str(schema.table), HeldCause.KEY_NOT_UNIQUE, WayOut.OTHER_KEY_THEN_SNAPSHOT)
+
+
+def _prepare_history(one: _Entry, landed: LandedRange) -> LinkedHistory:
+    schema, lake, task = landed.schema, one.context.lease.lake, one.task
+    columns, statistics = history_columns(schema), history_statistics(schema)
+    part = _NOTHING if one.changes is None else one.changes.history(may_link=True)
+    snapshot = _snapshot(one, landed.schema, columns, {})
+    request = LinkRequest(
+        lake.url(lake.paths.history(task.table)),
+        one.context.commit_info("history", task.table),
+        [*snapshot.links, *part.links],
+        in_files(schema, [*column_names(schema), *REQUIRED_IN_HISTORY]),
+        NO_VERSION,
+        statistics,
+        create=NewTable(lake_types(schema, columns), one.context.table_spec(task.table, statistics)),
+        rows=chain(snapshot.rows, part.rows),
+        row_count=snapshot.count + part.count,
+    )
+    total = _sum(one, schema)
+    if one.changes is not None:
+        total = total.plus(one.changes.all_rows.sum())
+    return LinkedHistory(prepare_links(request), total)
+
+
+def _sum(one: _Entry, schema: SchemaVersion) -> HistorySum:
+    """Return the sum of the snapshot's rows in history: its writer's, unless they get a computed key."""
+    if keeps_key(schema):
+        return sum_of(schema, _snapshot(one, schema, history_columns(schema), {}).rows)
+    return reduce(HistorySum.plus, (HistorySum(c.rows, c.sum) for c in one.entry.table.chunks), HistorySum())
+
+
+def _snapshot(one: _Entry, schema: SchemaVersion, columns: Sequence[str], left_out: Mapping[int, Rows]) -> Part:
+    """Return the snapshot's rows, without those left out, by their chunk's number: links, or rows with keys."""
+    base = one.base
+    if base is None:
+        return _NOTHING
+    left = {c: left_out.get(c.number) for c in base.chunks}
+    kept = {c: rows for c, rows in left.items() if rows is None or len(rows) < c.rows}
+    if not keeps_key(schema):
+        links = [Link(landed_file(base.url(chunk), chunk), rows) for chunk, rows in kept.items()]
+        return Part(links, iter(()), 0)
+    names = [name for name in in_landing(schema, columns) if name in _OF_CHUNKS or name in column_names(schema)]
+    if any(chunk.decoded.row > ROW_GROUP_BYTES for chunk in kept):
+        raise Unsupported(f"a row has more than {ROW_GROUP_BYTES >> 20} MiB, and gets a computed key")
+    numbers = {
+        c: np.arange(c.rows) if rows is None else np.setdiff1d(np.arange(c.rows), rows) for c, rows in kept.items()
+    }
+    rows = (part for chunk, chosen in numbers.items() for part in base.rows(chunk, names, chosen))
+    return Part((), rows, sum(map(len, numbers.values())))
+
+
+def _current(one: _Entry, landed: LandedRange, left_out: Mapping[int, Rows] | None) -> LinkRequest:
+    """Return current's commit; `left_out` as `_left_out` gives it."""
+    schema, lake, task = landed.schema, one.context.lease.lake, one.task
+    columns, statistics = current_columns(schema), current_statistics(schema)
+    part = _NOTHING if one.changes is None else one.changes.current(may_link=True)
+    snapshot = _NOTHING if left_out is None else _snapshot(one, schema, columns, left_out)
+    return LinkRequest(
+        lake.url(lake.paths.current(task.table)),
+        one.context.commit_info("current", task.table),
+        [*snapshot.links, *part.links],
+        in_files(schema, [name for name in columns if name not in NOT_IN_FILES]),
+        NO_VERSION,
+        statistics,
+        create=NewTable(lake_types(schema, columns), one.context.table_spec(task.table, statistics)),
+        rows=chain(snapshot.rows, part.rows),
+        row_count=snapshot.count + part.count,
+    )
+
+
+def _left_out(one: _Entry) -> dict[int, Rows] | None:
+    """Return the numbers of the rows that current does not get, by the number of their chunk; None: it gets none of any.
+
+    Raises DriftedError if the rows are not those that the changes presuppose.
+    """
+    if one.changes is None:
+        return {}
+    fold, base, thing = one.changes.fold, one.base, str(one.task.table)
+    left_out: dict[int, Rows] = {}
+    firsts = list[pa.ChunkedArray]()
+    if base is not None and fold.keys is not None and not fold.truncate:
+        for chunk, numbers, keys in base.places(fold.keys):
+            left_out[chunk.number] = np.sort(numbers)
+            firsts.append(fold.keys.column(FIRST).take(pa.array(keys)))
+    try:
+        if fold.preconditions is not None:
+            _check(thing, firsts, fold.preconditions)
+    except DriftedError:
+        if sends_everything(one.context.chain, one.task.version.oid):
+            raise
+    return None if fold.truncate else left_out
+
+
+def _check(thing: str, firsts: Sequence[pa.ChunkedArray], preconditions: int) -> None:
+    if firsts:
+        check_firsts(thing, pa.chunked_array([c for first in firsts for c in first.chunks], pa.int64()), preconditions)
+    else:
+        check_counts(thing, preconditions)

@@ -1,0 +1,140 @@
+"""One table gets another schema: one commit of its history, one of its current, and no row of the stream.
+
+Matching the columns belongs to `planning.schema_change`, deciding the time to `planning.schema_changes`, changing a Delta
+table to `delta.schema`.
+
+    nothing but names, new columns without a default, dropped or widened ones    metadata alone; no data file is touched
+    the same of a `portable` table, except for nothing but new columns           history and current are written anew
+    a default that older rows read, another kind of key, a bag's digest          current is written anew from its own rows
+
+History keeps its rows: the values that they read in an added column are a correction in history, at the cycle's position. A
+table whose Delta tables need no change (a length, NOT NULL) gets no commit.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lakeproof.errors import InvariantError
+from lakeproof.failpoints import failpoint
+from lakeproof.hidden_columns import DUP, FROM, KEY, ORD
+from lakeproof.lake.columns import current_columns, current_statistics, history_statistics, in_lake
+from lakeproof.lake.cycle.task import Carried, CycleContext, Reshaped, TableTask
+from lakeproof.lake.delta.committer import Applied
+from lakeproof.lake.delta.log.reader_features import reader_features
+from lakeproof.lake.delta.schema import ColumnChanges, SchemaRequest, away_name, change_schema
+from lakeproof.lake.planning.schema_change import SchemaDifference, compare_schemas
+from lakeproof.lake.records.documents import HistorySum
+from lakeproof.lake.records.work import SchemaChange
+from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.values.types import spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_HIDDEN = {KEY: "string", DUP: "bigint", ORD: "bigint", FROM: "string"}
+
+
+@dataclass(frozen=True, slots=True)
+class RenewedRows:
+    """Rows that a new schema calls for: current's, and history's corrections with their sum. `own`: used ordinals."""
+
+    images: DataFrame | None = None
+    corrections: DataFrame | None = None
+    added: HistorySum = field(default_factory=HistorySum)
+    own: int = 0
+
+
+def commit_schema_change(
+    spark: SparkOnDemand, context: CycleContext, task: TableTask, schema_change: SchemaChange
+) -> Carried | Reshaped:
+    """Write a table's new schema; its rows keep their position. Spark is asked only for rows that are read."""
+    before = task.before
+    if before is None:
+        raise InvariantError(str(task.table), "is to change its schema but is not in the lake", "report this")
+    change = compare_schemas(before.version, schema_change.version)
+    defaults = {a: t for a, t in schema_change.default_for_old_rows.items() if a in {c.attnum for c in change.added}}
+    rewritten = bool(defaults) or not change.keeps_hidden
+    lake, portable = context.lease.lake, task.table in context.portable
+    current_path = lake.url(lake.paths.current(task.table))
+    # Imported where rows are read, because it imports Spark.
+    if schema_change.called_for is None and not change.same_key and not change.new.is_bag:
+        from lakeproof.lake.cycle.schemas.rows import check_new_key
+
+        check_new_key(spark.get(), context, before, change, defaults)
+    with ExitStack() as kept:
+        rows = RenewedRows()
+        if rewritten:
+            from lakeproof.lake.cycle.schemas.rows import renewed_rows
+
+            rows = renewed_rows(spark.get(), context, change, before, defaults, kept)
+        context.lease.check()
+        history = change_schema(
+            spark,
+            SchemaRequest(
+                lake.url(lake.paths.history(task.table)),
+                _change(change, current=False),
+                context.commit_info("history", task.table),
+                before.history_version,
+                rows.corrections,
+                portable=portable,
+                order=ORD,
+            ),
+        )
+        failpoint("cycle.after_history")
+        context.lease.check()
+        current = change_schema(
+            spark,
+            SchemaRequest(
+                current_path,
+                _change(change, current=True),
+                context.commit_info("current", task.table),
+                before.current_version,
+                rows.images,
+                replace=rewritten,
+                portable=portable,
+            ),
+        )
+        failpoint("cycle.after_current")
+    cut_table = replace(
+        before,
+        version=schema_change.version,
+        history_version=history.version,
+        current_version=current.version,
+        history_sum=before.history_sum.plus(rows.added),
+    )
+    if not change.keeps_hashes:
+        from lakeproof.lake.cycle.schemas.rows import renumbered
+
+        cut_table = replace(cut_table, history_sum=renumbered(spark.get(), context, before, cut_table))
+    if (before.history_version, before.current_version) == (history.version, current.version):
+        return Carried(cut_table)
+    features = _new_features(lake.url(lake.paths.history(task.table)), before.history_version, history)
+    return Reshaped(cut_table, features | _new_features(current_path, before.current_version, current), rows.own)
+
+
+def _new_features(path: str, before: int, after: Applied) -> dict[str, str]:
+    """Return the features that readers need since a commit, each with its reason."""
+    if after.version == before:
+        return {}
+    return reader_features(path, after.version).beyond(reader_features(path, before))
+
+
+def _change(change: SchemaDifference, *, current: bool) -> ColumnChanges:
+    """Return the change of the Delta table's columns."""
+    old, new = in_lake(change.old), in_lake(change.new)
+    before = dict(zip((c.name for c in change.old.columns), (c.name for c in old.columns), strict=True))
+    after = dict(zip((c.name for c in change.new.columns), (c.name for c in new.columns), strict=True))
+    added = {after[c.name]: spark_type(c) for c in change.added}
+    if current:
+        added |= {n: _HIDDEN[n] for n in current_columns(new) if n in _HIDDEN}
+    return ColumnChanges(
+        renamed={before[a.name]: after[b.name] for a, b in change.carried if before[a.name] != after[b.name]},
+        retyped={after[b.name]: spark_type(b) for a, b in change.carried if spark_type(a) != spark_type(b)},
+        away={before[c.name]: away_name(change.old.oid, c.attnum) for c in change.dropped},
+        added=added,
+        order=tuple(c.name for c in new.columns),
+        statistics=current_statistics(new) if current else history_statistics(new),
+    )

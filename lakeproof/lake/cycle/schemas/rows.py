@@ -1,0 +1,130 @@
+"""The rows of a table whose schema changes, by Spark: a new key is checked, current is made anew, history is corrected.
+
+When that is needed, and the two commits, belong to `commits`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakeproof.hidden_columns import DUP, FROM, ORD, TEXT, scratch
+from lakeproof.lake.columns import column_names, current_columns, in_lake
+from lakeproof.lake.cycle.schemas.commits import RenewedRows
+from lakeproof.lake.cycle.task import CycleContext
+from lakeproof.lake.delta.versions import read_layer
+from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, few_files, state_rows
+from lakeproof.lake.fold.replay import as_current
+from lakeproof.lake.planning.schema_change import SchemaDifference
+from lakeproof.lake.records.documents import CutTable, HistorySum
+from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
+from lakeproof.lake.rows.columns import col, pick
+from lakeproof.lake.rows.correction import numbered
+from lakeproof.lake.rows.exact import exact_text
+from lakeproof.lake.rows.history_sum import sum_of
+from lakeproof.lake.rows.landing_rows import convert_rows
+from lakeproof.values.exact_kinds import key_columns
+
+_PLACE = scratch("place")
+
+
+def check_new_key(
+    session: SparkSession,
+    context: CycleContext,
+    before: CutTable,
+    change: SchemaDifference,
+    defaults: Mapping[int, str],
+) -> None:
+    """Raise TableHeldError if the new key does not distinguish the lake's rows, as it does the source's. One job."""
+    names, schema = [c.name for c in in_lake(change.old).columns], in_lake(change.new)
+    persisted = pick(read_layer(session, context.lease.lake, before.version.table, before), [*names, TEXT])
+    rows = convert_rows(session, persisted, change, defaults)
+    forms = [exact_text(c, c.name, TEXT) for c in key_columns(schema)]
+    names = [scratch(f"part_{i}") for i in range(len(forms))]
+    counted = rows.groupBy(*(form.alias(n) for form, n in zip(forms, names, strict=True))).count()
+    wrong = reduce(or_, (F.col(n).isNull() for n in names), F.col("count") > 1)
+    if not counted.where(wrong).isEmpty():
+        raise TableHeldError(str(schema.table), HeldCause.NEW_KEY_NOT_UNIQUE, WayOut.SNAPSHOT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Current's rows under the new schema, each with its `_lp_ord`; `given`: how many go to history as deleted and inserted.
+
+    `own`: how many of the cycle's own ordinals were used.
+    """
+
+    frame: DataFrame
+    given: int
+    own: int
+
+
+def _rewritten_rows(  # noqa: PLR0917  the table, what it becomes, and what is to be given back
+    session: SparkSession,
+    context: CycleContext,
+    change: SchemaDifference,
+    before: CutTable,
+    defaults: Mapping[int, str],
+    kept: ExitStack,
+) -> _Rows:
+    """Return current's rows with new hidden columns. A row keeps its place in history, or is inserted again (`defaults`)."""
+    old, new = in_lake(change.old), in_lake(change.new)
+    persisted = read_layer(session, context.lease.lake, before.version.table, before)
+    places = [n for n in (DUP, ORD, FROM) if n in current_columns(old)]
+    rows = convert_rows(session, pick(persisted, [*column_names(old), TEXT, *places]), change, defaults)
+    if old.is_bag and not defaults:
+        return _Rows(as_current(new, rows.withColumnRenamed(DUP, ORD)), 0, 0)
+    existing = F.col(DUP if old.is_bag else ORD) if {DUP, ORD} & set(places) else F.lit(None)
+    rows = rows.withColumn(_PLACE, existing.cast("bigint")).drop(DUP, ORD)
+    given = numbered(session, rows, context.intent.own_ordinal)
+    kept.callback(given.kept.unpersist)
+    if defaults:
+        # History first gets the row's deletion, then its insertion with all its values.
+        numbers = {ORD: F.col(ORD) + F.lit(given.count), FROM: F.lit(None).cast("string")}
+        return _Rows(as_current(new, given.frame.withColumns(numbers)), given.count, 2 * given.count)
+    # A row without a place is older than the table's first large column, and has no such value.
+    place = F.coalesce(F.col(_PLACE), F.col(ORD)) if new.is_bag else F.col(_PLACE)
+    return _Rows(as_current(new, given.frame.withColumn(ORD, place)), 0, given.count if new.is_bag else 0)
+
+
+def _corrections(context: CycleContext, change: SchemaDifference, rows: _Rows) -> DataFrame:
+    """Return history's rows about a default of an added column: each row is deleted, and inserted with the default."""
+    new, position = in_lake(change.new), context.intent.end_lsn
+    given = {b.name for a, b in zip(change.new.columns, new.columns, strict=True) if a in change.added}
+    bare = rows.frame.select(*(F.lit(None).cast(t).alias(n) if n in given else col(n) for n, t in rows.frame.dtypes))
+    gone = as_current(new, bare).withColumn(ORD, F.col(ORD) - F.lit(rows.given))
+    events = state_rows(new, gone, CORRECT_DELETE, position).unionAll(
+        state_rows(new, rows.frame, CORRECT_INSERT, position)
+    )
+    return few_files(events, 2 * rows.given)
+
+
+def renewed_rows(  # noqa: PLR0917  the table, what it becomes, and what is to be given back
+    session: SparkSession,
+    context: CycleContext,
+    change: SchemaDifference,
+    before: CutTable,
+    defaults: Mapping[int, str],
+    kept: ExitStack,
+) -> RenewedRows:
+    """Return current's rows under the new schema, and history's corrections if older rows read a default."""
+    rows, schema = _rewritten_rows(session, context, change, before, defaults, kept), in_lake(change.new)
+    images = pick(rows.frame, current_columns(schema))
+    if not defaults:
+        return RenewedRows(images, own=rows.own)
+    corrections = _corrections(context, change, rows)
+    return RenewedRows(images, corrections, sum_of(schema, corrections), rows.own)
+
+
+def renumbered(session: SparkSession, context: CycleContext, before: CutTable, after: CutTable) -> HistorySum:
+    """Return the sum under columns with new numbers, by the difference of the files' sums; reads them twice."""
+    lake, table = context.lease.lake, after.version.table
+    was = sum_of(in_lake(before.version), read_layer(session, lake, table, before, "history"))
+    now = sum_of(in_lake(after.version), read_layer(session, lake, table, after, "history"))
+    return before.history_sum.minus(was).plus(now)

@@ -1,0 +1,178 @@
+"""Cycles that bring no changes: files put together, old changes removed from history, current made from history again.
+
+The choice of a table's work is in `lakeproof.commands.maintain`; the steps are those of any cycle (`steps`).
+
+    packing      the smallest files put together, between two cycles of a table that gets many (`optimize`)
+    maintenance  small files put together; or history's rows up to a place become the rows as they were there
+    repair       current becomes what history adds up to, by correction
+
+What an earlier attempt has left is taken out of the logs first (`lakeproof.lake.delta.log.cleaned`). OPTIMIZE carries
+the cycle's number in `userMetadata` alone, Delta gives it no transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lakeproof.errors import LakeError
+from lakeproof.failpoints import failpoint
+from lakeproof.hidden_columns import ORD
+from lakeproof.lake.columns import in_lake
+from lakeproof.lake.cycle.attempts import Attempt, AttemptsError, earlier_attempts, tried
+from lakeproof.lake.cycle.entries.lost_history import lost_history
+from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, begin_cycle, run_cycle, versions_before
+from lakeproof.lake.cycle.upkeep.foreign_commits import hold_for_foreign_commits, without_foreign_commits
+from lakeproof.lake.delta.committer import CommitInfo, commit_of_cycle, version_to_follow
+from lakeproof.lake.delta.files.optimize import optimize
+from lakeproof.lake.planning.plan import CyclePlan, without_range
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
+from lakeproof.lake.records.held import Held, TableHeldError, WayOut
+from lakeproof.lake.records.lease import Lease
+from lakeproof.lake.records.work import Optimize
+from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.names import TableName
+from lakeproof.schema import SchemaVersion
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """The settings of a cycle of maintenance.
+
+    `archive` is where rows are written before they leave history, and restored from. `between` is called before each table,
+    and may end the work there by raising.
+    """
+
+    spark: SparkOnDemand
+    lease: Lease
+    archive: Store | None
+    between: Callable[[], None] = lambda: None
+
+
+def begin_maintenance(
+    lease: Lease,
+    cut: Cut,
+    kind: CycleKind,
+    tables: Mapping[TableName, TableIntent],
+    held: Mapping[TableName, Held] | None = None,
+) -> OpenCycle:
+    """Put the intent of a cycle at the cut's own position: step 1. `held` are held from now on."""
+    plan = CyclePlan(cut.position, cut.position, without_range(cut), tables, {**cut.held, **(held or {})}, kind)
+    return begin_cycle(lease, plan, cut.incarnation, cut)
+
+
+def finish_maintenance(run: Maintenance, cycle: OpenCycle, previous: Cut) -> tuple[Cut, Mapping[TableName, Held]]:
+    """Run the other steps; return the cut, and the tables in which nothing could be done, with the reason."""
+
+    def write_tables() -> tuple[WrittenTables, dict[TableName, Held]]:
+        tables, refused = _maintain_tables(run, cycle.intent, previous)
+        done = cycle.intent.tables.keys() - refused.keys()
+        not_done_yet = {table: held for table, held in refused.items() if held.way_out is not WayOut.NEXT_RUN}
+        held = {**not_done_yet, **_still_held(cycle.intent, refused)}
+        versions = versions_before(run.lease.lake, previous, done)
+        return WrittenTables(tables, held, versions, previous.commit_time, previous.next_segment), refused
+
+    return run_cycle(run.lease, cycle, write_tables)
+
+
+def _maintain_tables(
+    run: Maintenance, intent: Intent, previous: Cut
+) -> tuple[dict[TableName, CutTable], dict[TableName, Held]]:
+    tables, refused = dict(previous.tables), dict[TableName, Held]()
+    earlier = earlier_attempts(run.lease, intent)
+    for table in intent.tables:
+        run.between()
+        task = TableMaintenance(run.spark.own(), run.lease, intent, table, tables[table], run.archive)
+        try:
+            tables[table] = _maintain_table(task, earlier.get(table, ()))
+        except TableHeldError as error:
+            refused[table] = error.held(tables[table].at_lsn)
+    return tables, refused
+
+
+def _still_held(intent: Intent, refused: Mapping[TableName, Held]) -> dict[TableName, Held]:
+    """Return the tables that the intent holds, with the histories that the cycle found to be lost."""
+    return {table: held.after(refused.get(table)) for table, held in intent.held.items()}
+
+
+def _maintain_table(task: TableMaintenance, earlier: Sequence[Attempt]) -> CutTable:
+    """Maintain one table; raises TableHeldError when nothing can be done in it."""
+    spark, lease, intent, table = task.spark, task.lease, task.intent, task.name
+
+    def once(*, from_scratch: bool) -> CutTable:
+        with hold_for_foreign_commits(table):
+            cut_table = without_foreign_commits(lease, intent, table, task.cut_table, take_back=False) or task.cut_table
+            return replace(task, cut_table=cut_table, from_scratch=from_scratch).run(intent.tables[table])
+
+    try:
+        return tried(spark, lease, intent, table, earlier, once)
+    except AttemptsError as error:
+        # What can't be read is copied again; whatever else went wrong, the table is as it was, and readable.
+        if error.unreadable is None:
+            raise TableHeldError(str(table), error.cause, WayOut.NEXT_RUN, error.detail) from error
+        lost = lost_history(lease.lake, table, error.unreadable)
+        raise lost or TableHeldError(str(table), error.cause, WayOut.SNAPSHOT, error.detail) from error
+
+
+@dataclass(frozen=True, slots=True)
+class TableMaintenance:
+    """One table in one such cycle; `spark` is its own. `from_scratch`: current can't be read, so none of it is."""
+
+    spark: SparkOnDemand
+    lease: Lease
+    intent: Intent
+    name: TableName
+    cut_table: CutTable
+    archive: Store | None
+    from_scratch: bool = False
+
+    @property
+    def schema(self) -> SchemaVersion:
+        """The schema that the lake has."""
+        return in_lake(self.cut_table.version)
+
+    def run(self, table_intent: TableIntent) -> CutTable:
+        """Do what the intent says, and return the table's entry in the cut."""
+        work = table_intent.work
+        if not isinstance(work, Optimize):
+            # Imported here because it imports Spark.
+            from lakeproof.lake.cycle.upkeep.maintenance_by_spark import maintained_by_spark
+
+            return maintained_by_spark(self, work)
+        lake = self.lease.lake
+        history = self._optimized(lake.paths.history(self.name), self.cut_table.history_version, work, ORD)
+        failpoint("maintenance.after_history")
+        key = next(iter(self.schema.key), None)
+        current = self._optimized(lake.paths.current(self.name), self.cut_table.current_version, work, key)
+        return replace(self.cut_table, history_version=history, current_version=current)
+
+    def commit_info(self, layer: str) -> CommitInfo:
+        """Return the identity of the commit of `history` or `current`."""
+        return commit_of_cycle(self.lease.lake.source, self.intent, layer, self.name)
+
+    def _optimized(self, key: str, expected: int, work: Optimize, order: str | None) -> int:
+        path, commit = self.lease.lake.url(key), self.commit_info("")
+        self.lease.check()
+        version_to_follow(path, expected, commit)
+        return optimize(
+            self.spark, path, int(self.intent.number), commit.user_metadata, order, packing=work.smallest_only
+        )
+
+
+def archived(archive: Store | None, paths: LakePaths, table: TableName) -> list[str]:
+    """Return the folders of the rows that left a table's history, one for each cycle that removed some.
+
+    Raises LakeError if the archive has none.
+    """
+    key = paths.history(table)
+    parts = [] if archive is None else archive.folders(key)
+    if archive is None or not parts:
+        place = None if archive is None else archive.url(key)
+        raise LakeError(
+            f"{paths.source}: {table}",
+            f"the archive has nothing of it ({place})",
+            "set `retention.archive` to the folder that it was archived in",
+        )
+    return [archive.url(f"{key}/{part}") for part in parts]

@@ -1,0 +1,244 @@
+"""Checkpoints of a Delta table's log: the whole state of a version in one Parquet file, so that nobody needs older commits.
+
+When one is due does not belong here (`committer`), nor what the actions mean (`state`).
+
+The classic form of the protocol: one file, one row for each action, in the column of its kind. Removed files are listed for
+`TOMBSTONES_S`, the newest `TOMBSTONES_MAX` at most: a VACUUM of somebody else's spares them for that long, and what a kept
+cut needs is named by its own version.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeproof.errors import LakeError
+from lakeproof.lake.delta.log.commits import LOG, RESTORE_LOG, LogGapError, log_files
+from lakeproof.storage.folder import Folder
+from lakeproof.storage.parquet import parquet_file
+from lakeproof.storage.store import AlreadyExistsError, NotFoundError
+
+if TYPE_CHECKING:
+    from lakeproof.lake.delta.log.state import TableState
+    from lakeproof.storage.folder import Folder
+
+
+TOMBSTONES_S = 7 * 24 * 3600
+TOMBSTONES_MAX = 1000
+LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
+_TEXTS = pa.map_(pa.string(), pa.string())
+_VECTOR = pa.struct(
+    {
+        "storageType": pa.string(),
+        "pathOrInlineDv": pa.string(),
+        "offset": pa.int32(),
+        "sizeInBytes": pa.int32(),
+        "cardinality": pa.int64(),
+    }
+)
+_SCHEMA = pa.schema(
+    {
+        "txn": pa.struct({"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
+        "add": pa.struct(
+            {
+                "path": pa.string(),
+                "partitionValues": _TEXTS,
+                "size": pa.int64(),
+                "modificationTime": pa.int64(),
+                "dataChange": pa.bool_(),
+                "tags": _TEXTS,
+                "deletionVector": _VECTOR,
+                "stats": pa.string(),
+            }
+        ),
+        "remove": pa.struct(
+            {
+                "path": pa.string(),
+                "deletionTimestamp": pa.int64(),
+                "dataChange": pa.bool_(),
+                "extendedFileMetadata": pa.bool_(),
+                "partitionValues": _TEXTS,
+                "size": pa.int64(),
+                "deletionVector": _VECTOR,
+            }
+        ),
+        "metaData": pa.struct(
+            {
+                "id": pa.string(),
+                "name": pa.string(),
+                "description": pa.string(),
+                "format": pa.struct({"provider": pa.string(), "options": _TEXTS}),
+                "schemaString": pa.string(),
+                "partitionColumns": pa.list_(pa.string()),
+                "configuration": _TEXTS,
+                "createdTime": pa.int64(),
+            }
+        ),
+        "protocol": pa.struct(
+            {
+                "minReaderVersion": pa.int32(),
+                "minWriterVersion": pa.int32(),
+                "readerFeatures": pa.list_(pa.string()),
+                "writerFeatures": pa.list_(pa.string()),
+            }
+        ),
+        "domainMetadata": pa.struct({"domain": pa.string(), "configuration": pa.string(), "removed": pa.bool_()}),
+    }
+)
+_ROWS_AT_ONCE = 8192
+_MAPS = frozenset({"partitionValues", "configuration", "options", "tags"})
+
+
+def checkpoint_name(version: int) -> str:
+    """Return the name of a version's checkpoint in its table's folder."""
+    return f"{LOG}/{version:020d}.checkpoint.parquet"
+
+
+def write_checkpoint(table: Folder, state: TableState) -> None:
+    """Write the checkpoint of a state, and point to it; whoever wrote one of this version before wrote the same."""
+    name = checkpoint_name(state.version)
+    key, now_ms = table.key_of(name), int(time.time() * 1000)
+    table.delete(name)
+    try:
+        file = table.store.create(key, durable=False)
+    except AlreadyExistsError:
+        return
+    rows = 0
+    try:
+        with pq.ParquetWriter(file, _SCHEMA, compression="zstd") as writer:
+            for part in _batches(_actions(state, now_ms)):
+                rows += part.num_rows
+                writer.write_batch(part)
+        file.finish()
+    except BaseException:
+        file.abandon()
+        raise
+    table.delete(f"{LOG}/._last_checkpoint.crc")
+    pointer = {"version": state.version, "size": rows, "numOfAddFiles": len(state.files)}
+    table.store.put(table.key_of(LAST_CHECKPOINT), json.dumps(pointer).encode())
+
+
+def _actions(state: TableState, now_ms: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    yield "protocol", state.protocol
+    yield "metaData", state.metadata
+    yield from (("txn", action) for action in state.txns.values())
+    yield from (("domainMetadata", action) for action in state.domains.values() if not action.get("removed"))
+    yield from (("add", {**action, "dataChange": False}) for action in state.files.values())
+    oldest = now_ms - TOMBSTONES_S * 1000
+    for action in state.removed.values():
+        if (action.get("deletionTimestamp") or 0) >= oldest:
+            yield "remove", {**action, "dataChange": False}
+
+
+def _batches(actions: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[pa.RecordBatch]:
+    rows: list[dict[str, Any]] = []
+    for kind, action in actions:
+        rows.append({kind: _mapped(action)})
+        if len(rows) == _ROWS_AT_ONCE:
+            yield pa.RecordBatch.from_pylist(rows, _SCHEMA)
+            rows = []
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, _SCHEMA)
+
+
+def _mapped(action: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an action with its maps as Arrow takes them."""
+    changed = dict(action)
+    for name in ("partitionValues", "tags", "configuration"):
+        if isinstance(changed.get(name), Mapping):
+            changed[name] = list(changed[name].items())
+    if "format" in changed:
+        changed["format"] = {**changed["format"], "options": list((changed["format"].get("options") or {}).items())}
+    return changed
+
+
+def read_checkpoint(table: Folder, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the actions of a checkpoint, or of a part of one; raises LogGapError if it is damaged."""
+    try:
+        with parquet_file(table.store, table.key_of(f"{LOG}/{name}")) as file:
+            kinds = [kind for kind in _SCHEMA.names if kind in file.schema_arrow.names]
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=kinds):
+                for row in batch.to_pylist():
+                    yield from ((kind, _read(action)) for kind, action in row.items() if _is_action(action))
+    except (OSError, pa.ArrowInvalid) as error:
+        # A passing error of the system is no damage; Arrow's own reading errors have no errno.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise LogGapError(table.url_of(f"{LOG}/{name}"), "it is damaged", RESTORE_LOG) from None
+
+
+def _is_action(action: Mapping[str, Any] | None) -> bool:
+    """True if a row is of this kind: a writer may fill the columns of other kinds with structs of NULL."""
+    return action is not None and any(value is not None for value in action.values())
+
+
+def _read(action: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an action as a commit's JSON has it: without what is NULL, and with maps as objects."""
+    read: dict[str, Any] = {}
+    for name, value in action.items():
+        if value is None or name.endswith("_parsed"):
+            continue
+        if name in _MAPS:
+            read[name] = dict(value)
+        else:
+            read[name] = _read(value) if isinstance(value, dict) else value
+    return read
+
+
+_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint(\.[0-9]{10}\.[0-9]{10})?\.parquet")
+_COMMIT = re.compile(r"([0-9]{20})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedLog:
+    """The files of a log: its last commit, and the newest whole checkpoint up to a version (-1: none) with its parts."""
+
+    last: int
+    checkpoint: int
+    parts: Sequence[str]
+
+
+def listed_log(table: Folder, version: int) -> ListedLog:
+    """List what is needed of a log for a version: of a long one what comes after the checkpoint to which it points.
+
+    Raises LakeError if there is no log.
+    """
+    pointed = _pointed(table)
+    listed = _listed(table, version, pointed if pointed <= version else -1)
+    # It is gone, or its writer was killed.
+    return _listed(table, version, -1) if listed.checkpoint < pointed <= version else listed
+
+
+def _pointed(table: Folder) -> int:
+    """Return the version of the checkpoint to which the log points, -1 if to none: a hint that may be wrong."""
+    try:
+        return int(json.loads(table.get(f"{LOG}/_last_checkpoint"))["version"])
+    except (NotFoundError, ValueError, LookupError, TypeError):
+        return -1
+
+
+def _listed(table: Folder, version: int, since: int) -> ListedLog:
+    names = sorted(log_files(table, since))
+    if not names:
+        raise LakeError(table.url, "there is no Delta table", "restore it, or bootstrap the table again")
+    checkpoints: dict[int, list[str]] = {}
+    for name in names:
+        match = _CHECKPOINT.fullmatch(name)
+        if match is not None and int(match[1]) <= version:
+            checkpoints.setdefault(int(match[1]), []).append(name)
+    checkpoint = max((number for number, parts in checkpoints.items() if _is_whole(parts)), default=-1)
+    last = max((int(m[1]) for name in names if (m := _COMMIT.fullmatch(name))), default=-1)
+    return ListedLog(last, checkpoint, checkpoints.get(checkpoint, []))
+
+
+def _is_whole(parts: list[str]) -> bool:
+    """True if a checkpoint has all its parts: its writer may have been killed."""
+    counts = [None if (match := _CHECKPOINT.fullmatch(name)) is None else match[2] for name in parts]
+    return None in counts or any(len(parts) == int(count[-10:]) for count in counts if count is not None)

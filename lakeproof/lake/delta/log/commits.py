@@ -1,0 +1,275 @@
+"""Reading a Delta table's commits directly from its log: the newest version, and the properties of a commit.
+
+Nothing is written here, and no Spark job runs: reading one commit costs one file. Listing the data files of a version
+belongs to `files`, removing commits from a log to `cleaned`.
+
+A commit is JSON, one action per line; only a newline ends a line (Delta's statistics contain raw U+2028), and the JSON may
+contain blanks. An unknown action counts as one that changes data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakeproof.config.model import Config
+from lakeproof.errors import LakeError
+from lakeproof.storage.folder import Folder
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import NotFoundError
+
+NO_VERSION = -1
+LOG = "_delta_log"
+_NAME_DIGITS = 20
+_OURS = "lakeproof/"
+# The engine that a commit of this process names.
+ENGINE = "lakeproof"
+RESTORE_LOG = "restore the log from a backup, or bootstrap the table again"
+# Actions that describe the commit and not the table.
+_NOTES = frozenset({"commitInfo", "txn"})
+_FILES = frozenset({"add", "remove", "cdc"})
+
+
+class LogError(LakeError):
+    """Something is wrong with the log of the Delta table at `path`."""
+
+    def __init__(self, path: str, reason: str, remedy: str) -> None:
+        super().__init__(path, reason, remedy)
+        self.path = path
+
+    @property
+    def layer(self) -> str:
+        """Return which of a table's two Delta tables it is: `history` or `current`."""
+        return LakePaths.layer_of(self.path)
+
+
+class ForeignCommitError(LogError):
+    """A commit that changes data and that no cycle of ours stands behind."""
+
+
+class LogGapError(LogError):
+    """A version is missing from the log, or can't be read: nobody knows its changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaCommit:
+    """One commit: its writer (`txns`: application id → version), its operation and that operation's metrics.
+
+    `changes_data`: it changes rows, columns, properties or the protocol; OPTIMIZE and VACUUM do not. `txn_id` is
+    Delta's own name for the transaction.
+    """
+
+    version: int
+    txns: dict[str, int]
+    metrics: dict[str, str]
+    user_metadata: str | None
+    changes_data: bool
+    operation: str = ""
+    txn_id: str | None = None
+
+    @property
+    def is_by_us(self) -> bool:
+        """True if a cycle or a refresh made it, whether or not a cut names it."""
+        return any(app.startswith(_OURS) for app in self.txns)
+
+    @property
+    def description(self) -> str:
+        """The writer of a commit that nobody expected, for messages."""
+        number = next((n for app, n in self.txns.items() if app.startswith(_OURS)), None)
+        if number is None:
+            return f"version {self.version} was committed by someone else"
+        return f"version {self.version} is a commit of cycle {number} that no cut names"
+
+    def metric(self, *names: str) -> int:
+        """Return the first of these metrics that the operation has, 0 if it has none."""
+        return next((int(self.metrics[n]) for n in names if n in self.metrics), 0)
+
+
+def commit_name(version: int) -> str:
+    """Return the name of a commit's file in its table's folder."""
+    return f"{LOG}/{version:0{_NAME_DIGITS}d}.json"
+
+
+def checksum_name(version: int) -> str:
+    """Return the name of the checksum file of a version in its table's folder."""
+    return f"{LOG}/{version:0{_NAME_DIGITS}d}.crc"
+
+
+def digest_of(data: bytes) -> str:
+    """Return the digest of a commit's bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def is_within(path: str, file: str) -> bool:
+    """True if `file` is one of the table at `path`."""
+    return file.startswith(f"{path.rstrip('/')}/")
+
+
+def log_files(table: Folder, since: int = NO_VERSION) -> dict[str, int]:
+    """Return the names of the files of a table's log, each with its bytes; empty if there is no log.
+
+    With `since`, without the files of earlier versions, so that a long log costs no more than a short one. Hadoop's own
+    files in a local folder come always.
+    """
+    # This sorts before every file of that version.
+    after = f"{LOG}/{since:0{_NAME_DIGITS}d}" if since > NO_VERSION else ""
+    files = ((file.key[len(LOG) + 1 :], file.bytes) for file in table.files(LOG, after))
+    return {name: size for name, size in files if "/" not in name}
+
+
+# The version at which this process has seen a table's log end, by its place: from there on a look costs no listing, which of
+# a log of many commits takes as long as a cycle.
+_ends: dict[str, int] = {}
+
+
+def note_end(path: str, version: int) -> None:
+    """Note that the log of the table at `path` is whole and ends at a version, with nothing of a later one."""
+    _ends[path] = version
+
+
+def ends(path: str, version: int) -> bool:
+    """True if this process has seen the log end at a version, and nobody has committed since; False: a listing shows it."""
+    if _ends.get(path) != version:
+        return False
+    table = Folder.at(path)
+    try:
+        whole = table.store.size(table.key_of(commit_name(version))) > 0
+    except NotFoundError:
+        return False
+    return whole and not table.store.exists(table.key_of(commit_name(version + 1)))
+
+
+def last_following(path: str, version: int) -> int:
+    """Return the last version of those that follow one without a gap; that one itself if none does."""
+    table = Folder.at(path)
+    while table.store.exists(table.key_of(commit_name(version + 1))):
+        version += 1
+    return version
+
+
+def newest_version(path: str, since: int = NO_VERSION) -> int:
+    """Return the newest version of the table at `path`, NO_VERSION if there is no table, or none from `since` on."""
+    return _newest(log_files(Folder.at(path), since))
+
+
+def _newest(names: Iterable[str]) -> int:
+    versions = (name.removesuffix(".json") for name in names if name.endswith(".json"))
+    return max((int(v) for v in versions if v.isdecimal() and len(v) == _NAME_DIGITS), default=NO_VERSION)
+
+
+def read_actions(table: Folder, name: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the actions of a commit's file by kind; raises LogGapError if it is damaged, NotFoundError if it is missing."""
+    return actions_of(table.get(name), table.url_of(name))
+
+
+def actions_of(data: bytes, thing: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return a commit's actions by kind; raises LogGapError about `thing` if it is damaged."""
+    actions: list[tuple[str, dict[str, Any]]] = []
+    try:
+        for line in data.split(b"\n"):
+            if line.strip():
+                # Delta never writes two actions in a line, and nothing is lost by reading them.
+                actions += json.loads(line).items()
+    except (ValueError, AttributeError, RecursionError):
+        actions = []
+    if not actions or not all(isinstance(action, dict) for _, action in actions):
+        raise LogGapError(thing, "it is empty or damaged", "restore it from a backup")
+    return actions
+
+
+def read_commit(path: str, version: int) -> DeltaCommit | None:
+    """Return one commit, None if it has not been made. Raises LogGapError about the table if it is damaged."""
+    try:
+        actions = read_actions(Folder.at(path), commit_name(version))
+        return _commit(version, actions)
+    except NotFoundError:
+        return None
+    except (LogGapError, TypeError, KeyError, ValueError, AttributeError):
+        raise LogGapError(path, f"version {version} of its log is empty or damaged", RESTORE_LOG) from None
+
+
+def _commit(version: int, actions: list[tuple[str, dict[str, Any]]]) -> DeltaCommit:
+    txns = {str(txn["appId"]): int(txn["version"]) for kind, txn in actions if kind == "txn"}
+    info = next((action for kind, action in actions if kind == "commitInfo"), {})
+    changes = any(
+        action.get("dataChange") is not False if kind in _FILES else kind not in _NOTES for kind, action in actions
+    )
+    metrics, user_metadata = dict(info.get("operationMetrics") or {}), info.get("userMetadata")
+    return DeltaCommit(
+        version, txns, metrics, user_metadata, changes, str(info.get("operation", "")), info.get("txnId")
+    )
+
+
+def find_commit(path: str, version: int, is_ours: Callable[[DeltaCommit], bool]) -> tuple[int, DeltaCommit | None]:
+    """Return our commit after `version` and the version before it; None and the newest version if it was not made.
+
+    The version comes first. Commits that change no data are passed over. Raises ForeignCommitError at anybody else's
+    commit that does, LogGapError when the log has a gap, or ends before `version`.
+    """
+    before = version
+    while (commit := read_commit(path, before + 1)) is not None:
+        if is_ours(commit):
+            return before, commit
+        if commit.changes_data:
+            raise ForeignCommitError(
+                path, commit.description, "let nothing but lakeproof write this table, and snapshot it again"
+            )
+        before = commit.version
+    check_whole(path, before)
+    return before, None
+
+
+def is_emptied(path: str, version: int) -> bool:
+    """True if the file of a commit exists and is empty: Delta reads it as a commit of nothing."""
+    table = Folder.at(path)
+    try:
+        return table.store.size(table.key_of(commit_name(version))) == 0
+    except NotFoundError:
+        return False
+
+
+def check_whole(path: str, seen: int, files: Mapping[str, int] | None = None) -> None:
+    """Raise LogGapError unless the log ends at version `seen`, which can be read, or at a later version that follows it.
+
+    `files` are those of the log from that version on, if the caller has just listed them.
+    """
+    if files is None and ends(path, seen):
+        return
+    listed = log_files(Folder.at(path), seen) if files is None else files
+    newest = _newest(listed)
+    fault = None
+    if newest < seen:
+        fault = f"its log ends at version {newest_version(path)}, before version {seen} that the newest cut names"
+    elif listed.get(commit_name(seen).removeprefix(f"{LOG}/")) == 0:
+        fault = f"version {seen} of its log is empty"
+    # A commit may have been made between the two reads.
+    elif newest > seen and read_commit(path, seen + 1) is None:
+        fault = f"its log has version {newest} and not version {seen + 1}"
+    if fault is not None:
+        raise LogGapError(path, fault, RESTORE_LOG)
+
+
+def newest_external(config: Config, path: str, since: int = NO_VERSION) -> int:
+    """Return the newest version of the table at `path`, from `since` on; NO_VERSION if there is none.
+
+    The store is reached as the lake's (`storage`). Raises OSError if nobody may read it.
+    """
+    open_store(config.location_of(path))
+    return newest_version(path, since)
+
+
+PHYSICAL_NAME, TYPE_CHANGES = "delta.columnMapping.physicalName", "delta.typeChanges"
+
+
+def physical_name(field: Mapping[str, Any]) -> str:
+    """Return a column's name in data files; `field` is of the log's schema text."""
+    return str((field.get("metadata") or {}).get(PHYSICAL_NAME, field["name"]))
+
+
+def physical_names(fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the name of each column in data files."""
+    return {field["name"]: physical_name(field) for field in fields}

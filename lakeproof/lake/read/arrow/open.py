@@ -1,0 +1,192 @@
+"""Opening the lake without Spark: at cuts, or as fresh as its landing: the newest cut, and what has landed since.
+
+The same with Spark, for every kind of table and any number of changes, belongs to `open` and `landed`; rows at a cut to
+`frames`.
+
+    the cut's batches, without the rows whose key was touched ─► then the newest row of each key that is there
+
+The fold is the cycle's, with its bounds; more rows than `CHANGES_BYTES_MAX` are left to Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, overload
+
+import numpy as np
+import pyarrow as pa
+
+from lakeproof.config.location import LakeLocation
+from lakeproof.config.model import Config, location_of
+from lakeproof.errors import LakeError
+from lakeproof.hidden_columns import DUP, ORD
+from lakeproof.lake.columns import column_names, current_columns, in_lake, merge_key
+from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows
+from lakeproof.lake.delta.base_rows import LakeBase
+from lakeproof.lake.delta.committer import Unsupported
+from lakeproof.lake.delta.search import KeyLookup
+from lakeproof.lake.fold.holders import NotFolded
+from lakeproof.lake.fold.key_fold import FoldedRows, fold_keys
+from lakeproof.lake.planning.landing.end import LANDING, LakeAtLanding, LandingEnd, landing_ends
+from lakeproof.lake.planning.landing.range import LandedRange
+from lakeproof.lake.planning.schema_changes import older_versions
+from lakeproof.lake.read.arrow.frames import ReadLake, Rows
+from lakeproof.lake.records.cuts.choice import NEWEST, At, cuts_at, table_name
+from lakeproof.lake.records.documents import CutTable
+from lakeproof.landing.segments.reader import count_changes
+from lakeproof.names import TableName
+from lakeproof.schema import SchemaVersion
+from lakeproof.storage.paths import LakePaths
+from lakeproof.values.types import arrow_type
+
+# The rows of a table that have landed since the cut, decoded.
+CHANGES_BYTES_MAX = 128 << 20
+
+
+@dataclass(frozen=True)
+class LandedNet:
+    """The net change since the cut: rows with one of the `keys` are replaced by `images`; after a truncate all rows are."""
+
+    key: Sequence[str]
+    keys: pa.Table
+    images: pa.Table
+    truncate: bool
+
+    @cached_property
+    def _lookup(self) -> KeyLookup:
+        return KeyLookup.of(self.key, self.keys)
+
+    def without_touched(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch of the cut's rows without those that have one of the keys."""
+        if not self.keys.num_rows:
+            return batch
+        touched, _ = self._lookup.match(pa.chunked_array([batch.column(name)]) for name in self.key)
+        if not len(touched):
+            return batch
+        kept = np.ones(batch.num_rows, np.bool_)
+        kept[touched] = False
+        return batch.filter(pa.array(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class LandedRows(Rows):
+    """A table at the landing's end. What has landed is held in memory; the cut's rows come in batches."""
+
+    net: LandedNet
+
+    def select(self, *columns: str) -> Rows:
+        """Return the same rows with these columns alone; files are read for these and the key. Raises as `Rows.select`."""
+        return replace(self, columns=self.chosen(columns))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, 65,536 at a time at most, in no order; raises LakeError if a file is missing or damaged."""
+        key = [name for name in self.net.key if name not in self.columns]
+        if not self.net.truncate:
+            for batch in self.delta.batches([*self.columns, *key]):
+                yield self.net.without_touched(batch).select(list(self.columns))
+        images = self.net.images.select(list(self.columns)).cast(self.schema)
+        yield from images.to_batches(max_chunksize=BATCH_ROWS)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LandedReadLake(LakeAtLanding, ReadLake):
+    """A lake pinned at the end of each source's landing, on top of `cuts`, to be read without Spark."""
+
+    ends: Mapping[str, LandingEnd]
+
+    def table(self, source: str, table: TableName | str, *, hidden: bool = False) -> Rows:
+        """Return a table's rows at the position, without the hidden `_lp_…` columns unless asked for.
+
+        What has landed is read now. Raises LakeError if there is no such table, if what it needs is not kept any more, or if
+        it has to be read with Spark.
+        """
+        name, end = table_name(table), self.end(source)
+        version, before = end.version(name), end.before(name)
+        if before is None:
+            raise _with_spark(end, name, "it was created since the newest cut")
+        delta = DeltaRows.open(end.lake.url(LakePaths(source).current(name)), before.current_version)
+        columns = tuple(current_columns(in_lake(version)) if hidden else column_names(in_lake(version)))
+        try:
+            net = landed_net(end, version, before) if name in end.tables else None
+        except Unsupported as error:
+            raise _with_spark(end, name, str(error)) from None
+        return Rows(delta, columns) if net is None else LandedRows(delta, columns, net)
+
+    def history(self, source: str, table: TableName | str) -> Rows:
+        """Raise LakeError: history is made by cycles."""
+        raise LakeError(f"{source}: {table}", "history is made by cycles, and ends at a cut", "open the lake at a cut")
+
+
+@overload
+def read_lake(
+    lake: Config | LakeLocation | str | Path, at: Literal["landing"], *, group: str | None = None
+) -> LandedReadLake: ...
+@overload
+def read_lake(
+    lake: Config | LakeLocation | str | Path, at: At | Mapping[str, At] = NEWEST, *, group: str | None = None
+) -> ReadLake: ...
+def read_lake(
+    lake: Config | LakeLocation | str | Path, at: At | Mapping[str, At] = NEWEST, *, group: str | None = None
+) -> ReadLake:
+    """Open a lake to be read without Spark; the arguments and errors are those of `lakeproof.open`.
+
+    At the `landing`, tables that have a key of exact columns can be read; others raise LakeError if they have changes.
+    """
+    place = location_of(lake)
+    if at == LANDING:
+        cuts = cuts_at(lake, NEWEST, group)
+        return LandedReadLake(place, cuts, landing_ends(place, cuts, group))
+    return ReadLake(place, cuts_at(lake, at, group))
+
+
+def landed_net(end: LandingEnd, version: SchemaVersion, before: CutTable | None) -> LandedNet | None:
+    """Return what has landed of a table since the cut that has it as `before`, added up; None if nothing has.
+
+    Raises `Unsupported` if Spark has to add it up, TableHeldError if it does not fit the table.
+    """
+    table, schema = version.table, in_lake(version)
+    files, start = end.verified(table), end.tables[table].from_lsn
+    counts = count_changes(files, start, end.position)
+    if counts.rows == 0:
+        return None
+    if older_versions(end.chain, version, files, start, end.position):
+        raise Unsupported("what has landed has rows of several schemas")
+    landed = LandedRange(schema, files, end.first_ordinals, start, end.position)
+    path = end.lake.url(LakePaths(end.lake.source).current(table))
+    base = None if before is None else LakeBase(path, before.current_version)
+    parts, size = list[pa.Table](), 0
+    try:
+        fold = fold_keys(landed, counts, base)
+        for part in FoldedRows(landed, fold).current([(file, file.alive) for file in fold.files if file.alive.any()]):
+            size += part.nbytes
+            if size > CHANGES_BYTES_MAX:
+                raise Unsupported(f"more than {CHANGES_BYTES_MAX >> 20} MiB of its changes have landed")
+            parts.append(part)
+    except NotFolded as error:
+        raise Unsupported(str(error)) from None
+    key = merge_key(schema)
+    return LandedNet(key, _no_keys() if fold.keys is None else fold.keys, _images(schema, parts), fold.truncate)
+
+
+def _images(schema: SchemaVersion, parts: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows with current's columns."""
+    types = {c.name: arrow_type(c) for c in schema.columns} | {ORD: pa.int64(), DUP: pa.int64()}
+    fields = [(name, types.get(name, pa.string())) for name in current_columns(schema)]
+    whole = pa.concat_tables(parts) if parts else pa.schema(fields).empty_table()
+    has = set(whole.column_names)
+    columns = [whole.column(n) if n in has else pa.nulls(whole.num_rows, kind) for n, kind in fields]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def _no_keys() -> pa.Table:
+    return pa.table({})
+
+
+def _with_spark(end: LandingEnd, table: TableName, reason: str) -> LakeError:
+    remedy = "read it with Spark (`lakeproof.open`), or at the newest cut"
+    return LakeError(
+        f"{end.lake.source}: {table}", f"without Spark it can't be read at the landing's end: {reason}", remedy
+    )

@@ -1,0 +1,232 @@
+"""Transactions of a source, whole and in commit order over all tables, from the landing and without Spark.
+
+Changes from cut to cut belong to `changes` and `subscribe`. Here a transaction is seen as soon as it has landed, about a
+second after its commit, and long before a cut has it. Transactions that the landing no longer has come from history
+(`past_transactions`).
+
+    manifest by manifest → each file's batches, in order of `_lp_lsn` → those with the same commit are one transaction
+
+Memory: the files of one segment that have few rows, and a batch of each other one. A transaction is not held as a whole.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from lakeproof.config.location import LakeLocation
+from lakeproof.config.model import Config
+from lakeproof.errors import RECOVER, ConfigError, LakeError
+from lakeproof.events import Stop
+from lakeproof.hidden_columns import COMMIT_TIME, LSN, XID
+from lakeproof.lake.read.arrow.past_transactions import past_changes
+from lakeproof.lake.records.cuts.choice import one_source, table_name
+from lakeproof.landing.chain import Chain, newest_incarnation
+from lakeproof.landing.segments.reader import Slice, slices
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName, Xid
+from lakeproof.storage.source_lake import SourceLake
+
+BATCH_ROWS = 8_192
+# A drain makes segments durable about once a second; a look costs one request.
+LOOK_EVERY_S = 0.25
+LOOKS_PER_INCARNATION = 20
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanges:
+    """Changes of one table in a transaction, in their order: hidden columns (`_lp_op`, `_lp_ord`, …), then the table's."""
+
+    table: TableName
+    rows: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction that has landed; its `position` is the end of its commit, from which a reader goes on.
+
+    `commit_time` is None if no calendar holds it: then its rows have PostgreSQL's number in `_lp_commit_number`. `changes`
+    may be read once, before the next transaction is asked for; what is not read is passed over.
+    """
+
+    source: str
+    xid: Xid
+    position: Lsn
+    commit_time: datetime | None
+    changes: Iterator[TableChanges]
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows of one file from its next transaction on."""
+
+    table: TableName
+    batches: Iterator[pa.RecordBatch]
+    batch: pa.RecordBatch
+    commits: np.ndarray[tuple[int], np.dtype[np.int64]]
+    first: int = 0
+
+    @property
+    def commit(self) -> int:
+        """The position of the next row's commit."""
+        return int(self.commits[self.first])
+
+    def take(self, commit: int) -> Iterator[TableChanges]:
+        """Yield the rows of this commit, and go on behind them."""
+        while self.first < len(self.commits) and self.commit == commit:
+            end = int(np.searchsorted(self.commits, commit, side="right"))
+            yield TableChanges(self.table, self.batch.slice(self.first, end - self.first))
+            self.first = end
+            if end == len(self.commits):
+                self.advance()
+
+    def advance(self) -> None:
+        """Go on with the file's next batch; at its end there is no row left."""
+        for batch in self.batches:
+            if batch.num_rows:
+                self.batch, self.commits, self.first = batch, _commits(batch), 0
+                return
+        self.batch, self.commits, self.first = self.batch.slice(0, 0), np.empty(0, np.int64), 0
+
+
+def transactions(
+    lake: Config | LakeLocation | str | Path,
+    source: str | None = None,
+    *,
+    since: Lsn | str | None = None,
+    tables: list[TableName | str] | None = None,
+    follow: bool = False,
+    stop: Stop | None = None,
+) -> Iterator[Transaction]:
+    """Yield the transactions that end after `since`, each whole, in commit order over all tables of a source.
+
+    `since` is a position, usually that of the transaction that was handled last; by default the landing's beginning. What
+    the landing no longer has is taken from history: a row's hidden columns are then history's. `tables` leaves others out,
+    and transactions without any of them. With `follow` it goes on as transactions land, until `stop` is requested; without,
+    it ends at what has landed. Raises ConfigError if the source must be named, LakeError if history does not reach back to
+    `since` either, or a copy has come in the place of changes, and with `follow` if the source began a new incarnation, so
+    that changes may be missing: then begin with the tables at a cut again.
+    """
+    place = one_source("transactions", lake, source)
+    chosen = None if tables is None else {table_name(table) for table in tables}
+    position = position_of(since)
+    chain = Chain.open_newest(place)
+    if chain is None:
+        raise LakeError(f"{place.source}: landing", "there is none", f"run `lakeproof bootstrap {place.source}`")
+    if position is not None and position < chain.kept_from and chain.incarnation == 1:
+        for batches in past_changes(chain, position, chain.kept_from, chosen):
+            yield from merged(place.source, [rows_of(name, batch, iter(())) for name, batch in batches], position)
+        position = chain.kept_from
+    position = begins_at(chain, position)
+    stop, looks = Stop() if stop is None else stop, 0
+    while True:
+        end = chain.end
+        if position < end:
+            yield from landed_transactions(chain, position, end, chosen)
+            position = end
+        if not follow or stop.wait(LOOK_EVERY_S):
+            return
+        chain.refresh()
+        looks += 1
+        if looks % LOOKS_PER_INCARNATION == 0:
+            _check_incarnation(place, chain)
+
+
+def landed_transactions(chain: Chain, start: Lsn, end: Lsn, chosen: set[TableName] | None) -> Iterator[Transaction]:
+    """Yield the transactions that end in (start, end], of the `chosen` tables or of all; `end` is a segment's.
+
+    What the caller does not read of a transaction is passed over.
+    """
+    files: list[Slice] = []
+    for piece in slices(chain, start, end):
+        if files and piece.number != files[0].number:
+            yield from _of_segment(chain, files, start)
+            files = []
+        if chosen is None or piece.file.table in chosen:
+            files.append(piece)
+    if files:
+        yield from _of_segment(chain, files, start)
+
+
+def _of_segment(chain: Chain, files: list[Slice], start: Lsn) -> Iterator[Transaction]:
+    """Yield a segment's transactions that end after `start`: each is in one segment."""
+    with ExitStack() as opened:
+        yield from merged(chain.lake.source, [_rows(opened, piece) for piece in files], start)
+
+
+def merged(source: str, rows: list[_Rows], start: Lsn) -> Iterator[Transaction]:
+    """Yield the transactions that end after `start`; each of `rows` has its table's in the order of their commits."""
+    # The number decides between two of them whose next commit is the same.
+    waiting = [(each.commit, number) for number, each in enumerate(rows) if len(each.commits)]
+    heapq.heapify(waiting)
+    while waiting:
+        commit = waiting[0][0]
+        taken = []
+        while waiting and waiting[0][0] == commit:
+            taken.append(heapq.heappop(waiting)[1])
+        first = rows[taken[0]]
+        changes = (change for number in taken for change in rows[number].take(commit))
+        if commit > int(start):
+            xid, time = first.batch.column(XID)[first.first].as_py(), first.batch.column(COMMIT_TIME)[first.first]
+            yield Transaction(source, Xid(xid), Lsn(commit), time.as_py(), changes)
+        for _ in changes:
+            pass
+        for number in taken:
+            if len(rows[number].commits):
+                heapq.heappush(waiting, (rows[number].commit, number))
+
+
+def _rows(opened: ExitStack, piece: Slice) -> _Rows:
+    if piece.file.rows <= BATCH_ROWS:
+        # A segment may have thousands of small files, and a process has a thousand descriptors.
+        with piece.open() as file:
+            batches = iter(file.read().to_batches())
+    else:
+        batches = opened.enter_context(piece.open()).iter_batches(BATCH_ROWS)
+    return rows_of(piece.file.table, next(batches), batches)
+
+
+def rows_of(table: TableName, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> _Rows:
+    """Return the rows of a table, in the order of their commits, from the first batch on."""
+    return _Rows(table, batches, first, _commits(first))
+
+
+def _commits(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    column = batch.column(LSN)
+    values = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    commits: np.ndarray[tuple[int], np.dtype[np.int64]] = values.to_numpy(zero_copy_only=False)
+    return commits
+
+
+def begins_at(chain: Chain, since: Lsn | None) -> Lsn:
+    """Return the position at which a feed begins; raises LakeError if the landing has not all that follows `since`."""
+    if since is not None and since < chain.kept_from:
+        reason = f"the landing of incarnation {chain.incarnation} begins at {chain.kept_from}"
+        remedy = f"compact {chain.lake.source}, read its tables at the newest cut, and begin with its position"
+        raise LakeError(f"{chain.lake.source}: changes after {since}", reason, remedy)
+    return chain.kept_from if since is None else since
+
+
+def position_of(since: Lsn | str | None) -> Lsn | None:
+    """Return a position or its text as an `Lsn`; raises ConfigError for another text."""
+    if since is None or isinstance(since, Lsn):
+        return since
+    try:
+        return Lsn.parse(since)
+    except ValueError as error:
+        raise ConfigError("since", str(error), "give a position, such as 0/16B3748") from None
+
+
+def _check_incarnation(place: SourceLake, chain: Chain) -> None:
+    newest = newest_incarnation(place)
+    if newest is not None and newest != chain.incarnation:
+        reason = f"its slot was lost, and incarnation {newest} has begun; changes between the two may be missing"
+        remedy = f"read the tables at a cut, and go on from its position ({RECOVER})"
+        raise LakeError(f"{place.source}: incarnation {chain.incarnation}", reason, remedy)

@@ -1,0 +1,231 @@
+"""The lake at a position between cuts: the newest cut before it, and history's rows from there on.
+
+Positions of cuts belong to `open`; adding up rows of history to `fold.replay`.
+
+    cut K ───────── P ───── cut K+1       rows at P = rows at K + net change of history's rows of cycle K+1 up to P
+
+Exact, because history is: it has every change up to P with its position, and the corrections of a cycle at the cycle's own
+end. A position before the `exact_from` of a copy that was applied is refused, since history lacks the changes before it. A
+time T means the prefix of the stream before the first transaction that the source committed after T. Commit times are not
+in commit order, and one beyond the year 9999 is after every T. This is the only prefix that contains no commit later than T
+and omits nothing before the first such commit. (From cut to cut, a commit counts no later than it landed:
+`lakeproof.commit_times`.) A table that is held at K or K+1 is read as cut K has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakeproof.config.location import LakeLocation
+from lakeproof.config.model import Config
+from lakeproof.errors import ConfigError, InvariantError, LakeError
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, OP
+from lakeproof.lake.columns import column_names, in_lake
+from lakeproof.lake.delta.versions import read_layer
+from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, RESET
+from lakeproof.lake.fold.replay import behind, replayed
+from lakeproof.lake.fold.unchanged_values import completing
+from lakeproof.lake.records.cuts.choice import check_kept, one_source, parsed_at, table_name
+from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.held import Held
+from lakeproof.lake.records.store import cut_after, cut_at, cut_at_time, cut_numbers, newest_cut, read_cut
+from lakeproof.lake.rows.columns import pick
+from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
+from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import time_of
+
+# Operations that show that the rows before them were not what the source had.
+_HEALS = (RESET, CORRECT_DELETE, CORRECT_INSERT)
+
+
+@dataclass(frozen=True, slots=True)
+class LakeAsOf:
+    """A source's tables at `position`, exactly.
+
+    `cut` is the newest cut at or before it (None: before the first one), `following` the cut whose cycle has the changes in
+    between (None if `position` is the cut's own).
+    """
+
+    spark: SparkSession
+    lake: SourceLake
+    position: Lsn
+    cut: Cut | None
+    following: Cut | None
+    held: Mapping[TableName, Held] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> tuple[TableName, ...]:
+        """The tables that exist at `position`, sorted."""
+        tables = set() if self.cut is None else set(self.cut.tables)
+        if self.following is not None:
+            # Those that come with the following cut were copied at a point of its range.
+            tables |= {t for t, table in self.following.tables.items() if self._was_there(table)}
+        return tuple(sorted(tables))
+
+    def table(self, table: TableName | str, *, hidden: bool = False) -> DataFrame:
+        """A table as it was, without the hidden `_lp_…` columns unless asked for.
+
+        Raises LakeError if the lake did not have it then. Costs reading the table's history of one cycle.
+        """
+        name = table_name(table)
+        if name not in self.tables:
+            raise self._absent(name)
+        for cut in (self.cut, self.following):
+            if cut is not None:
+                check_kept(self.lake, cut)
+        before = None if self.cut is None else self.cut.tables.get(name)
+        after = before if self.following is None or name in self.held else self.following.tables[name]
+        if before is None and name in self.held and self.following is not None:
+            # The oldest cut that is kept holds it: history has what it was up to where it stands, and that is all.
+            after = self.following.tables[name]
+            before = after if after.at_lsn <= self.position else None
+        rows, cut_table = self._rows(name, before, after)
+        return rows if hidden else pick(rows, column_names(in_lake(cut_table.version)))
+
+    def _absent(self, name: TableName) -> LakeError:
+        return LakeError(
+            f"{self.lake.source}: {name}", f"it is not in the lake at {self.position}", "ask for a later position"
+        )
+
+    def _not_exact(self, name: TableName, exact_from: Lsn) -> LakeError:
+        reason = f"a copy entered, and not every change before {exact_from} is in history"
+        return LakeError(f"{self.lake.source}: {name}", reason, "ask for that position, for a later one, or for a cut")
+
+    def _check_from_beginning(self, name: TableName, whole: DataFrame, history: DataFrame, after: CutTable) -> None:
+        """Raise LakeError unless history alone, up to the position, makes the table: the older cuts are gone."""
+        schemas = self.lake.store.list(self.lake.paths.schema_versions(name))
+        if (
+            self.following is not None
+            and sum(s <= self.lake.paths.schema_version(name, self.following.number) for s in schemas) > 1
+        ):
+            raise LakeError(
+                f"{self.lake.source}: {name}",
+                f"its schema has changed, and no cut before {self.position} is kept",
+                f"ask for {self.following.position} or later (`retention.cuts_s` says how long cuts are kept)",
+            )
+        if after.snapshot_lsn > self.position and history.isEmpty():
+            raise self._absent(name)
+        if after.exact_from is not None and self.position < after.exact_from:
+            raise self._not_exact(name, after.exact_from)
+        healed = whole.where(F.col(OP).isin(*_HEALS) & (F.col(LSN) > F.lit(int(self.position))))
+        if not healed.isEmpty():
+            raise LakeError(
+                f"{self.lake.source}: {name}",
+                f"a copy has corrected it since {self.position}, and no cut before that is kept",
+                "ask for a later position (`retention.cuts_s` says how long cuts are kept)",
+            )
+
+    def _was_there(self, table: CutTable) -> bool:
+        """True if a table of the following cut had been copied; if older cuts are gone, if history reaches back to it."""
+        if self.cut is None and self.following is not None and self.following.number > 1:
+            return table.history_low is None or table.history_low.at_lsn <= self.position
+        return table.snapshot_lsn <= self.position
+
+    def _rows(self, name: TableName, before: CutTable | None, after: CutTable | None) -> tuple[DataFrame, CutTable]:
+        base = None if before is None else read_layer(self.spark, self.lake, name, before)
+        if base is not None and before is not None:
+            exact_from = None if after is None else after.exact_from
+            if exact_from is not None and before.at_lsn < exact_from and self.position < exact_from:
+                raise self._not_exact(name, exact_from)
+            if after is None or after.history_version == before.history_version:
+                return base, before
+            if after.version.id != before.version.id:
+                raise LakeError(
+                    f"{self.lake.source}: {name}",
+                    f"its schema changed between {before.at_lsn} and {after.at_lsn}",
+                    "ask for one of the two positions",
+                )
+        if after is None or self.following is None:
+            raise InvariantError(f"{self.lake.source}: {name}", f"no cut has it at {self.position}", "report this")
+        # Before the first cut that is kept there is no base: then history makes the table from its beginning on.
+        whole = read_layer(self.spark, self.lake, name, after, "history")
+        history = whole.where(behind(before) & (F.col(LSN) <= F.lit(int(self.position))))
+        if self.cut is None and self.following.number > 1:
+            self._check_from_beginning(name, whole, history, after)
+        return replayed(self.spark, in_lake(after.version), history, completing(after, whole), base), after
+
+
+def as_of(
+    spark: SparkSession, lake: Config | LakeLocation | str | Path, at: Lsn | str | datetime, source: str | None = None
+) -> LakeAsOf:
+    """A source's tables exactly at a position (an `Lsn` or its text) or a time of the source's clock.
+
+    `source` may be left out if the lake has only one. Raises ConfigError for a bad `at`, LakeError if the lake does not
+    reach back or forward as far. A time costs reading the history of one cycle.
+    """
+    source_lake = one_source("as_of", lake, source)
+    place = parsed_at(at)
+    if isinstance(place, Lsn):
+        return _at_position(spark, source_lake, place)
+    if isinstance(place, datetime):
+        return _at_time(spark, source_lake, place)
+    raise ConfigError("at", "as_of takes a position or a time", "for `newest` and cuts' numbers use open")
+
+
+def as_of_from_history(spark: SparkSession, lake: SourceLake, time: datetime) -> LakeAsOf:
+    """A source's tables at a time; before the first cut that is kept, history makes them from their beginning on.
+
+    The caller knows that the lake's tables reach back as far: a table's first copy has no commit time. Raises LakeError if
+    history can't tell. A time before the first cut costs reading the positions of all histories.
+    """
+    numbers = cut_numbers(lake)
+    first = read_cut(lake, numbers[0]) if numbers else None
+    if first is None or first.incarnation > 1 or first.commit_time is None or time >= time_of(first.commit_time):
+        return _at_time(spark, lake, time)
+    later = _first_later(spark, lake, None, first, time)
+    if later is None:
+        return _between(spark, lake, first.position, first, None)
+    return _between(spark, lake, Lsn(int(later) - 1), None, first)
+
+
+def _at_position(spark: SparkSession, lake: SourceLake, position: Lsn) -> LakeAsOf:
+    newest = newest_cut(lake)
+    if newest is None or position > newest.position:
+        reached = "no position" if newest is None else str(newest.position)
+        raise LakeError(f"{lake.source}: {position}", f"the lake has come to {reached}", "compact first")
+    first = read_cut(lake, cut_numbers(lake)[0])
+    if first.incarnation == newest.incarnation == 1 and position < first.position:
+        return _between(spark, lake, position, None, first)
+    cut = cut_at(lake, position)
+    return _between(spark, lake, position, cut, cut_after(lake, cut))
+
+
+def _at_time(spark: SparkSession, lake: SourceLake, time: datetime) -> LakeAsOf:
+    cut = cut_at_time(lake, time)
+    following = cut_after(lake, cut)
+    if following is None or following.incarnation != cut.incarnation:
+        # Nothing is known about the range between two incarnations.
+        return _between(spark, lake, cut.position, cut, None)
+    later = _first_later(spark, lake, cut, following, time)
+    if later is None:
+        # The transaction of a later time is in no table of the lake.
+        return _between(spark, lake, following.position, following, None)
+    return _between(spark, lake, Lsn(int(later) - 1), cut, following)
+
+
+def _first_later(spark: SparkSession, lake: SourceLake, cut: Cut | None, following: Cut, time: datetime) -> Lsn | None:
+    """The position of the first transaction between two cuts (None: from the beginning) that committed after `time`."""
+    positions = []
+    for name, after in following.tables.items():
+        before = None if cut is None else cut.tables.get(name)
+        if before is None or before.history_version != after.history_version:
+            history = read_layer(spark, lake, name, after, "history").where(behind(before))
+            is_later = (F.col(COMMIT_TIME) > F.lit(time)) | (F.col(COMMIT_NUMBER) > 0)
+            later = history.where(is_later).agg(F.min(LSN)).collect()[0][0]
+            positions += [] if later is None else [Lsn(int(later))]
+    return min(positions, default=None)
+
+
+def _between(spark: SparkSession, lake: SourceLake, position: Lsn, cut: Cut | None, following: Cut | None) -> LakeAsOf:
+    if cut is not None and cut.position == position:
+        following = None
+    held = {} if cut is None else dict(cut.held)
+    held |= {} if following is None else following.held
+    return LakeAsOf(spark, lake, position, cut, following, held)

@@ -1,0 +1,178 @@
+"""The views' cuts: which Delta version of a view is its answer at which cuts of the sources that it reads.
+
+Computing and committing a view is in `lakeproof.views.refresh`; FORMAT.md has the document's fields.
+
+One sequence of numbers serves all views of a lake. A number is given once, by put-if-absent. The sequence may have a gap, if
+a refresh was killed between its Delta commit and its cut: the next refresh of that view takes a number past both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+
+from lakeproof.errors import LakeError, TransientError
+from lakeproof.field_types import Count, CycleField, Sha256
+from lakeproof.names import CycleNumber
+from lakeproof.storage.document import Document, Part
+from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.store import AlreadyExistsError, HeldLock, Store, refuse_if_locked
+
+_LOCK = "refresh.lock"
+_REFRESHES = "another process is refreshing or maintaining views of this lake"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewVersion(Part):
+    """A view's Delta table as another view read it: `table_id` is Delta's own, another one after the table was moved away.
+
+    `row_bytes` is its cut's.
+    """
+
+    delta_version: Count
+    table_id: str
+    row_bytes: Count
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalVersion(Part):
+    """An external table as a view read it: the place that its name stood for, Delta's id of the table, and the version."""
+
+    path: str
+    table_id: str
+    delta_version: Count
+
+
+@dataclass(frozen=True, slots=True)
+class ViewCut(Document):
+    """One refresh of one view: `sources` maps each source it read to the number of the cut it was read at.
+
+    Of a view that reads others, these are also the sources of those. `views` has the views that it read itself, of the same
+    `refresh`, and `external` its external tables, by place or name in a catalog. `row_bytes` is the most that one of its
+    rows is taken to have in memory.
+
+    `inserted` and `retracted` are rows; if both are 0, `delta_version` is the previous version, or has the same rows in
+    other files. Cuts with the same `refresh` were computed at the same cuts of the sources. `strategy` is how it was
+    computed (`lakeproof.views.incremental.strategies`, or `full`, for the `reason` given), from `changed_rows` of its tables
+    (None: from all); `rows_read` are the rows that scans of the tables and of the view gave for it; `whole_at` is when it
+    was computed as a whole last, and `engine` the versions that it was computed with then. `definition_sha256` names its
+    definition (`definitions`), `replaced_sha256` the one that was applied before it.
+    """
+
+    FORMAT = "lakeproof.viewcut/1"
+
+    number: CycleField
+    view: str
+    delta_version: Count
+    definition_sha256: Sha256
+    sources: Mapping[str, CycleField]
+    inserted: Count
+    retracted: Count
+    created_at: str
+    refresh: Count
+    strategy: str
+    reason: str | None
+    changed_rows: Count | None
+    rows_read: Count
+    whole_at: str
+    engine: Mapping[str, str]
+    replaced_sha256: Sha256 | None
+    views: Mapping[str, ViewVersion] = field(default_factory=dict)
+    external: Mapping[str, ExternalVersion] = field(default_factory=dict)
+    row_bytes: Count = 0
+
+
+def view_path(store: Store, view: str) -> str:
+    """Return the place of a view's Delta table; raises ConfigError for a name that no view can have."""
+    return store.url(LakePaths.view(view))
+
+
+def newest_view_cut_number(store: Store) -> CycleNumber:
+    """Return the number of the newest cut of any view, 0 if there is none; raises LakeError for a foreign file."""
+    keys = store.list(LakePaths.view_cuts())
+    if not keys:
+        return CycleNumber(0)
+    return _number(keys[-1])
+
+
+def newest_view_cut(store: Store, view: str) -> ViewCut | None:
+    """Return the view's newest cut, None if it has none; raises LakeError if a document is damaged.
+
+    Cost: reads documents backwards up to the first of this view.
+    """
+    return next((cut for cut in newest_first(store) if cut.view == view), None)
+
+
+def newest_first(store: Store) -> Iterator[ViewCut]:
+    """Yield the cuts of all views, newest first; raises LakeError if a document is damaged."""
+    for key in reversed(store.list(LakePaths.view_cuts())):
+        yield _read(store, key)
+
+
+def cuts_in_order(store: Store) -> Iterator[ViewCut]:
+    """Yield the cuts of all views, oldest first; raises LakeError if a document is damaged."""
+    for key in store.list(LakePaths.view_cuts()):
+        yield _read(store, key)
+
+
+def put_cut(store: Store, cut: ViewCut) -> None:
+    """Write a cut; raises TransientError if its number is taken."""
+    try:
+        store.put_if_absent(LakePaths.view_cut(cut.number), cut.to_bytes())
+    except AlreadyExistsError:
+        raise TransientError(
+            f"view {cut.view}", f"cut {cut.number} was written by another process at the same time", "try again"
+        ) from None
+
+
+class ViewsLock:
+    """The lock on a lake's views, as `one_refresh` holds it: views of one process get their cuts' numbers from it.
+
+    Several may be at work, so a number that is taken later may be put first; those of one view grow.
+    """
+
+    def __init__(self, store: Store, held: HeldLock) -> None:
+        self._held, self._taken = held, Lock()
+        self._last = int(newest_view_cut_number(store))
+
+    def check(self) -> None:
+        """Raise TransientError if another process may hold the lock by now."""
+        self._held.check()
+
+    def next_number(self, above: int) -> CycleNumber:
+        """Return a number that nobody has, greater than `above` and than every cut's that was there at first."""
+        with self._taken:
+            self._last = max(self._last, above) + 1
+            return CycleNumber(self._last)
+
+
+@contextmanager
+def one_refresh(store: Store) -> Iterator[ViewsLock]:
+    """Keep other processes from refreshing views in this lake; raises TransientError if another process is refreshing.
+
+    Delta's local log store locks within one JVM only, so two writers could overwrite each other's commit. On an object store
+    a process may sleep for longer than its lock lasts, so whoever holds it checks it again before a cut.
+    """
+    with store.lock(LakePaths.refresh_lock(), "views", _REFRESHES) as held:
+        yield ViewsLock(store, held)
+
+
+def check_free_to_refresh(store: Store) -> None:
+    """Raise TransientError as `one_refresh` would by now: before a JVM is started that would only have to wait."""
+    refuse_if_locked(store, LakePaths.refresh_lock(), "views", _REFRESHES)
+
+
+def _read(store: Store, key: str) -> ViewCut:
+    cut = ViewCut.from_bytes(store.get(key), key)
+    if cut.number != _number(key):
+        raise LakeError(key, f"it has number {cut.number} inside", "restore it from a backup")
+    return cut
+
+
+def _number(key: str) -> CycleNumber:
+    name = key.rpartition("/")[2].removesuffix(".json")
+    if not name.isdecimal():
+        raise LakeError(key, "its name is not the number of a cut", "move the file away")
+    return CycleNumber(int(name))

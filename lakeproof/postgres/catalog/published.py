@@ -1,0 +1,334 @@
+"""Reads what the source publishes and each table's schema: publications, columns, identities, leaves.
+
+Judging if that can be replicated does not belong here (`check_source.py`), nor does a type's form in the lake
+(`lakeproof.values.types`). All reads are ordinary MVCC queries, so under an imported snapshot they return the catalog as it
+was at that snapshot.
+
+A source has one publication in its configuration, and sometimes a second one with the suffix `_inserts`, for tables without
+identity (see `lakeproof.commands.publish`); `publications_of` returns those that exist.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lakeproof.config.model import SourceConfig, TableConfig
+from lakeproof.errors import ConfigError, DefiniteError, SourceError
+from lakeproof.names import Oid, TableName
+from lakeproof.postgres.catalog import queries
+from lakeproof.postgres.catalog.locks import naming_lock_holders
+from lakeproof.postgres.catalog.tables import ACTIONS, Leaf, PublishedTable, Way
+from lakeproof.postgres.catalog.unpublished import SENDS_GENERATED, left_out
+from lakeproof.postgres.connections.connect import Connection, one_snapshot, rows, source_errors
+from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.values.catalog_kinds import CatalogType, make_column
+
+INSERTS_SUFFIX = "_inserts"
+
+
+def publications_of(conn: Connection, source: SourceConfig) -> list[str]:
+    """Return the source's existing publications, the main one first; empty if there is none. Raises as `source_errors`."""
+    candidates = [source.publication, source.publication + INSERTS_SUFFIX]
+    with source_errors(f"publication {source.publication}"):
+        existing = {row["pubname"] for row in rows(conn, queries.PUBLICATIONS, {"names": candidates})}
+    return [name for name in candidates if name in existing]
+
+
+def read_tables(
+    conn: Connection,
+    source: SourceConfig,
+    only: Collection[TableName] | None = None,
+    refused: dict[TableName, DefiniteError] | None = None,
+) -> dict[TableName, PublishedTable]:
+    """Return every published table (of `only`, if given), by name in order.
+
+    Raises SourceError if no publication exists, else as `source_errors`. If two publications disagree about a table's
+    columns, or the configuration does not fit a table, it raises SourceError or ConfigError, or puts that into `refused`.
+    """
+    names = publications_of(conn, source)
+    if not names:
+        raise SourceError(f"publication {source.publication}", "it does not exist", "run `lakeproof apply`")
+    # A table may be dropped between two of these statements.
+    with source_errors(f"publication {source.publication}"), naming_lock_holders(source), one_snapshot(conn):
+        published = rows(conn, queries.published(conn.info.server_version), {"names": names})
+        if only is not None:
+            published = [row for row in published if TableName(row["schema"], row["name"]) in only]
+        oids = sorted({int(row["oid"]) for row in published})
+        facts = _read_facts(conn, oids)
+    entries: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in published:
+        entries[int(row["oid"])].append(row)
+    return _published_tables({oid: entries[oid] for oid in oids}, facts, source, refused)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A table as it would be published: `columns` and `rows` (None: all), and the columns that the condition `reads`.
+
+    Without `generated`, no generated column would be sent.
+    """
+
+    actions: Collection[str]
+    columns: tuple[str, ...] | None = None
+    rows: str | None = None
+    reads: tuple[str, ...] = ()
+    generated: bool = True
+
+
+def as_if_published(
+    conn: Connection,
+    source: SourceConfig,
+    candidates: Mapping[int, Candidate],
+    refused: dict[TableName, DefiniteError],
+) -> dict[TableName, PublishedTable]:
+    """Return tables (by OID) as they would be published. Raises as `source_errors`; `refused` as in `read_tables`."""
+    with source_errors("tables"), one_snapshot(conn):
+        facts = _read_facts(conn, sorted(candidates))
+    entries = {oid: [_entry(source, candidates[oid], facts.columns[oid])] for oid in sorted(candidates)}
+    return _published_tables(entries, facts, source, refused)
+
+
+def _entry(source: SourceConfig, candidate: Candidate, columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the line of a publication that would have the table."""
+    listed = None if candidate.columns is None else list(candidate.columns)
+    if listed is None and not candidate.generated:
+        listed = [c["attname"] for c in columns if not c["attgenerated"]]
+    return {
+        "pubname": source.publication,
+        "attnames": listed,
+        "rowfilter": candidate.rows,
+        "column_list": candidate.columns is not None,
+        "filtered_by": candidate.reads,
+        **{f"pub{action}": action in candidate.actions for action in ACTIONS},
+    }
+
+
+def with_sizes(conn: Connection, tables: Iterable[PublishedTable]) -> list[PublishedTable]:
+    """Return the tables with the current number of pages of their leaves. Raises as `source_errors`."""
+    listed = list(tables)
+    oids = sorted({int(leaf.oid) for table in listed for leaf in table.leaves})
+    with source_errors("sizes of tables"):
+        sizes = rows(conn, queries.PAGES, {"oids": oids})
+    pages = {int(row["oid"]): (int(row["pages"] or 0), int(row["toast_pages"] or 0)) for row in sizes}
+
+    def sized(leaf: Leaf) -> Leaf:
+        own, toast = pages.get(int(leaf.oid), (0, 0))
+        return replace(leaf, pages=own, toast_pages=toast)
+
+    return [replace(table, leaves=tuple(map(sized, table.leaves))) for table in listed]
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Rows of the catalog by the table's OID, and types by their own."""
+
+    relations: Mapping[int, dict[str, Any]]
+    columns: Mapping[int, list[dict[str, Any]]]
+    indexes: Mapping[int, list[dict[str, Any]]]
+    leaves: Mapping[int, list[dict[str, Any]]]
+    types: Mapping[int, CatalogType]
+    # Before 18 pg_publication_tables lists generated columns (if there is no column list), but the stream has none.
+    sends_generated: bool
+
+    def is_sent(self, column: Mapping[str, Any], listed: Collection[str] | None) -> bool:
+        """True if the stream has this column of a table whose publication lists `listed`, or (None) all that it can send."""
+        if column["attgenerated"] and not self.sends_generated:
+            return False
+        return column["attgenerated"] != "v" if listed is None else column["attname"] in listed
+
+    def identity_index(self, oid: int, identity: Identity) -> list[str]:
+        """Return the names of the identity index's columns in the index's order; empty if there is no index."""
+        flag = {Identity.DEFAULT: "indisprimary", Identity.INDEX: "indisreplident"}.get(identity)
+        indexes = [row["columns"] for row in self.indexes[oid] if flag is not None and row[flag]]
+        return list(indexes[0]) if indexes else []
+
+
+def _read_facts(conn: Connection, oids: Sequence[int]) -> _Facts:
+    if not oids:
+        return _Facts({}, defaultdict(list), defaultdict(list), defaultdict(list), {}, sends_generated=False)
+    values = {"oids": list(oids)}
+    columns = rows(conn, queries.COLUMNS, values)
+    type_oids = sorted({int(row["atttypid"]) for row in columns})
+    leaves = rows(conn, queries.LEAVES, values)
+    with_rows = sorted({*oids, *(int(row["oid"]) for row in leaves)})
+    return _Facts(
+        relations={int(row["oid"]): row for row in rows(conn, queries.RELATIONS, values)},
+        columns=_by(columns, "attrelid"),
+        indexes=_by(rows(conn, queries.INDEXES, {"oids": with_rows}), "indrelid"),
+        leaves=_by(leaves, "root"),
+        types=read_types(conn, type_oids),
+        sends_generated=conn.info.server_version >= SENDS_GENERATED,
+    )
+
+
+def _by(lines: Iterable[dict[str, Any]], name: str) -> dict[int, list[dict[str, Any]]]:
+    result: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in lines:
+        result[int(row[name])].append(row)
+    return result
+
+
+def read_types(conn: Connection, oids: Collection[int]) -> dict[int, CatalogType]:
+    """Return types by their OID, an array's with its element; an OID that is no type (any more) is left out."""
+    if not oids:
+        return {}
+    types = rows(conn, queries.TYPES, {"oids": sorted(oids)})
+    element_oids = sorted({int(row["elem_oid"]) for row in types} - {0})
+    # One step down is enough: an array's element is no array, and a domain over an array stays exact text.
+    below = rows(conn, queries.TYPES, {"oids": element_oids}) if element_oids else []
+    elements = {int(row["oid"]): _type(row, {}) for row in below}
+    return {int(row["oid"]): _type(row, elements) for row in types}
+
+
+def _type(row: dict[str, Any], elements: Mapping[int, CatalogType]) -> CatalogType:
+    return CatalogType(
+        oid=Oid(int(row["oid"])),
+        schema=row["schema"],
+        name=row["name"],
+        typtype=row["typtype"],
+        base_oid=Oid(int(row["base_oid"])),
+        base_typmod=int(row["base_typmod"]),
+        base_typtype=row["base_typtype"],
+        element=elements.get(int(row["elem_oid"])),
+    )
+
+
+def _published_tables(
+    entries: Mapping[int, Sequence[dict[str, Any]]],
+    facts: _Facts,
+    source: SourceConfig,
+    refused: dict[TableName, DefiniteError] | None,
+) -> dict[TableName, PublishedTable]:
+    tables = []
+    for oid, published in entries.items():
+        try:
+            tables.append(_published_table(oid, published, facts, source))
+        except DefiniteError as error:
+            if refused is None:
+                raise
+            relation = facts.relations[oid]
+            refused[TableName(relation["schema"], relation["name"])] = error
+    return {table.table: table for table in sorted(tables, key=lambda t: t.table)}
+
+
+def _published_table(
+    oid: int, entries: Sequence[dict[str, Any]], facts: _Facts, source: SourceConfig
+) -> PublishedTable:
+    relation = facts.relations[oid]
+    table = TableName(relation["schema"], relation["name"])
+    listed = {tuple(sorted(e["attnames"])) if e["attnames"] is not None else None for e in entries}
+    if len(listed) > 1:
+        remedy = "give them the same column list, or publish the table once"
+        raise SourceError(f"table {table}", "its publications list different columns", remedy)
+    names = listed.pop()
+    identity = Identity(relation["relreplident"])
+    index = facts.identity_index(oid, identity)
+    config = source.table_config(table)
+    sent = [row for row in facts.columns[oid] if facts.is_sent(row, names)]
+    sent_names = {str(row["attname"]) for row in sent}
+    with configured(table):
+        columns = [
+            make_column(
+                row["attname"],
+                facts.types[int(row["atttypid"])],
+                int(row["atttypmod"]),
+                attnum=int(row["attnum"]),
+                identity=row["attname"] in index,
+                table=config,
+            )
+            for row in sent
+        ]
+    version = SchemaVersion(table, Oid(oid), identity, tuple(columns), key_of(identity, index, columns, config, table))
+    filters = [e["rowfilter"] for e in entries]
+    changing = [e for e in entries if e["pubupdate"] or e["pubdelete"]]
+    listed_columns = any(e["column_list"] for e in changing)
+    unsent = _uncovered(identity, index, facts.columns[oid], sent_names, facts)
+    # Before 18 the server asks for the identity's columns in a column list alone, and sends no generated ones.
+    unasked = bool(changing) and not (listed_columns or facts.sends_generated)
+    return PublishedTable(
+        version=version,
+        # pgoutput sends a row if any of the publications includes it.
+        row_filter=None if None in filters else " OR ".join(f"({f})" for f in dict.fromkeys(filters)),
+        actions=frozenset(a for a in ACTIONS for e in entries if e[f"pub{a}"]),
+        leaves=tuple(_leaf(row, facts) for row in facts.leaves[oid] if row["sent"]),
+        outside={
+            TableName(row["schema"], row["name"]): "a foreign table" if row["relkind"] == "f" else "unlogged"
+            for row in facts.leaves[oid]
+            if not row["sent"] and int(row["oid"]) != oid
+        },
+        partitioned=relation["relkind"] == "p",
+        publications=tuple(e["pubname"] for e in entries),
+        uncovered=() if unasked else unsent,
+        filtered_beyond=_filtered_beyond(identity, index, changing),
+        column_list=listed_columns,
+        left_out=left_out(facts.columns[oid], sent_names),
+        unsent_identity=unsent if unasked else (),
+        ways={str(e["pubname"]): _way(e) for e in changing if "by_name" in e},
+    )
+
+
+def _way(entry: Mapping[str, Any]) -> Way:
+    """Return how a publication comes to have the table; with its schema it has it whatever its own line says."""
+    if entry["puballtables"]:
+        return Way.ALL
+    if entry["by_schema"]:
+        return Way.SCHEMA
+    return Way.LINE if entry["by_name"] else Way.ROOT
+
+
+def _uncovered(
+    identity: Identity, index: Sequence[str], columns: Sequence[Mapping[str, Any]], sent: set[str], facts: _Facts
+) -> tuple[str, ...]:
+    """Return the identity's columns that the stream does not have. Before 18 FULL has no generated columns."""
+    if identity is not Identity.FULL:
+        return tuple(name for name in index if name not in sent)
+    needed = [c["attname"] for c in columns if not c["attgenerated"] or facts.sends_generated]
+    return tuple(name for name in needed if name not in sent)
+
+
+def _filtered_beyond(identity: Identity, index: Sequence[str], entries: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the columns that the filters read beyond those of the identity."""
+    if identity is Identity.FULL:
+        return ()
+    read = {str(name) for e in entries for name in e["filtered_by"]}
+    return tuple(sorted(read - set(index)))
+
+
+def _leaf(row: dict[str, Any], facts: _Facts) -> Leaf:
+    oid, identity = int(row["oid"]), Identity(row["relreplident"])
+    return Leaf(
+        oid=Oid(oid),
+        table=TableName(row["schema"], row["name"]),
+        identity=identity,
+        pages=int(row["pages"]),
+        heap=bool(row["heap"]),
+        identity_columns=tuple(facts.identity_index(oid, identity)),
+    )
+
+
+@contextmanager
+def configured(table: TableName) -> Iterator[None]:
+    """Raise a ValueError inside as the configuration's mistake about `table`."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(f"table {table}", str(error), "correct the table's section in the configuration") from None
+
+
+def key_of(
+    identity: Identity, index: Sequence[str], columns: Sequence[Column], config: TableConfig, table: TableName
+) -> tuple[str, ...]:
+    """Return the columns that identify rows: the whole identity index, the configured ones under FULL, or none."""
+    names = {c.name for c in columns}
+    if identity is Identity.FULL:
+        missing = [name for name in config.key if name not in names]
+        if missing:
+            reason = f"its configured key has columns that are not published: {', '.join(missing)}"
+            raise ConfigError(f"table {table}", reason, "correct the table's key in the configuration")
+        return config.key
+    # Part of a key identifies nothing: a column list that leaves some of the key out makes a bag.
+    return tuple(index) if index and names.issuperset(index) else ()

@@ -1,0 +1,74 @@
+"""The files of a copy of single keys: rows and keys as Parquet, in the form of a snapshot's chunk.
+
+The copy's document and its end belong to `keyed_copy`, which processes without Arrow read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeproof.hidden_columns import TEXT
+from lakeproof.landing.segments.decoded_size import DecodedCount
+from lakeproof.lsn import Lsn
+from lakeproof.schema import SchemaVersion
+from lakeproof.snapshot.state import SnapshotFile, SnapshotTable
+from lakeproof.storage.parquet import abandon
+from lakeproof.storage.store import NewFile, Store
+from lakeproof.values.cast import cast_column, text_overflow
+from lakeproof.values.exact_kinds import key_columns
+from lakeproof.values.types import arrow_type
+
+
+def write_rows(  # noqa: PLR0917  where, what, and its form
+    store: Store, folder: str, name: str, version: SchemaVersion, point: Lsn, batches: Iterable[pa.RecordBatch]
+) -> SnapshotTable:
+    """Write batches (`_lp_text`, `c0`, …) as a durable file, and return what a document says of it; no rows make no file."""
+    # Imported here because it imports the compiler, which only a process that copies should load.
+    from lakeproof.snapshot.copy.chunk_rows import ChunkRows
+
+    path = f"{name}.parquet"
+    rows, decoded = ChunkRows(version, 0, point), DecodedCount()
+    file: NewFile | None = None
+    writer: pq.ParquetWriter | None = None
+    try:
+        for batch in batches:
+            decoded.add(batch)
+            formed = rows.in_lake_form(batch)
+            if writer is None:
+                file = store.create(f"{folder}/{path}")
+                writer = rows.open(file, formed.schema)
+            writer.write_batch(formed)
+        if writer is None or file is None:
+            return SnapshotTable(version, 0, ())
+        writer.close()
+        file.finish()
+    except BaseException:
+        abandon(writer, file)
+        raise
+    total, size = rows.sum, decoded.so_far
+    chunk = SnapshotFile(
+        path, total.rows, file.bytes_written, file.sha256, total.total, size, (0, None), version.table.key
+    )
+    return SnapshotTable(version, total.rows, (chunk,))
+
+
+def keys_batch(version: SchemaVersion, keys: Sequence[tuple[str, ...]]) -> pa.RecordBatch:
+    """Return keys, each the exact texts of its columns, as rows whose other columns are NULL.
+
+    Raises CastError for a text that no value of its column has.
+    """
+    columns = key_columns(version)
+    texts = {c.name: pa.array([key[i] for key in keys], pa.string()) for i, c in enumerate(columns)}
+    values, overflowing = [], []
+    for column in version.columns:
+        if column.name not in texts:
+            values.append(pa.nulls(len(keys), arrow_type(column)))
+            continue
+        cast = cast_column(texts[column.name], column).refuse_malformed(column)
+        values.append(cast.values)
+        overflowing.append((column, texts[column.name], cast))
+    names = [TEXT, *(f"c{i}" for i in range(len(values)))]
+    return pa.RecordBatch.from_arrays([text_overflow(overflowing, len(keys)), *values], names)

@@ -1,0 +1,196 @@
+"""A view computed anew for the keys that changes touch: the query over the rows with these keys, against the view's own.
+
+Which columns restrict a query is read from the plan (`carried_keys`); choosing this strategy belongs to `strategies`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lakeproof.hidden_columns import DUP, KEY, scratch
+from lakeproof.lake.rows.columns import col
+from lakeproof.lake.rows.correction import correct, join_on_key
+from lakeproof.views.incremental.carried_keys import Analysis, CarriedKey
+from lakeproof.views.incremental.held_rows import (
+    HeldCorrection,
+    NotIncrementalError,
+    StoredView,
+    correction_of,
+    first_of_each,
+    hold,
+    net_of,
+    one_of,
+)
+from lakeproof.views.incremental.table_changes import Changed, Query, kept_in
+
+# The most keys that are sent to every task; if more are touched the view is computed as a whole.
+KEYS_MAX = 100_000
+_TOUCHED = scratch("touched_")
+_Only = Callable[[DataFrame, Sequence[str]], DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Columns of the answer, and for each occurrence that they restrict its columns' positions, in the same order."""
+
+    outputs: tuple[str, ...]
+    columns: Mapping[int, tuple[int, ...]]
+
+
+def key_of(analysis: Analysis, tables: Changed) -> Key:
+    """Return all columns that restrict every changed occurrence together with the most others.
+
+    Raises NotIncrementalError if there are none.
+    """
+    changed = _changed(analysis, tables)
+    key = _key(key for key in analysis.keys if all(number in key.columns for number in changed))
+    if key is None:
+        raise NotIncrementalError("no column of its answer restricts all tables that have changed")
+    return key
+
+
+def _key(keys: Iterable[CarriedKey]) -> Key | None:
+    """Return all columns that restrict the most occurrences together."""
+    fit = list(keys)
+    if not fit:
+        return None
+    most = max((frozenset(key.columns) for key in fit), key=lambda numbers: (len(numbers), sorted(numbers)))
+    together: dict[str, CarriedKey] = {key.output: key for key in fit if frozenset(key.columns) == most}
+    return Key(tuple(together), {number: tuple(key.columns[number] for key in together.values()) for number in most})
+
+
+def carries(analysis: Analysis, tables: Changed) -> bool:
+    """True if `key_of` finds a key."""
+    changed = _changed(analysis, tables)
+    return any(all(number in key.columns for number in changed) for key in analysis.keys)
+
+
+def touched(analysis: Analysis, key: Key, tables: Changed) -> DataFrame:
+    """Return the values of the key that the changes touch, each once."""
+    return reduce(DataFrame.unionAll, _touched(analysis, key, tables)).distinct()
+
+
+def held_correction(
+    analysis: Analysis, key: Key, query: Query, tables: Changed, stored: StoredView
+) -> HeldCorrection | None:
+    """Return the correction, folded by this process; None if its rows are too many."""
+    frame = touched(analysis, key, tables)
+    values = hold(frame)
+    if values is None:
+        return None
+    parts = Values(values, frame.schema)
+    answers = parts.of(query(_restricted(analysis, key, tables, parts.of)), key.outputs)
+    return _against(answers, key.outputs, parts, stored)
+
+
+def groups_correction(
+    analysis: Analysis, names: Sequence[str], groups: Values, query: Query, *, tables: Changed, stored: StoredView
+) -> HeldCorrection | None:
+    """Return the correction of some groups of a query, by their values in its columns `names`; None as above.
+
+    Its tables are restricted as far as these columns restrict them.
+    """
+    key = _key(key for key in analysis.keys if key.output in names)
+    if key is None:
+        frames = dict(tables.now)
+    else:
+        frames = _restricted(analysis, key, tables, groups.columns([names.index(name) for name in key.outputs]).of)
+    return _against(groups.of(query(frames), names), names, groups, stored)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Values of some columns that this process holds, each once."""
+
+    rows: pa.Table
+    schema: T.StructType
+
+    def of(self, rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+        """Return the rows that have them in these columns."""
+        return one_of(rows, columns, self.rows, self.schema)
+
+    def columns(self, positions: Sequence[int]) -> Values:
+        """Return the values of some of the columns."""
+        rows = self.rows.select(list(positions))
+        return Values(
+            rows.group_by(rows.column_names).aggregate([]).select(rows.column_names),
+            T.StructType([self.schema.fields[position] for position in positions]),
+        )
+
+
+def _against(answers: DataFrame, names: Sequence[str], values: Values, stored: StoredView) -> HeldCorrection | None:
+    """Return what makes the view's rows with these values the query's `answers`."""
+    desired = hold(answers)
+    persisted = None if desired is None else stored.with_values(names, values.rows, values.schema)
+    if desired is None or persisted is None:
+        return None
+    return _correction(desired, persisted, stored, answers.schema)
+
+
+def _correction(desired: pa.Table, persisted: pa.Table, stored: StoredView, schema: T.StructType) -> HeldCorrection:
+    digests = [*desired.column(KEY).to_pylist(), *persisted.column(KEY).to_pylist()]
+    net = net_of(digests, [1] * desired.num_rows + [-1] * persisted.num_rows)
+    surplus = {digest: -count for digest, count in net.items() if count < 0}
+    missing = {digest: count for digest, count in net.items() if count > 0}
+    inserted = first_of_each(desired, missing)
+    retracted = first_of_each(persisted, surplus, DUP)
+    return correction_of(stored, retracted, stored.images(inserted, schema), inserted.num_rows)
+
+
+def kept_correction(
+    analysis: Analysis, key: Key, query: Query, tables: Changed, stored: DataFrame, *, kept: ExitStack
+) -> tuple[DataFrame | None, DataFrame | None]:
+    """Return the same as frames, whatever their size: the rows to retract, and those to insert."""
+    values = kept_in(touched(analysis, key, tables), kept)
+    count = values.count()
+    if count > KEYS_MAX:
+        raise NotIncrementalError(f"{count:,} keys are touched, more than {KEYS_MAX:,}")
+    names = list(_names(len(key.outputs)))
+    keys = F.broadcast(values)
+
+    def only_touched(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+        renamed = rows.select("*", *(col(c).alias(f"{_TOUCHED}in_{i}") for i, c in enumerate(columns)))
+        inside = [f"{_TOUCHED}in_{i}" for i in range(len(columns))]
+        other = keys.select(*(F.col(n).alias(i) for n, i in zip(names, inside, strict=True)))
+        return join_on_key(renamed, other, inside, "left_semi", null_safe=True).drop(*inside)
+
+    desired = kept_in(only_touched(query(_restricted(analysis, key, tables, only_touched)), key.outputs), kept)
+    persisted = kept_in(only_touched(stored, key.outputs), kept)
+    correction = correct(desired, persisted, KEY, col(DUP))
+    kept.callback(correction.release)
+    return correction.retractions.select(KEY, DUP), correction.insertions
+
+
+def _changed(analysis: Analysis, tables: Changed) -> list[int]:
+    return [number for number, name in enumerate(analysis.occurrences) if name in tables.changes]
+
+
+def _names(count: int) -> Iterable[str]:
+    return (f"{_TOUCHED}{i}" for i in range(count))
+
+
+def _touched(analysis: Analysis, key: Key, tables: Changed) -> Iterable[DataFrame]:
+    for number in _changed(analysis, tables):
+        rows = tables.changes[analysis.occurrences[number]].rows
+        columns = [rows.columns[position] for position in key.columns[number]]
+        yield rows.select(*(col(c).alias(n) for c, n in zip(columns, _names(len(columns)), strict=True)))
+
+
+def _restricted(analysis: Analysis, key: Key, tables: Changed, only_touched: _Only) -> dict[str, DataFrame]:
+    """Return each table's rows that the touched keys can be about: all if one of its occurrences is not restricted."""
+    frames = dict(tables.now)
+    for name, frame in tables.now.items():
+        numbers = [number for number, other in enumerate(analysis.occurrences) if other == name.lower()]
+        places = {key.columns[number] for number in numbers if number in key.columns}
+        if numbers and all(number in key.columns for number in numbers) and len(places) == 1:
+            (columns,) = places
+            frames[name] = only_touched(frame, [frame.columns[position] for position in columns])
+    return frames
