@@ -146,7 +146,7 @@ def _dagster(folder: Path, environment: dict[str, str], port: int) -> Iterator[T
             yield Tree(process.pid)
         finally:
             process.terminate()
-            process.wait(120)
+            process.wait(_PATIENCE_S)
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
 
