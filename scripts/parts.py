@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LIMITS_S = {"quick": 10 * 60, "check": 24 * 60, "test": 78 * 60, "test-all": 6 * 3600}
 _ROOMS = ("lakeproof", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests")
 _PYTEST = ("-m", "pytest", "-q", "--durations=25")
-_RULES = ("tests/test_tidy.py", "tests/test_tidy_files.py", "tests/test_prose.py")
+_RULES = tuple(sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("test_*.py")))
 _PAGE = ROOT / "docs" / "testing.md"
 _SECTION = re.compile(r"(<!-- the last whole run -->\n).*?(<!-- its end -->)", re.DOTALL)
 # The part with Spark has two JVMs; more at once would need more than 8 GB.
