@@ -13,7 +13,7 @@ from lakeproof.lake.spark.class_archive import archive_file, archive_options, ma
 from lakeproof.lake.spark.jars import jars
 from lakeproof.lake.spark.java import Java, check_java
 
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[3]
 _WORK = """
 from lakeproof.config.section.spark import SparkConfig
 from lakeproof.lake.spark.session import build_session
