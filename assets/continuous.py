@@ -20,7 +20,7 @@ from assets.support.event_budget import EventBudget
 from assets.support.freshness import Heartbeat, window_s
 from assets.support.keys import Layer
 from assets.views import view_event
-from lakeproof.cli.read_results import from_json
+from lakeproof.cli.results import from_json
 from lakeproof.errors import LakeproofError
 from lakeproof.events import FOLLOWED_CUTS, FOLLOWED_VIEWS, Event
 from lakeproof.names import TableName

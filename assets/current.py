@@ -18,7 +18,7 @@ from assets.cycle_totals import TableTotals, totals
 from assets.support.command_call import run_command
 from assets.support.keys import Layer, proof_key, table_key
 from assets.support.specs import COMPACTION_CODE_VERSION, LayerTable, table_spec
-from lakeproof.cli.read_results import from_json
+from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths

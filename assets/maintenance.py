@@ -11,7 +11,7 @@ from assets.support.command_call import run_command, table_words
 from assets.support.keys import Layer, maintenance_key, table_key
 from assets.support.places import uri
 from assets.support.specs import SPARK_POOL
-from lakeproof.cli.read_results import from_json
+from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import parse_table
 from resources import Compute, Settings

@@ -16,7 +16,7 @@ from assets.support.columns import stored_view_schema
 from assets.support.command_call import run_command
 from assets.support.keys import Layer, external_key, table_key, view_key
 from assets.support.specs import SPARK_POOL
-from lakeproof.cli.read_results import from_json
+from lakeproof.cli.results import from_json
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import LakeproofError

@@ -19,7 +19,7 @@ from assets.support.command_call import run_command, table_words
 from assets.support.keys import Layer, proof_key, table_key, view_key
 from assets.support.places import uri
 from assets.support.specs import SPARK_POOL
-from lakeproof.cli.read_results import from_json
+from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.names import TableName

@@ -12,7 +12,7 @@ from assets.support.specs import SPARK_POOL
 from jobs.by_hand.chosen_tables import chosen_tables
 from jobs.by_hand.confirmed import show
 from jobs.names import rebuild_job_name, run_tags
-from lakeproof.cli.read_results import from_json
+from lakeproof.cli.results import from_json
 from lakeproof.config.model import SourceConfig
 from resources import Compute, Settings
 

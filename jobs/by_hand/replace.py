@@ -15,7 +15,7 @@ from assets.support.keys import view_key
 from assets.support.specs import SPARK_POOL
 from jobs.by_hand.confirmed import Confirmed, is_confirmed, not_done, show
 from jobs.names import VIEWS_REPLACE, VIEWS_TAKE_BACK, run_tags
-from lakeproof.cli.read_results import from_json
+from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config
 from resources import Compute
 

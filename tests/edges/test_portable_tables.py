@@ -34,7 +34,7 @@ from lakeproof.lake.records.held import HeldCause
 from lakeproof.names import TableName
 from lakeproof.proof.run import ProofRequest
 from lakeproof.snapshot.run import SnapshotIncompleteError
-from lakeproof.state.readers import TableReaders
+from lakeproof.state.source import TableReaders
 from lakeproof.state.status import lake_status
 from lakeproof.storage.source_lake import SourceLake
 from tests.fix_lake import into_the_lake
