@@ -18,7 +18,7 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
-from assets.cycle_totals import totals
+from assets.cycles import totals
 from lakeproof.cli.status_page import page
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.check import check_source

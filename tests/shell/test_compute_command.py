@@ -18,7 +18,7 @@ from lakeproof.config.mistakes import ConfigFileError
 from lakeproof.events import Event, RunControl, Stop
 from lakeproof.storage.open import open_store
 from resources import Compute
-from resources.compute.command import command_line
+from resources.elsewhere import command_line
 from tests.fix_postgres import Database
 from tests.shell.elsewhere import HERE, result_of
 from tests.shell.sample import password_of, write_source

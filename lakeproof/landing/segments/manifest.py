@@ -160,8 +160,8 @@ class Manifest(Document):
 
     `last_commit` is the last commit with rows: the server's history can be compared with it without reading a file. The
     first and last commit times, as they count (`lakeproof.values.commit_times`), are microseconds since 1970 UTC, None if
-    the range has no rows. `first_ordinal` is the `_lp_ord` of its first row. Every commit that ends at or before `catalog_lsn` was in a reading of the catalog that agreed
-    with the newest `catalog` record so far.
+    the range has no rows. `first_ordinal` is the `_lp_ord` of its first row. Every commit that ends at or before
+    `catalog_lsn` was in a reading of the catalog that agreed with the newest `catalog` record so far.
     """
 
     FORMAT = "lakeproof.manifest/1"
