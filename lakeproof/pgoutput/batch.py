@@ -3,10 +3,10 @@
     buffer ─► positions (B, C)  ─► runs: the messages of one table under one version
               controls (R, T)    └─► walk the tuples ─► cast the columns ─► TableChanges
 
-Invariant: for the same messages the result equals that of tests/pgoutput_reference.py, which reads one message at a time
-(tests/core compares the two on random batches). Cost: no Python per change except for control messages; the loops over
-bytes are compiled (`table_rows.py` and its imports). Weakness: many tables with few changes each pay some calls per table
-and column.
+Invariant: for the same messages the result equals that of tests/core/pgoutput/pgoutput_reference.py, which reads one
+message at a time (tests/core compares the two on random batches). Cost: no Python per change except for control messages;
+the loops over bytes are compiled (`table_rows.py` and its imports). Weakness: many tables with few changes each pay some
+calls per table and column.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from lakeproof.drain.until import Until
 from lakeproof.errors import NoRoomError
 from lakeproof.landing.chain import verify_chain
 from lakeproof.names import TableName
-from tests.fix_drain import Drained, told_to_stop, wait_until
-from tests.fix_postgres import Database
+from tests.support.ingest.fix_drain import Drained, told_to_stop, wait_until
+from tests.support.servers.fix_postgres import Database
 
 pytestmark = [
     pytest.mark.postgres,

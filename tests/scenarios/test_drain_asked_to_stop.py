@@ -18,8 +18,8 @@ from pydantic import SecretStr
 
 from lakeproof.names import TableName
 from lakeproof.postgres.replication_stream import ReplicationStream
-from tests.fix_drain import Drained, wait_until
-from tests.fix_proxy import End, Fault, Proxy
+from tests.support.ingest.fix_drain import Drained, wait_until
+from tests.support.servers.fix_proxy import End, Fault, Proxy
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS = TableName("public", "items")

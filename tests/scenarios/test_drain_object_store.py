@@ -22,12 +22,12 @@ from lakeproof.config.model import Config, SnapshotConfig
 from lakeproof.errors import TransientError
 from lakeproof.landing.chain import verify_chain
 from lakeproof.names import TableName
-from tests.fix_drain import SOURCE, Drained, told_to_stop
-from tests.fix_object_store import S3Server, object_store
-from tests.fix_object_store import storage as storage_of
-from tests.object_proxy import Fault, Proxied, Request, object_proxy
-from tests.snapshot_process import start_bootstrap
-from tests.snapshot_rows import copied_and_landed
+from tests.support.ingest.fix_drain import SOURCE, Drained, told_to_stop
+from tests.support.ingest.snapshot_process import start_bootstrap
+from tests.support.ingest.snapshot_rows import copied_and_landed
+from tests.support.stores.fix_object_store import S3Server, object_store
+from tests.support.stores.fix_object_store import storage as storage_of
+from tests.support.stores.object_proxy import Fault, Proxied, Request, object_proxy
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))
