@@ -1,4 +1,4 @@
-"""Common parts of the jobs by hand: a step as a job, the tables a person names, a confirmation, and the page that a run shows.
+"""Common parts of the jobs by hand: a step as a job, the tables a person names, a confirmation, and the page of a run.
 
 What a job does does not belong here.
 """
