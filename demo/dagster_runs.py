@@ -10,14 +10,15 @@ server and the daemon have started, everything is as in a deployment.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
-from assets.support.keys import Layer, proof_key, table_key
+from assets.checks.proof import proof_targets
+from assets.support.keys import Layer, table_key
 from demo.state import DemoError
 from lakeproof.config.load import load
 from lakeproof.names import TableName
@@ -57,13 +58,14 @@ class Runs:
         """Start the session that all runs share."""
         self._session.spark_session.range(1).count()
 
-    def run(self, job: str) -> dg.ExecuteInProcessResult:
-        """Run `job` to its end; raises DemoError with the one line of a failed step."""
+    def run(self, job: str, assets: Sequence[dg.AssetKey] | None = None) -> dg.ExecuteInProcessResult:
+        """Run `job`, or some of its assets, to its end; raises DemoError with the one line of a failed step."""
         definition = self._definitions.resolve_job_def(job)
         try:
             return definition.execute_in_process(
                 run_config=dg.RunConfig(loggers={"console": {"config": {"log_level": "CRITICAL"}}}),
                 instance=self._instance,
+                asset_selection=assets,
                 tags=LISTED,
                 resources={"compute": self._spark} if "compute" in definition.required_resource_keys else None,
             )
@@ -80,16 +82,24 @@ class Runs:
                 by_table[keys[materialization.asset_key]] = _values(materialization.metadata)
         return by_table
 
-    def proof(self, result: dg.ExecuteInProcessResult, source: str) -> list[TableRow]:
-        """Return the proof's result for every table of `source`; a table without one is `not proved`."""
-        tables = self.config.sources[source].tables
-        keys = {proof_key(table_key(Layer.CURRENT, source, table)): table for table in tables}
-        evaluated = {
-            keys[check.asset_key]: _values(check.metadata)
-            for check in result.get_asset_check_evaluations()
-            if check.asset_key in keys
-        }
-        return [_row(table, evaluated.get(table, {})) for table in keys.values()]
+    def prove(self, source: str) -> list[TableRow]:
+        """Prove every table of `source`, and its history; return each table's result, which may be `not proved`."""
+        targets = proof_targets(self.config, self.config.sources[source])
+        evaluated = self._checked(f"{source}_verification", [*targets.tables, *targets.histories])
+        return [_row(table, evaluated.get(key, {})) for key, table in targets.tables.items()]
+
+    def audit(self, source: str) -> None:
+        """Compare the views that read `source` with their queries; raises DemoError if one is not equal."""
+        targets = proof_targets(self.config, self.config.sources[source])
+        evaluated = self._checked(f"{source}_verification", list(targets.views))
+        for key, view in targets.views.items():
+            values = evaluated.get(key, {})
+            if values.get("status") != "equal":
+                raise DemoError(f"view {view}: {values.get('reason') or 'it was not compared'}")
+
+    def _checked(self, job: str, assets: Sequence[dg.AssetKey]) -> dict[dg.AssetKey, dict[str, object]]:
+        evaluations = self.run(job, assets).get_asset_check_evaluations()
+        return {check.asset_key: _values(check.metadata) for check in evaluations}
 
 
 def _values(metadata: Mapping[str, dg.MetadataValue[Any]]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Common parts of the jobs by hand: a step as a job, the tables a person names, a confirmation, and the page of a run.
+"""Common parts of the jobs by hand: a step as a job, the tables a person names, a confirmation, and a run's page.
 
 What a job does does not belong here.
 """

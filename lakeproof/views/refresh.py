@@ -39,7 +39,7 @@ from lakeproof.lake.delta.versions import read_at
 from lakeproof.lake.records.engine_versions import engine_versions
 from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, newest_view_cut, view_path
 from lakeproof.lake.records.views.definitions import ViewDefinition, put_definition, read_sql
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import Correction, correct
 from lakeproof.lake.rows.memory import keep
@@ -348,12 +348,14 @@ def _commit(
         return Applied(target.before, 0, 0)
     name = target.view.name
     metadata = json.dumps({"view": name, "number": target.number, "sources": dict(sources)}, sort_keys=True)
-    change = NetChange((KEY, DUP), correction.retractions, correction.insertions, truncate=correction.truncate)
-    info = CommitInfo(app_id(name), int(target.number), metadata)
-    hints, columns = Hints(max_keys=correction.retracted), correction.new_columns
-    if placed is not None:
-        change = NetChange(images=placed.images)
-    request = CommitRequest(target.path, change, info, hints, TableSpec(), target.before, new_columns=columns)
+    removed: Removed[DataFrame] | AllRows | None = None
+    if correction.truncate:
+        removed = AllRows(new_columns=correction.new_columns)
+    elif correction.retractions is not None:
+        removed = Removed((KEY, DUP), correction.retractions)
+    change = NetChange(removed, correction.insertions) if placed is None else NetChange(images=placed.images)
+    info, hints = CommitInfo(app_id(name), int(target.number), metadata), Hints(max_keys=correction.retracted)
+    request = CommitRequest(target.path, change, info, hints, TableSpec(), target.before)
     try:
         if placed is not None:
             return Prepared(request, placed.before, placed.places).commit()

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from lakeproof.errors import DefiniteError
@@ -37,11 +38,11 @@ conf = {"spark.driver.extraJavaOptions": f'"-XX:ArchiveClassesAtExit={archive}"'
 spark = build_session(SparkConfig(master="local[2]", conf=conf), "lakeproof classes")
 table = f"delta.`{folder}/t`"
 properties = "'delta.enableDeletionVectors' = 'true', 'delta.columnMapping.mode' = 'name'"
-columns = "a bigint, b string, c decimal(10, 2), d double, e timestamp, f date, g array<int>, _lp_text string"
+columns = "a bigint, b string, c decimal(10, 2), d double, e timestamp, f date, g array<int>, h string"
 spark.sql(f"CREATE TABLE {table} ({columns}) USING delta TBLPROPERTIES ({properties})")
 rows = spark.range(500).selectExpr(
     "id a", "concat('x', id) b", "cast(id / 3 as decimal(10, 2)) c", "id / 7D d", "timestamp_micros(id) e",
-    "date_from_unix_date(cast(id as int)) f", "array(cast(id as int)) g", "cast(NULL as string) _lp_text",
+    "date_from_unix_date(cast(id as int)) f", "array(cast(id as int)) g", "cast(NULL as string) h",
 )
 rows.write.format("delta").mode("append").save(f"{folder}/t")
 rows.write.parquet(f"{folder}/p")
@@ -67,7 +68,7 @@ gateway.proc.wait()
 
 def archive_options(java: Java, place: Path) -> str:
     """Return the JVM's options for its archive in the folder of jars; none if there is none."""
-    file = _file(java, place)
+    file = archive_file(java, place)
     if not file.is_file():
         return ""
     # One that does not fit the JVM is passed over, which is nothing that anybody can act on.
@@ -80,7 +81,7 @@ def make_archive(place: Path) -> Path | None:
     Nothing is done if it is there. Takes as long as two starts of Spark. Those for an older Java or Spark are removed.
     """
     try:
-        file = _file(check_java(), place)
+        file = archive_file(check_java(), place)
         if not file.is_file():
             _make(file)
     except (DefiniteError, OSError, subprocess.SubprocessError):
@@ -100,13 +101,17 @@ def _make(file: Path) -> None:
                 other.unlink()
 
 
-def _file(java: Java, place: Path) -> Path:
+def archive_file(java: Java, place: Path) -> Path:
     """Return the archive's name: this installation of Spark, then what a JVM compares with its own."""
-    from pyspark.find_spark_home import _find_spark_home
-
-    home = _find_spark_home()
+    home = os.environ.get("SPARK_HOME") or _package()
     jars = sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(f"{home}/jars"))
     return place / f"classes-{_digest(home)}.{_digest(f'{java.text}{jars}')}{_SUFFIX}"
+
+
+def _package() -> str:
+    # Not by importing it: who fetches the jars needs no Spark otherwise.
+    spec = find_spec("pyspark")
+    return "" if spec is None or spec.origin is None else str(Path(spec.origin).parent)
 
 
 def _digest(text: str) -> str:
