@@ -160,7 +160,7 @@ def check_spark(spark: SparkConfig, *, s3: bool = False) -> SparkCheck:
         only = note("Spark", reason, "or run `pip install 'lakeproof[spark]'` here")
         return SparkCheck(False, None, spark.driver_memory, _machine_memory(), str(jars.folder()), False, (only,))
     try:
-        java = check_java()
+        java = check_java().major
     except DefiniteError as refusal:
         findings.append(from_error(refusal))
     memory = _machine_memory()

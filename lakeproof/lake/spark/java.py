@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from lakeproof.errors import DefiniteError
@@ -17,6 +18,14 @@ OLDEST_JAVA = 17
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _ANSWER_S_MAX = 30
 _INSTALL = f"install Java {OLDEST_JAVA} or newer, and name its folder in JAVA_HOME if it is not the first on PATH"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java: its major version, and all that it says of its version."""
+
+    major: int
+    text: str
 
 
 def java_program() -> str:
@@ -28,8 +37,8 @@ def java_program() -> str:
     return program
 
 
-def check_java() -> int:
-    """Return the major version of the Java that Spark will start; raises DefiniteError if there is none, or it is too old.
+def check_java() -> Java:
+    """Return the Java that Spark will start; raises DefiniteError if there is none, or it is too old.
 
     Costs one start of Java, 0.1 s.
     """
@@ -39,10 +48,11 @@ def check_java() -> int:
     except (OSError, subprocess.TimeoutExpired) as error:
         reason = getattr(error, "strerror", None) or "it does not answer"
         raise DefiniteError(f"Java {program}", f"it could not be started ({reason})", _INSTALL) from None
-    version = _VERSION.search(done.stderr + done.stdout)
+    text = done.stderr + done.stdout
+    version = _VERSION.search(text)
     if done.returncode != 0 or version is None:
         raise DefiniteError(f"Java {program}", "it does not say which version it is", _INSTALL)
     major = int(version[1])
     if major < OLDEST_JAVA:
         raise DefiniteError(f"Java {program}", f"it is version {major}, and Spark needs {OLDEST_JAVA}", _INSTALL)
-    return major
+    return Java(major, text)

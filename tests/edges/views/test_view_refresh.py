@@ -23,7 +23,7 @@ from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut, newest_v
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.open import open_store
 from lakeproof.views.cycle import app_id
-from lakeproof.views.optimize import kept_cuts, optimize_view, unneeded_files
+from lakeproof.views.maintain import kept_cuts, optimize_view, unneeded_files
 from lakeproof.views.refresh import ViewInputs, refresh_view
 from tests.support.spark.fix_lake import SPARK
 

@@ -10,8 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.cli.main import main
-from lakeproof.cli.read_results import from_json
-from lakeproof.cli.results import to_json
+from lakeproof.cli.results import from_json, to_json
 from lakeproof.cli.status_page import page
 from lakeproof.cli.view_commands import replaced
 from lakeproof.commands.refresh import ReplaceReport, apply_preview, preview, refresh, take_back

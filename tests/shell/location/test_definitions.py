@@ -377,7 +377,7 @@ def test_a_resource_shows_its_type_and_what_it_is(tmp_path: Path) -> None:
     shown = {name: (get_resource_type_name(of), of.description) for name, of in resources.items()}
     assert {name: kind for name, (kind, _) in shown.items()} == {
         "settings": "resources.settings.Settings",
-        "compute": "resources.compute.resource.Compute",
+        "compute": "resources.compute.Compute",
         "pyspark": "resources.fixed.LazyPySparkResource",
     }
     assert "The configuration" in shown["settings"][1]

@@ -15,7 +15,7 @@ from assets.changes import DrainRun
 from assets.current import CompactionRun
 from lakeproof.config.load import load
 from orchestration.build import build
-from resources import Compute, Settings
+from resources import Settings
 from tests.support.servers.fix_postgres import Database, new_database
 from tests.support.shell.sample import password_of, write_source
 from tests.support.shell.shared_spark import SharedSpark
@@ -47,7 +47,7 @@ class Location:
 
     defs: dg.Definitions
     instance: dg.DagsterInstance
-    spark: Compute
+    spark: SharedSpark
     database: Database
     settings: Settings
 
