@@ -31,7 +31,7 @@ from lakeproof.lake.delta.apply import CommitRequest, Hints, apply
 from lakeproof.lake.delta.committer import Applied, CommitInfo
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.log.protocol import TableSpec
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import NetChange, Removed
 from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.lake.spark.session import build_session
 
@@ -52,7 +52,7 @@ class Target:
     number: int = 1
     spent: dict[tuple[str, str], list[Spent]] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
-    preconditions: int = 0
+    presupposed: int = 0
 
     def fill(self) -> None:
         """Write the tables; their texts don't compress, since otherwise reading all columns would cost nothing."""
@@ -81,7 +81,7 @@ class Target:
             self.next_key += changes
         exists = np.array([kind == RANDOM and int(k) not in self.gone for k in keys])
         self.gone = (self.gone | set(keys[gone].tolist())) - set(keys[~gone].tolist())
-        self.preconditions = int(exists.sum())
+        self.presupposed = int(exists.sum())
         texts = {f"t{i}": pa.array([f"new {i} {self.number} {k}" for k in keys]) for i in range(5)}
         columns = {
             "id": keys,
@@ -102,8 +102,8 @@ class Target:
         images = rows.where("NOT gone").drop("gone", "exists")
         info = CommitInfo("bench", self.number, "{}")
         deletes = rows.select("id", F.when(F.col("exists"), F.col("id")).alias(FIRST))
-        preconditions = self.preconditions if name in {CHECKED, CHECKED_MANY} else None
-        change = NetChange(("id",), deletes, images, preconditions=preconditions)
+        presupposed = self.presupposed if name in {CHECKED, CHECKED_MANY} else None
+        change = NetChange(Removed(("id",), deletes, presupposed=presupposed), images)
         hints = Hints(bounds, broadcast=True, max_keys=changes if name in {FEW, CHECKED} else None)
         return apply(session, CommitRequest(self.url(name), change, info, hints))
 

@@ -28,7 +28,7 @@ from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import write_cut
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import NetChange, Removed
 from lakeproof.lake.spark.session import build_session
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
@@ -90,10 +90,10 @@ class _Lake:
         ids = self.spark.range(self.cuts % step, self.rows, step, 1)
         self.cuts -= 1
         images = self.frame("orders", ids, self.cuts + 1)
-        self._commit("orders", NetChange(("id",), ids.select("id"), images))
+        self._commit("orders", NetChange(Removed(("id",), ids.select("id")), images))
         self.cut()
 
-    def _commit(self, table: str, change: NetChange) -> None:
+    def _commit(self, table: str, change: NetChange[DataFrame]) -> None:
         info = CommitInfo("bench", self.cuts + 1, "{}")
         path = self.source.url(self.source.paths.current(TableName("public", table)))
         self.versions[table] = apply(self.spark, CommitRequest(path, change, info, create=TableSpec())).version

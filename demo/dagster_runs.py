@@ -24,17 +24,10 @@ from lakeproof.config.load import load
 from lakeproof.names import TableName
 from orchestration.build import build
 from resources import Compute
+from resources.run_session import RunSession
 
 # The UI lists a run among those of its job by this tag, which Dagster adds only to what its own processes launch.
 LISTED = {".dagster/repository": "__repository__@lakeproof"}
-
-
-class SharedSpark(Compute):
-    """The location's Spark resource with a session that outlives a run: five starts would cost more than the work."""
-
-    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """Keep the session for the next run; it stops when the process ends."""
-        del context
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +50,13 @@ class Runs:
         self.config = load(path)
         self._definitions = build(self.config)
         self._instance = dg.DagsterInstance.get()
-        self._spark = SharedSpark(config_path=str(path))
+        # A session that outlives a run: five starts would cost more than the work.
+        self._session = RunSession(config_path=str(path))
+        self._spark = Compute(config_path=str(path)).with_session(self._session)
 
     def start_spark(self) -> None:
         """Start the session that all runs share."""
-        self._spark.session.range(1).count()
+        self._session.spark_session.range(1).count()
 
     def run(self, job: str, assets: Sequence[dg.AssetKey] | None = None) -> dg.ExecuteInProcessResult:
         """Run `job`, or some of its assets, to its end; raises DemoError with the one line of a failed step."""

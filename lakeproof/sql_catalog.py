@@ -25,7 +25,7 @@ from lakeproof.config.section.sql_catalog import CatalogConfig
 from lakeproof.errors import ConfigError, LakeproofError
 from lakeproof.events import Event, Report, counted
 from lakeproof.lake.columns import column_names, history_columns, in_lake, quoted
-from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.documents import Cut, Layer
 from lakeproof.lake.records.store import newest_cut, read_cut
 from lakeproof.lake.records.views.cuts import newest_first, newest_view_cut_number, view_path
 from lakeproof.lake.spark.error_classes import java_errors
@@ -38,7 +38,6 @@ from lakeproof.storage.source_lake import SourceLake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakeproof.lake.delta.versions import Layer
 
 _OWNER, _MARK = "lakeproof.owner", "lakeproof.mark"
 _PROPERTY = re.compile(r"\(([\w.]+),([^()]*)\)")

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakeproof.commit_times import of_number
 from lakeproof.hidden_columns import ORD
 from lakeproof.names import Oid
 from lakeproof.pgoutput.controls import Controls, TruncatedTable, read_controls
@@ -26,6 +25,7 @@ from lakeproof.pgoutput.relations import RelationCache, RelationSchema
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, TransactionInfo
 from lakeproof.pgoutput.tags import ROW_CHANGES, tag_of
 from lakeproof.pgoutput.transaction_positions import TransactionPositions, part_of, whole_transactions
+from lakeproof.values.commit_times import of_number
 
 if TYPE_CHECKING:
     from lakeproof.pgoutput.table_rows import TableRun

@@ -39,7 +39,7 @@ from lakeproof.lake.delta.versions import read_at
 from lakeproof.lake.records.engine_versions import engine_versions
 from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, newest_view_cut, view_path
 from lakeproof.lake.records.views.definitions import ViewDefinition, put_definition, read_sql
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import Correction, correct
 from lakeproof.lake.rows.memory import keep
@@ -47,7 +47,16 @@ from lakeproof.lake.spark.scanned_rows import counting, note
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
 from lakeproof.views.cycle import app_id, begin_view_cycle, end_view_cycle
-from lakeproof.views.definition import bind, bind_again, digest_of, in_order_of, query_errors
+from lakeproof.views.definition import (
+    bind,
+    bind_again,
+    check_names,
+    check_same_columns,
+    columns_of,
+    digest_of,
+    in_order_of,
+    query_errors,
+)
 from lakeproof.views.incremental.carried_keys import analyse
 from lakeproof.views.incremental.held_rows import DUP_BITS, OWN_FAULTS, NotIncrementalError, PlacedChange, StoredView
 from lakeproof.views.incremental.since_cut import check_can_go_on, earlier_files
@@ -55,7 +64,6 @@ from lakeproof.views.incremental.strategies import Partial, Plan, ViewTables, pa
 from lakeproof.views.incremental.sum_plans import sums_of
 from lakeproof.views.incremental.table_changes import ChangeSource
 from lakeproof.views.read_at import ReadAt
-from lakeproof.views.view_columns import check_names, check_same_columns, columns_of
 
 _STORED = scratch("stored")
 
@@ -340,12 +348,14 @@ def _commit(
         return Applied(target.before, 0, 0)
     name = target.view.name
     metadata = json.dumps({"view": name, "number": target.number, "sources": dict(sources)}, sort_keys=True)
-    change = NetChange((KEY, DUP), correction.retractions, correction.insertions, truncate=correction.truncate)
-    info = CommitInfo(app_id(name), int(target.number), metadata)
-    hints, columns = Hints(max_keys=correction.retracted), correction.new_columns
-    if placed is not None:
-        change = NetChange(images=placed.images)
-    request = CommitRequest(target.path, change, info, hints, TableSpec(), target.before, new_columns=columns)
+    removed: Removed[DataFrame] | AllRows | None = None
+    if correction.truncate:
+        removed = AllRows(new_columns=correction.new_columns)
+    elif correction.retractions is not None:
+        removed = Removed((KEY, DUP), correction.retractions)
+    change = NetChange(removed, correction.insertions) if placed is None else NetChange(images=placed.images)
+    info, hints = CommitInfo(app_id(name), int(target.number), metadata), Hints(max_keys=correction.retracted)
+    request = CommitRequest(target.path, change, info, hints, TableSpec(), target.before)
     try:
         if placed is not None:
             return Prepared(request, placed.before, placed.places).commit()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.ingest.fix_drain import REPOSITORY
+from tests.support.pages.manual_blocks import ROOT
 from tests.support.servers.fix_postgres import Database
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.full]
@@ -28,7 +28,7 @@ def test_large_values_go_through_a_small_driver(database: Database, tmp_path: Pa
     database.execute("CREATE PUBLICATION shop FOR ALL TABLES")
     given = {**sizes, "dsn": database.dsn, "lake": str(tmp_path), "slot": database.name}
     command = [sys.executable, "-m", "tests.support.spark.large_values_process", json.dumps(given)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=1800, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     message = json.loads(done.stdout.strip().rpartition("\n")[2])
     (killed,) = message.pop("killed")

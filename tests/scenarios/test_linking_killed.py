@@ -31,8 +31,7 @@ def _killed(place: str, module: str, *arguments: str) -> None:
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
 
 
-# Each is a JVM more. The try on a scratch table, which comes first, makes two commits.
-@pytest.mark.parametrize("place", ["apply.after_links", pytest.param("apply.before_commit:3", marks=pytest.mark.full)])
+@pytest.mark.parametrize("place", ["apply.after_links", "apply.before_commit"])
 def test_a_killed_link_is_made_once_by_the_next_process(spark: SparkSession, tmp_path: Path, place: str) -> None:
     """The name is there and no commit has it; the same file goes under the same name again."""
     rows = random_rows(random.Random(8), 100)

@@ -29,6 +29,7 @@ from lakeproof.lake.cycle.table import Write, no_spark, refuse_range, with_room,
 from lakeproof.lake.cycle.task import (
     Carried,
     CycleContext,
+    CycleSettings,
     KeyedEntry,
     Reshaped,
     SnapshotEntry,
@@ -41,8 +42,8 @@ from lakeproof.lake.cycle.task import (
 )
 from lakeproof.lake.cycle.upkeep.broken_log import on_sound_logs
 from lakeproof.lake.cycle.upkeep.foreign_commits import hold_for_foreign_commits, without_foreign_commits
-from lakeproof.lake.delta.committer import Engine, Unsupported
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
+from lakeproof.lake.delta.committer import Unsupported
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, Layer, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.work import Changes, Copy, Created, Keys, SchemaChange
@@ -72,21 +73,6 @@ class CycleResult:
     not_recorded: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CycleSettings:
-    """The settings of a cycle with changes: tables at a time, who writes them, and who hears of each table.
-
-    `on_table` is called for each table of the intent that is over, with its changes, from any thread. `portable` are the
-    tables whose readers have to know no feature; from `spark_rows` changes of a table on Spark is the quicker one.
-    """
-
-    threads: int
-    engine: Engine = Engine.AUTO
-    on_table: Callable[[TableName, int], None] = lambda _table, _changes: None
-    portable: frozenset[TableName] = frozenset()
-    spark_rows: int = 1 << 62
-
-
 _READ_ANEW = "another schema, for which its rows are read"
 _Written: TypeAlias = "tuple[Mapping[TableName, TableResult], tuple[RecordedChange, ...], str | None]"
 
@@ -99,11 +85,11 @@ def apply_cycle(
     A table whose data are refused, or which could not be written in several attempts, is held, and the others go on; an
     error that concerns all tables ends the cycle without a cut.
     """
-    context = _context(chain, lease, cycle.intent, settings)
+    context = CycleContext(chain, cycle.intent, lease, settings)
 
     def write_tables() -> tuple[WrittenTables, _Written]:
         intent, previous = cycle.intent, cycle.previous
-        written, refused = _write_tables(spark, context, _tasks(context, previous), settings)
+        written, refused = _write_tables(spark, context, _tasks(context, previous))
         changes = [c for c in recorded_changes(intent, previous) if c.done == HELD or c.table in written]
         not_recorded = record_changes(lease, intent, changes)
         tables, held = _tables_at_end(intent, previous, written, refused)
@@ -128,7 +114,7 @@ def tables_for_spark(
 
     Nothing is written for that, nor has the intent to be.
     """
-    context = _context(chain, lease, intent, settings)
+    context = CycleContext(chain, intent, lease, settings)
     tasks = [t for t in _tasks(context, previous) if t.table in intent.tables and not isinstance(t.work, SchemaChange)]
     reasons = {task.table: _why_spark(context, task) for task in tasks}
     return {table: reason for table, reason in reasons.items() if reason is not None}
@@ -147,10 +133,6 @@ def _why_spark(context: CycleContext, task: TableTask) -> str | None:
     except Unsupported as error:
         return str(error)
     return None
-
-
-def _context(chain: Chain, lease: Lease, intent: Intent, settings: CycleSettings) -> CycleContext:
-    return CycleContext(chain, intent, lease, settings.engine, settings.portable, settings.spark_rows)
 
 
 def _tasks(context: CycleContext, previous: Cut | None) -> list[TableTask]:
@@ -184,17 +166,16 @@ class _Copies:
         self, table: TableName, intent: TableIntent, *, lost: bool
     ) -> Changes | SnapshotEntry | KeyedEntry | SchemaChange:
         """Return a table's work with its rows; `lost`: its history can't be read."""
+        unreadable = frozenset[Layer](["history"] if lost else [])
         match intent.work:
-            case Copy(folder, was_held):
+            case Copy(folder) as copy:
                 part = self._snapshot(folder)
-                entering = part.tables[table]
-                return SnapshotEntry(folder, part.consistent_point, entering, was_held, history_lost=lost)
-            case Created(version, was_held):
-                empty = SnapshotTable(version, 0, ())
-                return SnapshotEntry(None, intent.from_lsn, empty, was_held, history_lost=lost)
+                return SnapshotEntry(copy, part.consistent_point, part.tables[table], unreadable)
+            case Created(version) as created:
+                return SnapshotEntry(created, intent.from_lsn, SnapshotTable(version, 0, ()), unreadable)
             case Keys(folder):
-                copy = self._keyed(folder)
-                return KeyedEntry(folder, copy.consistent_point, copy.tables[table])
+                keyed = self._keyed(folder)
+                return KeyedEntry(folder, keyed.consistent_point, keyed.tables[table])
             case Changes() | SchemaChange() as work:
                 return work
         raise InvariantError(str(table), "maintenance is no work of this cycle", "report this")
@@ -204,7 +185,6 @@ def _write_tables(
     spark: SparkOnDemand,
     context: CycleContext,
     tasks: Sequence[TableTask],
-    settings: CycleSettings,
 ) -> tuple[dict[TableName, TableResult], dict[TableName, TableHeldError]]:
     """Run step 2; the first error that concerns all tables is raised when all running tables have ended.
 
@@ -222,9 +202,9 @@ def _write_tables(
             return written
         finally:
             if task.table in context.intent.tables:
-                settings.on_table(task.table, changes)
+                context.settings.on_table(task.table, changes)
 
-    with ThreadPoolExecutor(max_workers=settings.threads, thread_name_prefix="lp-table") as pool:
+    with ThreadPoolExecutor(max_workers=context.settings.threads, thread_name_prefix="lp-table") as pool:
         futures = {w.table: pool.submit(write, w, ()) for w in tasks if w.table not in earlier}
         try:
             for table, future in futures.items():
@@ -268,8 +248,10 @@ def _write_table(
                 raise
 
     def once(*, from_scratch: bool) -> TableResult:
-        entry = None if task.entry is None else replace(task.entry, from_scratch=from_scratch)
-        return _write_table_once(spark, context, task if entry is None else replace(task, work=entry))
+        entry = task.entry
+        if entry is None or not from_scratch:
+            return _write_table_once(spark, context, task)
+        return _write_table_once(spark, context, replace(task, work=entry.without("current")))
 
     return tried(spark, context.lease, context.intent, task.table, earlier, once)
 
@@ -307,7 +289,8 @@ def _write_verified(session: SparkOnDemand, context: CycleContext, task: TableTa
             return _reshape(session, context, task, change)
         case SnapshotEntry() as entry:
             here: Write = write_entry
-            _verify_chunks(context, entry.key, entry.table)
+            if isinstance(entry.source, Copy):
+                _verify_chunks(context, entry.source.folder, entry.table)
             pieces: Sequence[Slice] = files_since(context.chain, task.table, entry, context.intent.end_lsn)
             task = replace(task, row_bytes=largest_row(task.before, entry.table, pieces))
         case KeyedEntry(folder, _, keyed):
@@ -338,7 +321,7 @@ def _reshape(spark: SparkOnDemand, context: CycleContext, task: TableTask, chang
     return by(changed, engine, reason)
 
 
-def _verify_chunks(context: CycleContext, folder: str | None, table: SnapshotTable) -> None:
+def _verify_chunks(context: CycleContext, folder: str, table: SnapshotTable) -> None:
     lake = context.lease.lake
     for chunk in table.chunks:
         key = f"{folder}/{chunk.path}"

@@ -25,7 +25,7 @@ from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, change_r
 from lakeproof.lake.fold.net_change import ResolvedChanges
 from lakeproof.lake.fold.replay import behind
 from lakeproof.lake.records.documents import HistorySum
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import AllRows, NetChange, Removed, unchecked
 from lakeproof.lake.rows.correction import check_rows, numbered
 from lakeproof.lake.rows.history_sum import Summing, sum_of
 from lakeproof.lake.rows.keys_in_memory import DriftedError, check_counts
@@ -38,11 +38,11 @@ FEW_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class HistoryRows:
-    """About `count` rows to append to history; `truncate`: delete all earlier rows of history first."""
+    """About `count` rows to append to history; `anew`: all earlier rows of history go first."""
 
     frame: DataFrame
     count: int
-    truncate: bool = False
+    anew: bool = False
 
 
 def append_history(
@@ -54,23 +54,23 @@ def append_history(
     summing = Summing(schema, rows.frame)
     request = CommitRequest(
         lake.url(lake.paths.history(task.table)),
-        NetChange(images=few_files(summing.rows, rows.count), truncate=rows.truncate),
+        NetChange(AllRows() if rows.anew else None, few_files(summing.rows, rows.count)),
         context.commit_info("history", task.table),
         create=context.table_spec(task.table, history_statistics(schema)),
         expected_version=NO_VERSION if task.before is None else task.before.history_version,
     )
     applied = apply(session, request)
     failpoint("cycle.after_history")
-    before = HistorySum() if rows.truncate or task.before is None else task.before.history_sum
+    before = None if rows.anew else task.before
     added = summing.sum()
     if added is None:
         stored = session.read.format("delta").option("versionAsOf", applied.version).load(request.path)
-        added = sum_of(schema, stored.where(behind(None if rows.truncate else task.before)))
-    return applied.version, before.plus(added)
+        added = sum_of(schema, stored.where(behind(before)))
+    return applied.version, (HistorySum() if before is None else before.history_sum).plus(added)
 
 
 def prepare_current(
-    session: SparkSession, context: CycleContext, task: TableTask, change: NetChange, hints: Hints = NO_HINTS
+    session: SparkSession, context: CycleContext, task: TableTask, change: NetChange[DataFrame], hints: Hints = NO_HINTS
 ) -> Prepared:
     """Find the rows to delete; nothing is committed yet.
 
@@ -90,19 +90,18 @@ def prepare_current(
     except DriftedError:
         if sends_everything(context.chain, task.version.oid):
             raise
-        return prepare(session, replace(request, change=replace(change, preconditions=None)))
+        unasked = replace(change, removed=unchecked(change.removed))
+        return prepare(session, replace(request, change=unasked))
 
 
 def check_snapshot(context: CycleContext, task: TableTask, snapshot: DataFrame, since: ResolvedChanges | None) -> None:
     """Raise DriftedError if a snapshot's rows are not those that the changes after it presuppose: one job."""
-    if since is None or since.net.preconditions is None:
-        return
-    net, thing, expected = since.net, str(task.table), since.net.preconditions
     try:
-        if net.truncate or net.deletes is None:
-            check_counts(thing, expected)
-        else:
-            check_rows(thing, snapshot, net.deletes, net.key, expected, null_safe=net.null_safe)
+        match None if since is None else since.net.removed:
+            case AllRows(presupposed):
+                check_counts(str(task.table), presupposed)
+            case Removed() as removed:
+                check_rows(str(task.table), snapshot, removed)
     except DriftedError:
         if sends_everything(context.chain, task.version.oid):
             raise
@@ -139,8 +138,7 @@ def write_correction(  # noqa: PLR0917  whose table, and what is written
             broadcast=rows <= FEW_ROWS and rows * task.row_bytes <= FEW_BYTES,
             max_keys=retractions.count + counts.rows,
         )
-        # By no statistics: a file may have been altered behind them, or written before the table had its key.
-        net = replace(correction.net(insertions.frame), null_safe=True)
+        net = correction.net(insertions.frame)
         current = commit_current(context, prepare_current(session, context, task, net, hints))
     finally:
         correction.release()

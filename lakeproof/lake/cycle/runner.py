@@ -13,11 +13,11 @@ from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import SourceConfig
 from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.events import Event, Report, Stop, counted
-from lakeproof.lake.cycle.apply_cycle import CycleResult, CycleSettings, apply_cycle, tables_for_spark
+from lakeproof.lake.cycle.apply_cycle import CycleResult, apply_cycle, tables_for_spark
 from lakeproof.lake.cycle.schemas.history import RecordedChange
 from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle, intent_of
 from lakeproof.lake.cycle.table import no_spark
-from lakeproof.lake.cycle.task import Entered, Reshaped, Written
+from lakeproof.lake.cycle.task import CycleSettings, Entered, Reshaped, Written
 from lakeproof.lake.cycle.upkeep.maintenance import Maintenance, begin_maintenance, finish_maintenance
 from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
 from lakeproof.lake.delta.committer import Engine
@@ -266,7 +266,7 @@ class Runner:
     def _settings(self) -> CycleSettings:
         limits = self.source.compaction
         engine = Engine.SPARK if self.spark.everywhere else Engine(limits.engine)
-        return CycleSettings(limits.threads, engine, portable=self.source.portable, spark_rows=limits.spark_rows)
+        return CycleSettings(limits.threads, engine, self.source.portable, limits.spark_rows)
 
     def _progress(self, chain: Chain, intent: Intent, copied: Mapping[TableName, int]) -> Progress:
         """Return the progress of one cycle, as a part of the whole run."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
@@ -35,9 +36,11 @@ from lakeproof.lake.columns import (
     column_names,
     current_columns,
     current_statistics,
+    history_columns,
     history_statistics,
+    in_lake,
     keeps_key,
-    merge_key,
+    lake_types,
 )
 from lakeproof.lake.cycle.task import (
     CycleContext,
@@ -53,14 +56,16 @@ from lakeproof.lake.cycle.task import (
 from lakeproof.lake.delta.base_rows import LakeBase
 from lakeproof.lake.delta.committer import Engine, Unsupported
 from lakeproof.lake.delta.files.links import landed_file
-from lakeproof.lake.delta.link_commit import Link, LinkRequest, Removal, RowCommit, links_fit, prepare_links
+from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, RowCommit, links_fit, prepare_links
+from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.search import Rows
 from lakeproof.lake.fold.holders import FoldedFile, Mask, NotFolded
 from lakeproof.lake.fold.key_fold import FoldedRows, KeyFold, fold_keys
 from lakeproof.lake.fold.table_range import TableRange
 from lakeproof.lake.planning.landing.range import LandedRange
-from lakeproof.lake.records.documents import CutTable, HistorySum
+from lakeproof.lake.records.documents import CutTable, HistorySum, Layer
 from lakeproof.lake.records.held import TableHeldError
+from lakeproof.lake.rows.change import AllRows, Removed, unchecked
 from lakeproof.lake.rows.file_rows import in_files
 from lakeproof.lake.rows.keys_in_memory import DriftedError
 from lakeproof.lake.rows.memory import fit_table, refuse_too_large
@@ -68,6 +73,7 @@ from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.catalog_history import sends_everything
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.names import TableName
+from lakeproof.schema import SchemaVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,9 +86,9 @@ LINK_BYTES_MIN = 1 << 20
 # So many bytes, decoded, of rows whose key is computed, one by one, in one thread; of more Spark writes the table.
 COMPUTED_BYTES_MAX = 1 << 30
 # What each file that is linked into history has beside the table's own columns.
-REQUIRED_IN_HISTORY = (TEXT, ORD, LSN, OP)
+_REQUIRED_IN_HISTORY = (TEXT, ORD, LSN, OP)
 # What no landed file has.
-NOT_IN_FILES = frozenset({KEY, DUP, FROM})
+_NOT_IN_FILES = frozenset({KEY, DUP, FROM})
 
 
 def write_table(spark: SparkOnDemand, context: CycleContext, task: TableTask, here: Write) -> TableResult:
@@ -158,10 +164,10 @@ def refuse_range(context: CycleContext, task: TableTask) -> None:
 
 def _why_here(spark: SparkOnDemand, context: CycleContext, counts: ChangeCounts) -> str:
     """Return why this process writes a range; raises `Unsupported` if Spark is here and is quicker."""
-    rows, many = f"{counts.rows:,} rows", f"`compaction.spark_rows`, {context.spark_rows:,}"
+    rows, many = f"{counts.rows:,} rows", f"`compaction.spark_rows`, {context.settings.spark_rows:,}"
     if counts.inserts_only:
         return f"{rows}, all of them inserts"
-    if counts.rows < context.spark_rows:
+    if counts.rows < context.settings.spark_rows:
         return f"{rows}, less than {many}"
     try:
         spark.get()
@@ -247,7 +253,7 @@ def refuse_unlinkable(context: CycleContext, landed: LandedRange, entry: Snapsho
     schema = landed.schema
     copied = () if entry is None else entry.table.chunks
     decoded = [*(c.decoded for c in copied), *(p.file.decoded for p in landed.slices)]
-    if context.engine is Engine.SPARK:
+    if context.settings.engine is Engine.SPARK:
         raise Unsupported("the configuration asks for Spark")
     if any(column.attnum <= 0 for column in schema.columns):
         raise Unsupported("the catalog did not know a column of it")
@@ -257,46 +263,58 @@ def refuse_unlinkable(context: CycleContext, landed: LandedRange, entry: Snapsho
         )
 
 
-def _prepare_history(range_: FoldedRange, path: str, before: CutTable, current: RowCommit) -> LinkedHistory:
-    schema, task = range_.landed.schema, range_.task
-    required = in_files(schema, [*column_names(schema), *REQUIRED_IN_HISTORY])
-    part = range_.history(may_link=links_fit(path, before.history_version, required))
-    request = LinkRequest(
-        path,
-        range_.context.commit_info("history", task.table),
-        part.links,
-        required,
-        before.history_version,
-        history_statistics(schema),
-        rows=part.rows,
-        row_count=part.count,
+def layer_request(
+    context: CycleContext,
+    task: TableTask,
+    layer: Layer,
+    parts: Sequence[Part],
+    removed: Removed[pa.Table] | AllRows | None,
+) -> LinkRequest:
+    """Return the commit of parts to one of a table's two Delta tables, which is created if the lake does not have it."""
+    schema, lake, before = in_lake(task.version), context.lease.lake, task.before
+    if layer == "history":
+        key, columns, statistics = lake.paths.history(task.table), history_columns(schema), history_statistics(schema)
+    else:
+        key, columns, statistics = lake.paths.current(task.table), current_columns(schema), current_statistics(schema)
+    spec = context.table_spec(task.table, statistics)
+    return LinkRequest(
+        lake.url(key),
+        context.commit_info(layer, task.table),
+        [link for part in parts for link in part.links],
+        _required(schema, layer),
+        NO_VERSION if before is None else before.version_of(layer),
+        statistics,
+        removed,
+        NewTable(lake_types(schema, columns), spec) if before is None else None,
+        chain.from_iterable(part.rows for part in parts),
+        sum(part.count for part in parts),
     )
+
+
+def _required(schema: SchemaVersion, layer: Layer) -> Mapping[str, str]:
+    """Return the columns that each file must have which is linked into a layer, with their names there."""
+    if layer == "history":
+        return in_files(schema, [*column_names(schema), *_REQUIRED_IN_HISTORY])
+    return in_files(schema, [name for name in current_columns(schema) if name not in _NOT_IN_FILES])
+
+
+def _prepare_history(range_: FoldedRange, path: str, before: CutTable, current: RowCommit) -> LinkedHistory:
+    part = range_.history(may_link=links_fit(path, before.history_version, _required(range_.landed.schema, "history")))
+    request = layer_request(range_.context, range_.task, "history", [part], None)
     return LinkedHistory(prepare_links(request, current), before.history_sum.plus(range_.all_rows.sum()))
 
 
 def _prepare_current(range_: FoldedRange, path: str, before: CutTable) -> RowCommit:
-    schema, task, fold = range_.landed.schema, range_.task, range_.fold
-    required = in_files(schema, [n for n in current_columns(schema) if n not in NOT_IN_FILES])
-    part = range_.current(may_link=links_fit(path, before.current_version, required))
-    removal = Removal(merge_key(schema), fold.keys, fold.truncate, fold.preconditions)
-    request = LinkRequest(
-        path,
-        range_.context.commit_info("current", task.table),
-        part.links,
-        required,
-        before.current_version,
-        current_statistics(schema),
-        removal,
-        rows=part.rows,
-        row_count=part.count,
-    )
+    removed = range_.fold.removed
+    part = range_.current(may_link=links_fit(path, before.current_version, _required(range_.landed.schema, "current")))
+    request = layer_request(range_.context, range_.task, "current", [part], removed)
     try:
         return prepare_links(request)
     except DriftedError:
-        if sends_everything(range_.context.chain, task.version.oid):
+        if sends_everything(range_.context.chain, range_.task.version.oid):
             raise
         # No row has been read yet.
-        return prepare_links(replace(request, removal=replace(removal, preconditions=None)))
+        return prepare_links(replace(request, removed=unchecked(removed)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +363,7 @@ class FoldedRange:
 
     def _is_linked(self, file: FoldedFile, mask: Mask) -> bool:
         """True if the file is linked, with a vector over the rows outside the mask."""
-        piece, has_vectors = file.piece, self.task.table not in self.context.portable
+        piece, has_vectors = file.piece, self.task.table not in self.context.settings.portable
         is_same = self.landed.first_ordinals[piece.number] == piece.first_ordinal
         is_worth_it = piece.file.bytes >= LINK_BYTES_MIN and is_same
         return is_worth_it and (_is_most(mask) if has_vectors else bool(mask.all()))

@@ -65,7 +65,8 @@ from lakeproof.lake.fold.replay import empty_rows, snapshot_rows, with_net_chang
 from lakeproof.lake.fold.table_range import TableRange
 from lakeproof.lake.records.documents import CutTable, HistoryLow
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.records.work import Copy
+from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import numbered
 from lakeproof.lake.rows.landing_rows import key_bounds
@@ -92,7 +93,7 @@ def _written(session: SparkSession, context: CycleContext, task: TableTask) -> C
         case SnapshotEntry() as entry, None:
             return _write_first_by_spark(session, context, task, entry)
         case SnapshotEntry() as entry, CutTable() as before:
-            again = _write_anew if entry.from_scratch or entry.history_lost else _write_again
+            again = _write_anew if entry.unreadable else _write_again
             return again(session, context, task, entry, before)
     return _write_changes_by_spark(session, context, task)
 
@@ -119,11 +120,10 @@ def _write_first_by_spark(
     snapshot = _snapshot(session, context, changes.schema, entry)
     resolved = resolve(session, changes, snapshot)
     events = None if resolved is None else change_rows(changes.schema, resolved.events)
-    net = NetChange() if resolved is None else resolved.net
     count = entry.table.rows + changes.counts.rows
     try:
         check_snapshot(context, task, snapshot, resolved)
-        rows = few_files(with_net_change(changes.schema, snapshot, net), count)
+        rows = few_files(with_net_change(changes.schema, snapshot, _net(resolved)), count)
         current = prepare_current(session, context, task, NetChange(images=rows))
         first = state_rows(changes.schema, snapshot, SNAPSHOT, entry.consistent_point)
         all_events = first if events is None else first.unionAll(events)
@@ -137,7 +137,7 @@ def _write_first_by_spark(
 def _write_anew(
     session: SparkSession, context: CycleContext, task: TableTask, entry: SnapshotEntry, before: CutTable
 ) -> Entered:
-    """Write a table of the lake from_scratch: its rows at the cycle's end, behind a `reset`.
+    """Write a table of the lake from scratch: its rows at the cycle's end, behind a `reset`.
 
     Everything in history before that is void to a reader who adds history up. Changes since the snapshot may stand there
     already. So the rows are the cycle's own, and those changes are not written again.
@@ -147,20 +147,21 @@ def _write_anew(
     first, end = context.intent.own_ordinal, context.intent.end_lsn
     gap = None if before.incarnation == context.intent.incarnation else _gap(session, context, task, first)
     reset = first if gap is None else first + 1
+    is_lost = "history" in entry.unreadable
     with ExitStack() as kept:
         since = resolve(session, changes, snapshot)
         kept.callback(release, since)
         check_snapshot(context, task, snapshot, since)
-        desired = with_net_change(schema, snapshot, NetChange() if since is None else since.net)
+        desired = with_net_change(schema, snapshot, _net(since))
         rows = numbered(session, desired, reset + 1)
         kept.callback(rows.kept.unpersist)
         events = reset_row(session, schema, reset, end).unionAll(state_rows(schema, rows.frame, SNAPSHOT, end))
         events = events if gap is None else gap.unionAll(events)
-        history = append_history(session, context, task, HistoryRows(events, rows.count, truncate=entry.history_lost))
-        whole = NetChange(images=few_files(as_inserted(schema, rows.frame), rows.count), truncate=True)
+        history = append_history(session, context, task, HistoryRows(events, rows.count, anew=is_lost))
+        whole = NetChange(AllRows(), few_files(as_inserted(schema, rows.frame), rows.count))
         current = commit_current(context, prepare_current(session, context, task, whole))
     at_end = table_at_end(context, task, history, current.version)
-    low = HistoryLow(reset, end, archived=False) if entry.history_lost else at_end.history_low
+    low = HistoryLow(reset, end, archived=False) if is_lost else at_end.history_low
     own_rows = reset + 1 + rows.count - first
     return Entered(replace(at_end, history_low=low, exact_from=end), ChangeCounts(), current.inserted, own_rows)
 
@@ -177,8 +178,8 @@ def _write_again(
     since = resolve(session, changes, snapshot)
     check_snapshot(context, task, snapshot, since)
     own = _own_changes(session, context, task, persisted) if follows else None
-    desired = with_net_change(changes.schema, snapshot, NetChange() if since is None else since.net)
-    correction = entry_correction(changes.schema, desired, persisted, NetChange() if own is None else own.net)
+    desired = with_net_change(changes.schema, snapshot, _net(since))
+    correction = entry_correction(changes.schema, desired, persisted, _net(own))
     gap = None if same_life else _gap(session, context, task, context.intent.own_ordinal)
     try:
         result = write_correction(session, context, task, correction, own, gap)
@@ -219,11 +220,19 @@ def _own_changes(
         return None
 
 
-def _hints(changes: TableRange, net: NetChange) -> Hints:
+def _net(resolved: ResolvedChanges | None) -> NetChange[DataFrame]:
+    return NetChange() if resolved is None else resolved.net
+
+
+def _hints(changes: TableRange, net: NetChange[DataFrame]) -> Hints:
     """Return what makes the range's commit cheaper."""
     rows, size = changes.counts.rows, sum(p.file.decoded.bytes for p in changes.all_slices)
     # NULL lies within no bounds, and a hidden key's text is not the number that was bounded.
-    is_bounded = net.deletes is not None and net.key == changes.schema.key and not net.null_safe
+    match net.removed:
+        case Removed(key, _, null_safe=False):
+            is_bounded = key == changes.schema.key
+        case _:
+            is_bounded = False
     return Hints(
         bounds=key_bounds(changes.schema, changes.landed.slices) if is_bounded and not changes.older else None,
         broadcast=rows <= FEW_ROWS and size <= FEW_BYTES,
@@ -233,9 +242,9 @@ def _hints(changes: TableRange, net: NetChange) -> Hints:
 
 def _snapshot(session: SparkSession, context: CycleContext, schema: SchemaVersion, entry: SnapshotEntry) -> DataFrame:
     """Return a snapshot's rows; raises TableError if a configured key is not unique in them."""
-    if entry.key is None:
+    if not isinstance(entry.source, Copy):
         return empty_rows(session, schema)
-    folder = context.lease.lake.url(entry.key)
+    folder = context.lease.lake.url(entry.source.folder)
     rows = snapshot_rows(session, schema, entry.table, folder)
     if has_old_rows(schema) and not schema.is_bag:
         by_key = rows.groupBy(*(col(k) for k in merge_key(schema))).agg(F.count(F.lit(1)).alias(_ROWS))

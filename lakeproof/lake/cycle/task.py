@@ -6,7 +6,7 @@ The ways to write a table are in `table`, `entries.linked`, `table_by_spark` and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -17,10 +17,10 @@ from lakeproof.lake.columns import column_names, in_lake, needs_mapping
 from lakeproof.lake.delta.committer import Applied, CommitInfo, Engine, commit_of_cycle
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.fold.table_range import RangeSpan, TableRange
-from lakeproof.lake.records.documents import NOBODY, CutTable, HistorySum, Intent, WrittenBy
+from lakeproof.lake.records.documents import NOBODY, CutTable, HistorySum, Intent, Layer, WrittenBy
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.records.work import Changes, SchemaChange
+from lakeproof.lake.records.work import Changes, Copy, Created, SchemaChange
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.reader import Slice, slices
 from lakeproof.lsn import Lsn
@@ -40,18 +40,28 @@ R = TypeVar("R", bound="Written | Entered | Reshaped")
 
 
 @dataclass(frozen=True, slots=True)
-class CycleContext:
-    """The values that all tables of a cycle share; `portable` are the tables that are configured so.
+class CycleSettings:
+    """The settings of a cycle with changes: tables at a time, who writes them, and who hears of each table.
 
-    From `spark_rows` changes of a table on Spark is the quicker one.
+    `on_table` is called for each table of the intent that is over, with its changes, from any thread. `portable` are the
+    tables whose readers have to know no feature; from `spark_rows` changes of a table on Spark is the quicker one.
     """
+
+    threads: int
+    engine: Engine
+    portable: frozenset[TableName]
+    spark_rows: int
+    on_table: Callable[[TableName, int], None] = lambda _table, _changes: None
+
+
+@dataclass(frozen=True, slots=True)
+class CycleContext:
+    """The values that all tables of a cycle share."""
 
     chain: Chain
     intent: Intent
     lease: Lease
-    engine: Engine = Engine.AUTO
-    portable: frozenset[TableName] = frozenset()
-    spark_rows: int = 1 << 62
+    settings: CycleSettings
 
     def commit_info(self, layer: str, table: TableName) -> CommitInfo:
         """Return the identity of a table's commit in this cycle; `layer` is `history` or `current`."""
@@ -59,24 +69,25 @@ class CycleContext:
 
     def table_spec(self, table: TableName, statistics: tuple[str, ...]) -> TableSpec:
         """Return the properties of one of a table's two Delta tables, if it is created, as the table is configured."""
-        return TableSpec(statistics=statistics, portable=table in self.portable)
+        return TableSpec(statistics=statistics, portable=table in self.settings.portable)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEntry:
-    """A table's snapshot that this cycle applies; `key` is the snapshot's folder in the store.
+    """A table's snapshot that this cycle applies, as the intent names it.
 
-    `key` is None for a table that was created in the stream, or was seen to be empty: it has no rows at `consistent_point`,
-    and no folder. `was_held`: it ends a hold, so changes before it may never have landed. `from_scratch`: no existing row is
-    read. `history_lost`: history begins anew, too.
+    A table that was created in the stream, or was seen to be empty, has no rows at `consistent_point`. What is `unreadable`
+    of the table that the lake has is not read: current is made anew, and without its history that begins anew, too.
     """
 
-    key: str | None
+    source: Copy | Created
     consistent_point: Lsn
     table: SnapshotTable
-    was_held: bool = False
-    from_scratch: bool = False
-    history_lost: bool = False
+    unreadable: frozenset[Layer]
+
+    def without(self, layer: Layer) -> SnapshotEntry:
+        """Return the same entry, for which this of the table is not read either."""
+        return replace(self, unreadable=self.unreadable | {layer})
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +193,7 @@ def files_since(chain: Chain, table: TableName, entry: SnapshotEntry, end: Lsn) 
     An earlier table may have had the same name.
     """
     files = slices(chain, entry.consistent_point, end, table)
-    return [f for f in files if entry.key is not None or f.file.oid == entry.table.version.oid]
+    return [f for f in files if isinstance(entry.source, Copy) or f.file.oid == entry.table.version.oid]
 
 
 def since_snapshot(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableRange:
@@ -239,11 +250,11 @@ def _exact_from(context: CycleContext, task: TableTask) -> Lsn | None:
     if before is None:
         # What landed before a later copy was never read. Before the very first ones, and before a table was created, nothing
         # did.
-        if entry is None or (entry.key is None and not entry.was_held):
+        if entry is None or entry.source == Created(entry.table.version):
             return None
-        is_first = entry.key is not None and intent.number == 1 and entry.consistent_point <= intent.start_lsn
+        is_first = isinstance(entry.source, Copy) and intent.number == 1 and entry.consistent_point <= intent.start_lsn
         return None if is_first else entry.consistent_point
-    missed = entry is not None and (entry.was_held or before.at_lsn != intent.start_lsn)
+    missed = entry is not None and (entry.source.was_held or before.at_lsn != intent.start_lsn)
     if missed or before.incarnation != intent.incarnation:
         return intent.end_lsn
     return before.exact_from
@@ -271,7 +282,7 @@ def carried(context: CycleContext, task: TableTask, before: CutTable) -> Carried
 
 def check_names(context: CycleContext, task: TableTask) -> None:
     """Raise TableHeldError if a portable table is to have names that need column mapping."""
-    if task.table not in context.portable:
+    if task.table not in context.settings.portable:
         return
     version = task.work.version if isinstance(task.work, SchemaChange) else task.version
     refused = [name for name in column_names(in_lake(version)) if needs_mapping([name])]

@@ -25,7 +25,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import numpy as np
@@ -46,17 +45,15 @@ from lakeproof.lake.delta.log.protocol import TableSpec, check_writable, metadat
 from lakeproof.lake.delta.log.state import Action, TableState, read_state
 from lakeproof.lake.delta.search import Rows, find_places
 from lakeproof.lake.delta.versions import read_at
+from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col, pick
 from lakeproof.lake.rows.correction import check_rows, join_on_key
-from lakeproof.lake.rows.keys_in_memory import FIRST, check_counts, check_firsts
+from lakeproof.lake.rows.keys_in_memory import FIRST, check_counts, check_keys
 from lakeproof.storage.folder import Folder
-
-if TYPE_CHECKING:
-    from lakeproof.lake.rows.change import NetChange
 
 
 def apply(session: SparkSession, request: CommitRequest) -> Applied:
-    """Commit once: the change's `deletes` go (all rows, if it truncates), then its `images` come. Raises as `prepare`."""
+    """Commit once: what the change removes goes, then its `images` come. Raises as `prepare`."""
     return prepare(session, request).commit()
 
 
@@ -76,10 +73,12 @@ def prepare(session: SparkSession, request: CommitRequest) -> Prepared:
         return Prepared(request, None)
     state = read_state(path, before)
     check_writable(state)
-    if change.truncate:
-        check_counts(path, change.preconditions or 0)
-        return Prepared(request, state)
-    return Prepared(request, state, find_rows(session, request, state))
+    match change.removed:
+        case AllRows(presupposed):
+            check_counts(path, presupposed)
+        case Removed() as removed:
+            return Prepared(request, state, _find_rows(session, request, state, removed))
+    return Prepared(request, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class Prepared:
             files += write_by_spark(images, path, info.number, columns)
         if before is not None:
             files += _spared_files(before, self.places, info.number)
-        everything = request.change.truncate
+        everything = isinstance(request.change.removed, AllRows)
         return RowCommit(path, info, before, files, self.places, everything, metadata).commit()
 
 
@@ -113,7 +112,10 @@ def _metadata(request: CommitRequest, before: TableState | None, images: DataFra
     if before is None:
         options = {} if request.create is None else request.create.options(images.columns)
         return metadata_of(fields_of(images), options)
-    return with_other_columns(before.metadata, fields_of(images)) if request.new_columns else None
+    match request.change.removed:
+        case AllRows(new_columns=True):
+            return with_other_columns(before.metadata, fields_of(images))
+    return None
 
 
 def _spared_files(before: TableState, places: Mapping[str, Rows], number: int) -> list[NewFile]:
@@ -141,52 +143,50 @@ def with_places(session: SparkSession, state: TableState) -> DataFrame:
     return rows.select("*", metadata.getField("file_path").alias(PATH), metadata.getField("row_index").alias(ROW))
 
 
-def find_rows(session: SparkSession, request: CommitRequest, state: TableState) -> Mapping[str, Rows]:
-    """Return the places of the rows that a change deletes by their keys: path in the log → row numbers, in order.
+def _find_rows(
+    session: SparkSession, request: CommitRequest, state: TableState, removed: Removed[DataFrame]
+) -> Mapping[str, Rows]:
+    """Return the places of the rows that go by their keys: path in the log → row numbers, in order.
 
     Raises DriftedError if the rows are not those that the change presupposes.
     """
-    change = request.change
-    if change.deletes is None:
-        return {}
-    keys = _collected(request, change.deletes)
+    keys = _collected(request.hints.max_keys, removed)
     if keys is None:
-        return _by_join(session, request, state, change.deletes)
-    if not change.null_safe:
-        keys = keys.filter(reduce(pc.and_, (pc.is_valid(keys.column(name)) for name in change.key)))
-    places = find_places(state, change.key, keys, by_statistics=not change.null_safe)
-    if change.preconditions is not None:
-        check_firsts(request.path, places.firsts(keys), change.preconditions)
+        return _by_join(session, request, state, removed)
+    places = find_places(state, keys.key, keys.rows, by_statistics=not keys.null_safe)
+    check_keys(request.path, keys, places.keys)
     return places.rows
 
 
-def _collected(request: CommitRequest, deletes: DataFrame) -> pa.Table | None:
+def _collected(keys_max: int | None, removed: Removed[DataFrame]) -> Removed[pa.Table] | None:
     """Return the keys, with `FIRST` if rows are presupposed; None if there are too many, or one is too large. One job."""
-    change, keys_max = request.change, request.hints.max_keys
     if keys_max is None or keys_max > KEYS_MAX:
         return None
-    wide = [k for k in change.key if isinstance(deletes.schema[k].dataType, T.StringType | T.BinaryType)]
+    wide = [k for k in removed.key if isinstance(removed.rows.schema[k].dataType, T.StringType | T.BinaryType)]
     sizes = sum((F.coalesce(F.octet_length(col(k)), F.lit(0)) for k in wide), F.lit(0))
     large = sizes > F.lit(KEYS_BYTES_MAX // max(1, keys_max))
-    chosen = [F.when(~large, col(k)).alias(k) if k in wide else col(k) for k in change.key]
-    firsts = [] if change.preconditions is None else [col(FIRST)]
-    keys = deletes.select(*chosen, *firsts, large.alias(_LARGE)).toArrow()
-    return None if pc.any(keys.column(_LARGE), min_count=0).as_py() else keys.drop_columns([_LARGE])
+    chosen = [F.when(~large, col(k)).alias(k) if k in wide else col(k) for k in removed.key]
+    firsts = [] if removed.presupposed is None else [col(FIRST)]
+    keys = removed.rows.select(*chosen, *firsts, large.alias(_LARGE)).toArrow()
+    if pc.any(keys.column(_LARGE), min_count=0).as_py():
+        return None
+    if not removed.null_safe:
+        keys = keys.filter(reduce(pc.and_, (pc.is_valid(keys.column(name)) for name in removed.key)))
+    return Removed(removed.key, keys.drop_columns([_LARGE]), removed.null_safe, removed.presupposed)
 
 
 def _by_join(
-    session: SparkSession, request: CommitRequest, state: TableState, deletes: DataFrame
+    session: SparkSession, request: CommitRequest, state: TableState, removed: Removed[DataFrame]
 ) -> Mapping[str, Rows]:
-    change, bounds = request.change, request.hints.bounds
+    key, bounds = removed.key, request.hints.bounds
     rows = with_places(session, state)
-    if bounds is not None and not change.null_safe:
-        rows = rows.where(col(change.key[0]).between(*bounds))
-    if change.preconditions is not None:
-        check_rows(request.path, rows, deletes, change.key, change.preconditions, null_safe=change.null_safe)
-    keys = pick(deletes, change.key)
+    if bounds is not None and not removed.null_safe:
+        rows = rows.where(col(key[0]).between(*bounds))
+    check_rows(request.path, rows, removed)
+    keys = pick(removed.rows, key)
     keys = F.broadcast(keys) if request.hints.broadcast else keys
-    placed = rows.select(*(col(k) for k in change.key), PATH, ROW)
-    return _as_bitmaps(join_on_key(placed, keys, change.key, "left_semi", null_safe=change.null_safe), state)
+    placed = rows.select(*(col(k) for k in key), PATH, ROW)
+    return _as_bitmaps(join_on_key(placed, keys, key, "left_semi", null_safe=removed.null_safe), state)
 
 
 def _as_bitmaps(hits: DataFrame, state: TableState) -> Mapping[str, Rows]:
@@ -246,14 +246,12 @@ class CommitRequest:
     """One commit to the Delta table at `path`: its change, its identity, and the version to make it on.
 
     `create`: the new table's properties, if there is none yet (None: a missing table is an error). `expected_version`: the
-    version that the table should have; None: whichever is the newest. `new_columns`: a change that truncates brings its
-    own columns in place of the table's.
+    version that the table should have; None: whichever is the newest.
     """
 
     path: str
-    change: NetChange
+    change: NetChange[DataFrame]
     info: CommitInfo
     hints: Hints = NO_HINTS
     create: TableSpec | None = None
     expected_version: int | None = None
-    new_columns: bool = False

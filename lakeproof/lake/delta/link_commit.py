@@ -61,7 +61,8 @@ from lakeproof.lake.delta.log.protocol import TableSpec, check_writable, in_spar
 from lakeproof.lake.delta.log.reader_features import VECTORS_ENABLED
 from lakeproof.lake.delta.log.state import Action, TableState, read_state
 from lakeproof.lake.delta.search import Places, Rows, find_places
-from lakeproof.lake.rows.keys_in_memory import check_counts, check_firsts
+from lakeproof.lake.rows.change import AllRows, Removed
+from lakeproof.lake.rows.keys_in_memory import check_counts, check_keys
 from lakeproof.landing.segments.file_columns import STATISTICS_COLUMNS
 from lakeproof.storage.disk import is_full
 from lakeproof.storage.folder import Folder
@@ -88,25 +89,8 @@ class NewTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
-    """The rows that go: all of them (`everything`), or those that have one of `keys`, which has each key once.
-
-    `preconditions`: so many of the keys are of rows that must exist, as their column `FIRST` says, and of the others there
-    may be none; None: not known.
-    """
-
-    key: tuple[str, ...] = ()
-    keys: pa.Table | None = None
-    everything: bool = False
-    preconditions: int | None = None
-
-
-NO_REMOVAL = Removal()
-
-
-@dataclass(frozen=True, slots=True)
 class LinkRequest:
-    """One commit to the table at `path`: `links` and `rows` come, what `removal` names of the rows before goes.
+    """One commit to the table at `path`: `links` and `rows` come, what is `removed` of the rows before goes.
 
     `rows`: rows that this process reads or holds, `row_count` of them: they become files. For a table that exists all have
     the same columns. `required`: the table's columns that every linked file must have, with their names in these files.
@@ -119,7 +103,7 @@ class LinkRequest:
     required: Mapping[str, str]
     expected_version: int
     statistics: tuple[str, ...] = ()
-    removal: Removal = NO_REMOVAL
+    removed: Removed[pa.Table] | AllRows | None = None
     create: NewTable | None = None
     rows: LocalRows = ()
     row_count: int = 0
@@ -233,20 +217,19 @@ def prepare_links(request: LinkRequest, beside: RowCommit | None = None) -> RowC
     files = [NewFile(entry_of(file, columns), next(left_out, None)) for file in placed]
     folder = Folder.at(request.path)
     linked = {link.landed: Twin(folder, file) for link, file in zip(request.links, placed, strict=False)}
-    everything = request.removal.everything
+    everything = isinstance(request.removed, AllRows)
     return RowCommit(request.path, request.info, state, files, places.rows, everything, metadata, linked)
 
 
 def _find(request: LinkRequest, state: TableState | None) -> Places:
     """Return the places of the rows that go by their keys; raises DriftedError."""
-    removal = request.removal
-    if state is None or removal.everything or removal.keys is None:
-        if removal.preconditions:
-            check_counts(request.path, removal.preconditions)
-        return _NOTHING
-    places = find_places(state, removal.key, removal.keys)
-    if removal.preconditions is not None:
-        check_firsts(request.path, places.firsts(removal.keys), removal.preconditions)
+    places = _NOTHING
+    match request.removed:
+        case AllRows(presupposed):
+            check_counts(request.path, presupposed)
+        case Removed() as removed:
+            places = _NOTHING if state is None else find_places(state, removed.key, removed.rows)
+            check_keys(request.path, removed, places.keys)
     return places
 
 

@@ -26,7 +26,6 @@ from lakeproof.lake.delta.arrow_rows import opened_data_file, widened
 from lakeproof.lake.delta.files.data_files import data_file, deleted_rows
 from lakeproof.lake.delta.files.statistics import bounds_of
 from lakeproof.lake.delta.log.state import Action, TableState
-from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.storage.folder import Folder
 
 Rows: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -42,15 +41,6 @@ class Places:
 
     rows: Mapping[str, Rows]
     keys: Rows
-
-    @property
-    def count(self) -> int:
-        """The number of rows."""
-        return len(self.keys)
-
-    def firsts(self, keys: pa.Table) -> pa.ChunkedArray:
-        """Return `__lp_first` of each row's key."""
-        return keys.column(FIRST).take(pa.array(self.keys))
 
 
 def find_places(state: TableState, key: Sequence[str], keys: pa.Table, *, by_statistics: bool = True) -> Places:

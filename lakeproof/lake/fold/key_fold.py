@@ -23,11 +23,12 @@ import pyarrow.compute as pc
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import FROM, KEY, LSN, OP, ORD, UNCHANGED
-from lakeproof.lake.columns import current_columns, has_old_rows, history_columns, keeps_key, merge_key
+from lakeproof.lake.columns import current_columns, has_old_rows, history_columns, keeps_key, key_may_be_null, merge_key
 from lakeproof.lake.fold.counted_fold import bag_change, keyed_change
 from lakeproof.lake.fold.holders import Base, FoldedFile, Holders, Mask, NotFolded, Unchanged, find_holders, values_of
 from lakeproof.lake.planning.landing.range import LandedRange
 from lakeproof.lake.records.documents import HistorySum
+from lakeproof.lake.rows.change import AllRows, Removed
 from lakeproof.lake.rows.file_rows import DIGEST, FileRows
 from lakeproof.lake.rows.keys_in_memory import FIRST, Places, codes, presupposed
 from lakeproof.landing.segments.reader import Slice, in_range_mask
@@ -46,21 +47,14 @@ _TRUNCATE = "truncate"
 
 @dataclass(frozen=True, slots=True)
 class KeyFold:
-    """A range added up: `keys` has each touched key once, with `__lp_first`; None if the range has inserts alone.
+    """A range added up: its files, and the rows before that are `removed`: of each touched key, unless all changes insert.
 
-    `truncate`: every row before goes, and `keys` are those touched afterwards. `holders` say which rows have the values that
-    others lack; None if none lacks any.
+    `holders` say which rows have the values that others lack; None if none lacks any.
     """
 
     files: Sequence[FoldedFile]
-    keys: pa.Table | None
-    truncate: bool = False
+    removed: Removed[pa.Table] | AllRows | None
     holders: Holders | None = None
-
-    @property
-    def preconditions(self) -> int | None:
-        """The number of keys of which a row must exist."""
-        return None if self.keys is None else len(self.keys) - self.keys.column(FIRST).null_count
 
 
 def fold_keys(
@@ -107,7 +101,10 @@ def fold_keys(
         if changes.num_rows > WALKED_ROWS_MAX:
             raise NotFolded(f"more than {WALKED_ROWS_MAX:,} changes, some of which lack an unchanged value")
         holders = find_holders(schema, changes, None if base is None else base.fetch)
-    return KeyFold(_files(landed, masks, order, alive, holders), keys, bool(len(truncates)), holders)
+    must_exist = keys.num_rows - keys.column(FIRST).null_count
+    by_key = Removed(key, keys, key_may_be_null(schema), must_exist)
+    removed = AllRows(must_exist) if len(truncates) else by_key
+    return KeyFold(_files(landed, masks, order, alive, holders), removed, holders)
 
 
 def _newest(key: Sequence[str], after: pa.Table) -> tuple[Mask, pa.Table]:

@@ -31,7 +31,7 @@ from lakeproof.lake.fold.counted_fold import ROW_NOT_THERE
 from lakeproof.lake.fold.toast import MarkedEvents, mark
 from lakeproof.lake.fold.unchanged_values import ANY_ROW, resolve_history
 from lakeproof.lake.records.held import WayOut
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col, key_value, pick, row_key
 from lakeproof.lake.rows.correction import NET, first_changes, join_on_key, net_counts
 from lakeproof.lake.rows.file_rows import DIGEST
@@ -51,6 +51,27 @@ _EXISTING = scratch("existing")
 
 
 @dataclass(frozen=True, slots=True)
+class Summed:
+    """Changes added up: the `keys` whose rows differ, with `__lp_first`, and the `images`; `truncate`: first, all rows go.
+
+    Evaluating `keys` may refuse. They are None if no change presupposes a row, nor the lack of one.
+    """
+
+    keys: DataFrame | None
+    images: DataFrame
+    truncate: bool
+
+    def net(self, schema: SchemaVersion, presupposed: int | None = None) -> NetChange[DataFrame]:
+        """Return the net change; so many of the keys presuppose a row."""
+        removed: Removed[DataFrame] | AllRows | None = None
+        if self.truncate:
+            removed = AllRows(presupposed or 0)
+        elif self.keys is not None:
+            removed = Removed(merge_key(schema), self.keys, key_may_be_null(schema), presupposed)
+        return NetChange(removed, self.images)
+
+
+@dataclass(frozen=True, slots=True)
 class ResolvedChanges:
     """A range ready to be written: `events` for history (with `_lp_key` and `_lp_from`), and their net change.
 
@@ -58,7 +79,7 @@ class ResolvedChanges:
     """
 
     events: DataFrame
-    net: NetChange
+    net: NetChange[DataFrame]
     counts: ChangeCounts
     persisted: tuple[DataFrame, ...] = ()
 
@@ -85,44 +106,38 @@ def resolve_range(session: SparkSession, changes: Changes, base: DataFrame | Non
     else:
         events = keyed.frame.drop(UNCHANGED).withColumn(FROM, F.lit(None).cast("string"))
     live = events.where(F.col(ORD) > F.lit(truncates[-1])) if truncates else events
-    net = net_change(schema, live.where(F.col(OP) != "truncate"), changes.counts, base, truncate=bool(truncates))
-    for frame in net.checked:
-        counted = keep(frame).agg(F.count(FIRST)).collect()
-        net = replace(net, preconditions=int(counted[0][0]))
-    resolved = ResolvedChanges(events, net, changes.counts, (*persisted, *net.checked))
-    if marked is None or net.images is None:
+    summed = add_up(schema, live.where(F.col(OP) != "truncate"), changes.counts, base, truncate=bool(truncates))
+    presupposed = None
+    if summed.keys is not None:
+        presupposed = int(keep(summed.keys).agg(F.count(FIRST)).collect()[0][0])
+        persisted = (*persisted, summed.keys)
+    resolved = ResolvedChanges(events, summed.net(schema, presupposed), changes.counts, persisted)
+    if marked is None:
         return resolved
     try:
-        images = resolve_history(schema, net.images, marked.sources, ANY_ROW)
+        images = resolve_history(schema, summed.images, marked.sources, ANY_ROW)
     except BaseException:
         resolved.release()
         raise
-    return replace(resolved, net=replace(net, images=images))
+    return replace(resolved, net=replace(resolved.net, images=images))
 
 
-def net_change(
+def add_up(
     schema: SchemaVersion, events: DataFrame, counts: ChangeCounts, base: DataFrame | None, *, truncate: bool
-) -> NetChange:
+) -> Summed:
     """Add up `events` (with `_lp_key` and `_lp_from`, after the last truncate); images are as complete as they are."""
-    deletes: DataFrame | None = None
+    keys: DataFrame | None = None
     if schema.is_bag:
-        deletes, images = bag_net_change(schema, events, counts, None if truncate else base)
+        keys, images = bag_net_change(schema, events, counts, None if truncate else base)
     elif counts.inserts_only and not has_old_rows(schema):
         images = pick(events, current_columns(schema))
     elif has_old_rows(schema):
-        deletes = _by_digest(schema, events, counts, None if truncate else base)
-        chosen = events.join(deletes.select(IMAGE), F.col(ORD) == F.col(IMAGE), "left_semi")
+        keys = _by_digest(schema, events, counts, None if truncate else base)
+        chosen = events.join(keys.select(IMAGE), F.col(ORD) == F.col(IMAGE), "left_semi")
         images = pick(chosen, current_columns(schema))
     else:
-        deletes, images = first_changes(schema, events, moves=counts.befores > 0), _newest_rows(schema, events)
-    return NetChange(
-        key=merge_key(schema),
-        deletes=None if truncate else deletes,
-        images=images,
-        truncate=truncate,
-        null_safe=key_may_be_null(schema),
-        checked=() if deletes is None else (deletes,),
-    )
+        keys, images = first_changes(schema, events, moves=counts.befores > 0), _newest_rows(schema, events)
+    return Summed(keys, images, truncate)
 
 
 def _newest_rows(schema: SchemaVersion, events: DataFrame) -> DataFrame:

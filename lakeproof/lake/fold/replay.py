@@ -21,9 +21,9 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import DUP, FROM, KEY, LSN, OP, ORD, TEXT
 from lakeproof.lake.columns import current_columns, has_old_rows, keeps_key, lake_types, landing_schema, placed
 from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, GAP, RESET, SNAPSHOT
-from lakeproof.lake.fold.net_change import net_change
+from lakeproof.lake.fold.net_change import Summed, add_up
 from lakeproof.lake.records.documents import CutTable
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import key_value, named, no_rows, pick
 from lakeproof.lake.rows.correction import join_on_key
 from lakeproof.schema import SchemaVersion
@@ -60,18 +60,18 @@ def after_truncates(history: DataFrame) -> DataFrame:
     return _split(history)[0]
 
 
-def added_up(schema: SchemaVersion, history: DataFrame, base: DataFrame | None, complete: Complete) -> NetChange:
-    """Return the net change of rows of history relative to `base` (current's columns; None: no rows).
+def added_up(schema: SchemaVersion, history: DataFrame, base: DataFrame | None, complete: Complete) -> Summed:
+    """Return rows of history added up relative to `base` (current's columns; None: no rows).
 
     Costs one job to find truncates.
     """
     if schema.is_bag or has_old_rows(schema):
         # Rows are identified by all their values; they may be older than the identity.
         events, truncate = _split(complete(history))
-        return net_change(schema, events, _ANY, base, truncate=truncate)
+        return add_up(schema, events, _ANY, base, truncate=truncate)
     events, truncate = _split(history)
-    net = net_change(schema, events, _ANY, base, truncate=truncate)
-    return net if net.images is None else replace(net, images=complete(net.images))
+    summed = add_up(schema, events, _ANY, base, truncate=truncate)
+    return replace(summed, images=complete(summed.images))
 
 
 def replayed(
@@ -83,7 +83,7 @@ def replayed(
 ) -> DataFrame:
     """Return the rows (current's columns) after rows of history, on top of `base` or of nothing."""
     start = empty_rows(session, schema) if base is None else base
-    return with_net_change(schema, start, added_up(schema, history, base, complete))
+    return with_net_change(schema, start, added_up(schema, history, base, complete).net(schema))
 
 
 def _split(history: DataFrame) -> tuple[DataFrame, bool]:
@@ -122,12 +122,13 @@ def empty_rows(session: SparkSession, schema: SchemaVersion) -> DataFrame:
     return no_rows(session, types)
 
 
-def with_net_change(schema: SchemaVersion, rows: DataFrame, net: NetChange) -> DataFrame:
+def with_net_change(schema: SchemaVersion, rows: DataFrame, net: NetChange[DataFrame]) -> DataFrame:
     """Return a table's rows (current's columns) after a net change, with current's columns."""
     columns = current_columns(schema)
     kept = pick(rows, columns)
-    if net.truncate:
-        kept = kept.limit(0)
-    elif net.deletes is not None:
-        kept = join_on_key(kept, net.deletes, net.key, "left_anti", null_safe=net.null_safe)
+    match net.removed:
+        case AllRows():
+            kept = kept.limit(0)
+        case Removed(key, keys, null_safe):
+            kept = join_on_key(kept, keys, key, "left_anti", null_safe=null_safe)
     return kept if net.images is None else kept.unionAll(pick(net.images, columns))

@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from lakeproof.errors import ConfigError
-from lakeproof.lake.columns import column_names, in_lake, key_may_be_null, lake_types, merge_key, quoted
+from lakeproof.lake.columns import column_names, in_lake, lake_types, quoted
 from lakeproof.lake.delta.committer import Unsupported
-from lakeproof.lake.delta.versions import Layer, read_layer
+from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.replay import empty_rows, with_net_change
 from lakeproof.lake.fold.table_range import RangeSpan, TableRange
 from lakeproof.lake.planning.landing.end import AT_A_CUT, LakeAtLanding, LandingEnd
@@ -28,8 +28,8 @@ from lakeproof.lake.read.arrow.open import landed_net
 from lakeproof.lake.read.spark.lake_frame import LakeFrame
 from lakeproof.lake.read.spark.opened import OpenedLake
 from lakeproof.lake.records.cuts.choice import table_name
-from lakeproof.lake.records.documents import CutTable
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.records.documents import CutTable, Layer
+from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import pick, relation
 from lakeproof.lake.rows.refusal import refusals
 from lakeproof.names import TableName
@@ -69,12 +69,14 @@ class LandedLake(LakeAtLanding, OpenedLake):
             return self._after_by_spark(rows, end, version, before)
         if net is None:
             return rows
-        key, keys, images = merge_key(schema), net.keys, net.images
-        deletes = self._relation(schema, keys.select(list(key))) if keys.num_rows and not net.truncate else None
-        change = NetChange(
-            key, deletes, self._relation(schema, images), net.truncate, null_safe=key_may_be_null(schema)
-        )
-        return with_net_change(schema, rows, change)
+        removed: Removed[DataFrame] | AllRows | None = None
+        match net.removed:
+            case AllRows():
+                removed = AllRows()
+            case Removed(key, keys, null_safe) if keys.num_rows:
+                removed = Removed(key, self._relation(schema, keys.select(list(key))), null_safe)
+        images = None if net.images is None else self._relation(schema, net.images)
+        return with_net_change(schema, rows, NetChange(removed, images))
 
     def _relation(self, schema: SchemaVersion, rows: pa.Table) -> DataFrame:
         types = lake_types(schema, rows.column_names)

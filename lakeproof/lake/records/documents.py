@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import model_validator
 
@@ -30,6 +30,8 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.document import Document, Part
+
+Layer: TypeAlias = Literal["current", "history"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,10 @@ class CutTable:
     exact_from: Lsn | None = None
     ordinals: CutOrdinals = NO_ROWS
     written_by: WrittenBy = NOBODY
+
+    def version_of(self, layer: Layer) -> int:
+        """Return the version of one of its Delta tables."""
+        return self.history_version if layer == "history" else self.current_version
 
     def entry(self, position: Lsn, incarnation: Incarnation) -> CutEntry:
         """Return the entry in a cut at `position` of `incarnation`."""

@@ -1,32 +1,57 @@
-"""The net change of a table: the rows to delete and the rows to insert, no matter who computed them.
+"""The net change of a table: the rows that go and the rows that come, no matter who computed them.
 
-`lakeproof.lake.fold.net_change` computes it from changes and `lakeproof.lake.delta.apply` commits it; neither knows the
-other, and nothing is computed or committed here.
+`lakeproof.lake.fold` computes it from changes, in Spark's frames or Arrow's tables, and `lakeproof.lake.delta` commits it;
+neither knows the other, and nothing is computed or committed here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
-from pyspark.sql import DataFrame
+# Spark's DataFrame, or Arrow's Table.
+Frame = TypeVar("Frame")
 
 
 @dataclass(frozen=True, slots=True)
-class NetChange:
-    """`deletes`: rows whose `key` columns have these values go. `images`: rows to insert, with all the table's columns.
+class Removed(Generic[Frame]):
+    """The rows that go by their keys: those whose `key` columns have the values of one of `rows`.
 
-    `deletes` may have other columns beside the key, and keys of which the table has no row. None: nothing to delete, or
-    nothing to insert. `truncate`: delete all earlier rows; `deletes` is then None. `null_safe`: NULL is a key value like any
-    other.
+    `rows` may have other columns, and keys of which the table has no row. `null_safe`: NULL is a key value like any other.
+    `presupposed`: so many of the keys, each of which is there once, are of rows that must exist, as their column `FIRST`
+    says, and of the others there may be none. None: not known.
     """
 
-    key: tuple[str, ...] = ()
-    deletes: DataFrame | None = None
-    images: DataFrame | None = None
-    truncate: bool = False
+    key: tuple[str, ...]
+    rows: Frame
     null_safe: bool = False
-    # So many of `deletes`, each key once, are of rows that must exist, as their column `FIRST` says, and of the other keys
-    # there may be none (`correction.check_rows`). None: not known.
-    preconditions: int | None = None
-    # Frames whose evaluation may refuse: to be persisted and evaluated before anything is committed.
-    checked: tuple[DataFrame, ...] = ()
+    presupposed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AllRows:
+    """All rows that were there before go; of `presupposed` keys a row must exist all the same, which is refused.
+
+    `new_columns`: the rows that come bring their own columns in place of the table's.
+    """
+
+    presupposed: int = 0
+    new_columns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NetChange(Generic[Frame]):
+    """The rows that go, and those that come, `images`, with all the table's columns; None: no row."""
+
+    removed: Removed[Frame] | AllRows | None = None
+    images: Frame | None = None
+
+
+def unchecked(removed: Removed[Frame] | AllRows | None) -> Removed[Frame] | AllRows | None:
+    """Return the same rows that go, of which none is presupposed."""
+    match removed:
+        case Removed():
+            return replace(removed, presupposed=None)
+        case AllRows():
+            return replace(removed, presupposed=0)
+    return None

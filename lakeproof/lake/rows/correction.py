@@ -37,6 +37,7 @@ from pyspark.sql import functions as F
 from lakeproof.config.section.spark import is_local
 from lakeproof.hidden_columns import OP, ORD, TEXT, scratch
 from lakeproof.lake.columns import merge_key
+from lakeproof.lake.rows.change import Removed
 from lakeproof.lake.rows.columns import col, int_pairs, pick, relation
 from lakeproof.lake.rows.exact import exact_form, exact_text
 from lakeproof.lake.rows.keys_in_memory import FIRST, check_counts
@@ -209,13 +210,14 @@ def first_changes(schema: SchemaVersion, events: DataFrame, *, moves: bool) -> D
     return firsts.select(*(col(k) for k in key), F.when(presupposes, F.col(FIRST)).alias(FIRST))
 
 
-def check_rows(
-    thing: str, rows: DataFrame, keys: DataFrame, key: Sequence[str], preconditions: int, *, null_safe: bool
-) -> None:
-    """Raise DriftedError unless the rows that have one of the `keys`, each once, are those that are presupposed. One job."""
-    matched = join_on_key(pick(rows, key), pick(keys, [*key, FIRST]), key, "inner", null_safe=null_safe)
+def check_rows(thing: str, rows: DataFrame, removed: Removed[DataFrame]) -> None:
+    """Raise DriftedError unless the rows that have one of the keys are those that are presupposed. One job, if any are."""
+    if removed.presupposed is None:
+        return
+    key, keys = removed.key, pick(removed.rows, [*removed.key, FIRST])
+    matched = join_on_key(pick(rows, key), keys, key, "inner", null_safe=removed.null_safe)
     counts = matched.agg(F.count(F.lit(1)), F.count_distinct(FIRST)).collect()[0]
-    check_counts(thing, preconditions, rows=int(counts[0]), keys=int(counts[1]))
+    check_counts(thing, removed.presupposed, rows=int(counts[0]), keys=int(counts[1]))
 
 
 # One partial sum per bucket and task is shuffled: few enough to be cheap, and if a thousand rows differ in a table of ten

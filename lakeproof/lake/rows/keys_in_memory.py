@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lakeproof.hidden_columns import OP, ORD, scratch
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
+from lakeproof.lake.rows.change import Removed
 
 # Beside a key: a number if a row is presupposed (the ordinal of the key's first change), else NULL.
 FIRST = scratch("first")
@@ -51,16 +52,18 @@ class DriftedError(TableHeldError):
     """The lake does not have the rows that the changes presuppose."""
 
 
-def check_firsts(thing: str, firsts: pa.ChunkedArray, preconditions: int) -> None:
-    """Raise DriftedError unless the rows that were met, each with its key's `__lp_first`, are those that are presupposed."""
-    check_counts(thing, preconditions, rows=len(firsts), keys=pc.count_distinct(firsts).as_py())
+def check_keys(thing: str, removed: Removed[pa.Table], met: Places) -> None:
+    """Raise DriftedError unless the rows that were met, named by their key's number, are those that are presupposed."""
+    if removed.presupposed is not None:
+        firsts = removed.rows.column(FIRST).take(pa.array(met))
+        check_counts(thing, removed.presupposed, rows=len(met), keys=pc.count_distinct(firsts).as_py())
 
 
-def check_counts(thing: str, preconditions: int, *, rows: int = 0, keys: int = 0) -> None:
+def check_counts(thing: str, presupposed: int, *, rows: int = 0, keys: int = 0) -> None:
     """Raise DriftedError unless the `rows` that were met are one of each key presupposed, of which `keys` were met."""
     detail: dict[str, str] = {}
-    if preconditions > keys:
-        detail |= {"absent": f"{preconditions - keys:,}", "presupposed": f"{preconditions:,}"}
+    if presupposed > keys:
+        detail |= {"absent": f"{presupposed - keys:,}", "presupposed": f"{presupposed:,}"}
     if rows > keys:
         detail["unexpected"] = f"{rows - keys:,}"
     if detail:

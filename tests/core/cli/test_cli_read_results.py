@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakeproof.cli.read_results import from_json
-from lakeproof.cli.results import to_json
+from lakeproof.cli.results import from_json, to_json
 from lakeproof.commands.expect import ExpectReport
 from lakeproof.commands.maintain import Maintained
 from lakeproof.expectations.evaluate import Expected

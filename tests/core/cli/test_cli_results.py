@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from lakeproof.cli.lake_commands import proof_page
-from lakeproof.cli.read_results import from_json
-from lakeproof.cli.results import format_bytes, format_table, printable, to_json
+from lakeproof.cli.results import format_bytes, format_table, from_json, printable, to_json
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.proof.result import ProofReport, TableProof, TableRepair

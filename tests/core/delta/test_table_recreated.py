@@ -16,7 +16,7 @@ from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
 from lakeproof.views.drift import is_settled
-from lakeproof.views.optimize import is_view_fragmented, kept_cuts, unneeded_files
+from lakeproof.views.maintain import is_view_fragmented, kept_cuts, unneeded_files
 
 NOW = datetime(2026, 11, 22, tzinfo=timezone.utc)
 VIEW, HOUR_S = "revenue", 3600.0

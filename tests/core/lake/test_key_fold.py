@@ -19,6 +19,7 @@ from lakeproof.hidden_columns import ORD
 from lakeproof.lake.fold.holders import NotFolded
 from lakeproof.lake.fold.key_fold import KeyFold, fold_keys
 from lakeproof.lake.planning.landing.range import LandedRange
+from lakeproof.lake.rows.change import Removed
 from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.reader import Slice, slices
@@ -107,11 +108,12 @@ def _check(fold: KeyFold, model: Model, start: int, end: int) -> None:
     # A key that is first touched by the new half of a move has no row before.
     presupposed = {key for key, n in first.items() if ops[n] != "insert" and ops.get(n - 1) != "before"}
     alive = sorted(number for number in last.values() if ops[number] in {"insert", "update"})
-    assert fold.keys is not None
-    firsts = dict(zip(fold.keys["id"].to_pylist(), fold.keys[FIRST].to_pylist(), strict=True))
+    assert isinstance(fold.removed, Removed)
+    keys = fold.removed.rows
+    firsts = dict(zip(keys["id"].to_pylist(), keys[FIRST].to_pylist(), strict=True))
     assert set(firsts) == set(first)
     assert {key for key, ordinal in firsts.items() if ordinal is not None} == presupposed
-    assert fold.preconditions == len(presupposed)
+    assert fold.removed.presupposed == len(presupposed)
     assert sum(int(f.in_range.sum()) for f in fold.files) == len(chosen)
     kept = list[int]()
     for file in fold.files:
@@ -146,7 +148,7 @@ def test_inserts_alone_are_all_alive_and_touch_no_key(tmp_path: Path) -> None:
         writer.add(inserts(TABLE, lsn, 1))
     writer.finish(Lsn(1030))
     fold = fold_keys(_range(chain, 1010, 1020), ChangeCounts(inserts=1), None)
-    assert (fold.keys, fold.preconditions) == (None, None)
+    assert fold.removed is None
     assert [file.alive.tolist() for file in fold.files] == [[False, True, False]]
 
 

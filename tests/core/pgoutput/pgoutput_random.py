@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from lakeproof.commit_times import of_number
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName, Xid
 from lakeproof.pgoutput.messages import (
@@ -33,6 +32,7 @@ from lakeproof.pgoutput.messages import (
 )
 from lakeproof.schema import Identity, SchemaVersion
 from lakeproof.values.catalog_kinds import CatalogType, make_column
+from lakeproof.values.commit_times import of_number
 from lakeproof.values.types import decimal_typmod
 
 KIND_OIDS = {

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.commit_times import is_of_calendar
 from lakeproof.names import Oid
 from lakeproof.pgoutput.decoder import ProtocolError, decode, message_of
 from lakeproof.pgoutput.message_buffer import Frame
@@ -50,6 +49,7 @@ from lakeproof.pgoutput.rows import (
     record_batch,
 )
 from lakeproof.schema import SchemaVersion
+from lakeproof.values.commit_times import is_of_calendar
 
 
 @dataclass(frozen=True, slots=True)

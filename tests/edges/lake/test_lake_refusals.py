@@ -15,7 +15,7 @@ from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.read.arrow.open import read_lake
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.schema import Identity
 from tests.support.lake.lake_steps import check, make_config, run_compact
 from tests.support.lake.simulated_rows import schema
@@ -114,17 +114,17 @@ def test_a_commit_is_made_once_and_a_foreign_one_is_noticed(spark: SparkSession,
 
     gone = session.createDataFrame([(9,)], "id int")
     nothing = apply(
-        session, CommitRequest(path, NetChange(("id",), gone), CommitInfo("app", 2, "{}"), expected_version=0)
+        session, CommitRequest(path, NetChange(Removed(("id",), gone)), CommitInfo("app", 2, "{}"), expected_version=0)
     )
     assert (nothing.inserted, nothing.deleted) == (0, 0)
     before = newest_version(path)
     assert nothing.version == before
 
-    replaced = NetChange(("id",), rows.select("id"), rows.limit(1))
+    replaced = NetChange(Removed(("id",), rows.select("id")), rows.limit(1))
     change = apply(session, CommitRequest(path, replaced, CommitInfo("app", 3, "{}")))
     assert (change.version, change.inserted, change.deleted) == (before + 1, 1, 2)
     with pytest.raises(LakeError, match="committed by someone else"):
         apply(session, _insert(path, rows, CommitInfo("other", 1, "{}"), expected_version=before))
-    wiped = apply(session, CommitRequest(path, NetChange(images=rows, truncate=True), CommitInfo("app", 4, "{}")))
+    wiped = apply(session, CommitRequest(path, NetChange(AllRows(), rows), CommitInfo("app", 4, "{}")))
     assert wiped.version == before + 2
     assert session.read.format("delta").load(path).count() == 2

@@ -29,7 +29,7 @@ from lakeproof.lake.delta.files.statistics import statistics_text
 from lakeproof.lake.delta.link_commit import Link, linked_name, prepare_links
 from lakeproof.lake.delta.log.cleaned import clean_log
 from lakeproof.lake.delta.log.commits import NO_VERSION, commit_name, newest_version, read_commit
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import NetChange, Removed
 from lakeproof.storage.open import open_store
 from tests.support.lake.link_steps import (
     APP,
@@ -150,7 +150,7 @@ def test_rows_of_linked_files_are_deleted_by_vectors(
     table = tmp_path / "t"
     prepare_links(request(table, 1, [Link(f) for f in files[:2]])).commit()
     gone = spark.createDataFrame(pa.table({"id": [2, 2 + ROWS]}))
-    change = NetChange(("id",), gone, read(spark, table).where("id = 2"))
+    change = NetChange(Removed(("id",), gone), read(spark, table).where("id = 2"))
     applied = apply(spark, CommitRequest(str(table), change, info(2), Hints(max_keys=2)))
     assert applied.deleted == 2
     assert table_files(str(table), applied.version).vectors == 2
@@ -173,7 +173,7 @@ def test_deltas_commands_are_right_on_linked_files(
     for number, keys_max in ((2, 2), (4, None)):
         gone = spark.createDataFrame([(number,), (number + ROWS,)], "id bigint")
         images = read(spark, table).where(f"id = {number}")
-        change = NetChange(("id",), gone, images)
+        change = NetChange(Removed(("id",), gone), images)
         applied = apply(spark, CommitRequest(str(table), change, info(number), Hints(max_keys=keys_max)))
         assert applied.deleted == 2
     left = [row for row in left if row["id"] not in {2 + ROWS, 4 + ROWS}]

@@ -18,7 +18,7 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
 
-from assets.cycle_totals import totals
+from assets.cycles import totals
 from lakeproof.cli.status_page import page
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.check import check_source
@@ -34,7 +34,7 @@ from lakeproof.lake.records.held import HeldCause
 from lakeproof.names import TableName
 from lakeproof.proof.run import ProofRequest
 from lakeproof.snapshot.run import SnapshotIncompleteError
-from lakeproof.state.readers import TableReaders
+from lakeproof.state.source import TableReaders
 from lakeproof.state.status import lake_status
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.lake.lake_cuts import cut_of

@@ -18,6 +18,7 @@ from typing_extensions import LiteralString
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig
 from lakeproof.events import Event
+from lakeproof.failpoints import watched
 from lakeproof.names import TableName
 from lakeproof.snapshot.run import SnapshotIncompleteError, SnapshotReport
 from tests.support.ingest.fix_drain import SOURCE, Drained, wait_until
@@ -49,21 +50,30 @@ def _config(shop: Drained, attempts: int = 10) -> Config:
 
 
 @contextmanager
-def _once_copying(shop: Drained, *statements: LiteralString) -> Iterator[None]:
-    """Runs them as soon as the first chunk of `t` is there, one after the other, beside the block."""
+def _once_copying(shop: Drained, statement: LiteralString) -> Iterator[None]:
+    """Runs it as soon as the first chunk of `t` is there, beside the block, whose copy waits until it has begun."""
+    copying, begun = threading.Event(), threading.Event()
+    waits: LiteralString = "SELECT count(*) FROM pg_stat_activity WHERE query = %s AND wait_event_type = 'Lock'"
     failures: list[BaseException] = []
+
+    def hold(place: str) -> None:
+        if place == "snapshot.after_chunk" and any(shop.lake.rglob(SECOND_CHUNKS)):
+            copying.set()
+            wait_until(lambda: begun.is_set() or shop.database.value(waits, [statement]) > 0, timeout_s=60)
+            begun.set()
 
     def act() -> None:
         try:
-            wait_until(lambda: any(shop.lake.rglob(SECOND_CHUNKS)), timeout_s=60)
-            for statement in statements:
-                shop.database.execute(statement)
+            assert copying.wait(60)
+            shop.database.execute(statement)
         except BaseException as error:  # noqa: BLE001  raised again below, in the test's thread
             failures.append(error)
+        begun.set()
 
     thread = threading.Thread(target=act)
     thread.start()
-    yield
+    with watched(hold):
+        yield
     thread.join()
     assert not failures
 
@@ -100,9 +110,9 @@ def _ends_equal(shop: Drained, *tables: TableName) -> None:
         assert copied_and_landed(shop, table) == shop.source_rows(table)
 
 
-def _copy(shop: Drained, *statements: LiteralString) -> tuple[SnapshotReport, list[Event]]:
+def _copy(shop: Drained, statement: LiteralString) -> tuple[SnapshotReport, list[Event]]:
     events: list[Event] = []
-    with _writer(shop), _once_copying(shop, *statements):
+    with _writer(shop), _once_copying(shop, statement):
         report = bootstrap(_config(shop), SOURCE, None, events.append)
     return report, events
 

@@ -24,7 +24,7 @@ from lakeproof.lake.delta.log.cleaned import begin_at, clean_log
 from lakeproof.lake.delta.log.commits import NO_VERSION, DeltaCommit, commit_name, log_files, newest_version
 from lakeproof.lake.delta.log.protocol import TableSpec, metadata_of, new_fields
 from lakeproof.lake.delta.log.reader_features import reader_features
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import NetChange, Removed
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import open_store
 from lakeproof.storage.parquet import bounded, open_parquet
@@ -95,7 +95,7 @@ def test_landed_files_become_a_tables_files(spark: SparkSession, store: Store) -
     gone = spark.createDataFrame(pa.table({"id": [0, 1]}), "id int")
     images = spark.createDataFrame(parts[0].slice(1, 1).to_pylist(), spark.read.format("delta").load(table).schema)
     for number, keys_max in ((3, None), (4, 2)):
-        change = NetChange(("id",), gone, images)
+        change = NetChange(Removed(("id",), gone), images)
         request = CommitRequest(table, change, info(number), Hints(max_keys=keys_max))
         assert apply(spark, request).version == number - 1
         assert rows_of(spark, table) == as_numbers(pa.concat_tables([expected.slice(1)]))

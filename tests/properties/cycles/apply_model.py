@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from lakeproof.lake.delta.apply import CommitRequest, Hints, apply
 from lakeproof.lake.delta.committer import Applied, CommitInfo, Unsupported
 from lakeproof.lake.delta.log.protocol import TableSpec
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.keys_in_memory import FIRST
 from tests.properties.cycles.linked_batches import LandedBatch, commit_by_links, land_batch
@@ -44,6 +44,8 @@ ODD = [
     "é",
     "e\u0301",
 ]
+# Of the keys that a batch deletes, those that the dictionary has are presupposed.
+BY_THE_MODEL = -1
 _ARROW = {
     "int": pa.int32(),
     "bigint": pa.int64(),
@@ -223,19 +225,23 @@ class Table:
         batch, images = Batch([], list(rows)), self.frame(rows).repartition(self.kind.files)
         self.take(batch, self._apply(batch, NetChange(images=images), create=TableSpec(portable=self.portable)))
 
-    def send(self, batch: Batch, **changed: Any) -> Applied:
-        """Commit a batch; the model follows once it is committed, and returns which of the keys have a row."""
-        deletes = None if batch.truncate or batch.inserts_only else self.keys(batch.deletes)
-        existing = 0 if batch.truncate else sum(k in self.rows for k in batch.deletes)
+    def send(self, batch: Batch, *, presupposed: int | None = BY_THE_MODEL) -> Applied:
+        """Commit a batch, and what it presupposes; the model follows once it is committed."""
+        if presupposed == BY_THE_MODEL:
+            presupposed = 0 if batch.truncate else sum(k in self.rows for k in batch.deletes)
+        removed: Removed[DataFrame] | AllRows | None = None
+        if batch.truncate:
+            removed = AllRows(presupposed or 0)
+        elif not batch.inserts_only:
+            key = tuple(self.kind.names[: self.kind.key])
+            removed = Removed(key, self.keys(batch.deletes), self.kind.null_safe, presupposed)
         images = self.frame(batch.images) if batch.images or batch.truncate else None
         bound = None if self.way is Way.MANY else max(1, len(batch.deletes))
-        key = tuple(self.kind.names[: self.kind.key])
-        change = NetChange(key, deletes, images, batch.truncate, self.kind.null_safe, preconditions=existing)
-        applied = self._apply(batch, replace(change, **changed), hints=Hints(max_keys=bound))
+        applied = self._apply(batch, NetChange(removed, images), hints=Hints(max_keys=bound))
         self.take(batch, applied)
         return applied
 
-    def _apply(self, batch: Batch, change: NetChange, **options: Any) -> Applied:
+    def _apply(self, batch: Batch, change: NetChange[DataFrame], **options: Any) -> Applied:
         info = self.commit_info(self.number + 1)
         request = CommitRequest(self.path, change, info, expected_version=self.version, **options)
         return self.commit(batch, request)

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from lakeproof.lake.delta.apply import CommitRequest
 from lakeproof.lake.delta.committer import Applied
 from lakeproof.lake.delta.files.needed import files_of_commit
-from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, Removal, linked_name, prepare_links
+from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, linked_name, prepare_links
 from lakeproof.lake.delta.log.commits import NO_VERSION, commit_name, newest_version
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.storage.folder import Folder
@@ -79,7 +80,7 @@ def commit_by_links(request: CommitRequest, batch: LandedBatch, columns: dict[st
         batch.links,
         {name: name for name in columns},
         expected,
-        removal=_removal(request.change),
+        removed=_removed(request.change),
         create=NewTable(columns, request.create) if request.create is not None and expected == NO_VERSION else None,
         rows=batch.all_rows,
         row_count=sum(rows.num_rows for rows in batch.all_rows),
@@ -91,16 +92,16 @@ def commit_by_links(request: CommitRequest, batch: LandedBatch, columns: dict[st
     return applied
 
 
-def _removal(change: NetChange) -> Removal:
-    """The rows that a change deletes, by the same keys."""
-    if change.truncate or change.deletes is None:
-        return Removal(everything=change.truncate, preconditions=change.preconditions)
-    keys = change.deletes.select(*(col(k) for k in change.key), *([FIRST] if FIRST in change.deletes.columns else []))
-    rows = keys.distinct().toArrow()
-    if not change.null_safe:
-        for name in change.key:
+def _removed(change: NetChange[DataFrame]) -> Removed[pa.Table] | AllRows | None:
+    """The rows that a change removes, by the same keys."""
+    if not isinstance(change.removed, Removed):
+        return change.removed
+    key, keys = change.removed.key, change.removed.rows
+    rows = keys.select(*(col(k) for k in key), *([FIRST] if FIRST in keys.columns else [])).distinct().toArrow()
+    if not change.removed.null_safe:
+        for name in key:
             rows = rows.filter(rows.column(name).is_valid())
-    return Removal(change.key, rows, preconditions=change.preconditions)
+    return Removed(key, rows, change.removed.null_safe, change.removed.presupposed)
 
 
 def check_linked(request: CommitRequest, batch: LandedBatch, version: int) -> None:
@@ -111,7 +112,7 @@ def check_linked(request: CommitRequest, batch: LandedBatch, version: int) -> No
     for name, place in names.items():
         assert paths.count(name) == 1, f"{name} is not in {paths}"
         assert (Path(request.path) / name).samefile(place), name
-    if request.change.deletes is None:
+    if not isinstance(request.change.removed, Removed):
         others = [path for path in paths if path not in names]
         written = [path for path in others if path.startswith("rows-")]
         assert bool(written) is any(rows.num_rows for rows in batch.all_rows), others

@@ -21,6 +21,7 @@ from lakeproof.lake.fold.history import change_rows
 from lakeproof.lake.fold.key_fold import FoldedRows, fold_keys
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
 from lakeproof.lake.planning.landing.range import LandedRange
+from lakeproof.lake.rows.change import AllRows, Removed
 from lakeproof.lake.rows.columns import relation
 from lakeproof.lake.rows.keys_in_memory import FIRST, Places
 from lakeproof.lake.rows.landing_rows import Changes, read_changes
@@ -74,19 +75,21 @@ def _by_spark(schema: SchemaVersion, resolved: ResolvedChanges) -> list[list[str
     """History's rows, the keys that go, the rows that come, and whether all goes; each as a sorted multiset."""
     net = resolved.net
     history, images = change_rows(schema, resolved.events).toArrow(), net.images
-    deletes = None if net.deletes is None else net.deletes.toArrow()
     return [
         _rows([history], history_columns(schema)),
-        _keys(schema, deletes),
+        _keys(
+            schema, Removed(net.removed.key, net.removed.rows.toArrow()) if isinstance(net.removed, Removed) else None
+        ),
         [] if images is None else _rows([images.toArrow()], current_columns(schema)),
-        [str(net.truncate)],
+        [str(isinstance(net.removed, AllRows))],
     ]
 
 
-def _keys(schema: SchemaVersion, deletes: pa.Table | None) -> list[str]:
+def _keys(schema: SchemaVersion, removed: Removed[pa.Table] | AllRows | None) -> list[str]:
     """Each key that goes, and which row it presupposes; of a bag, that it does."""
-    if deletes is None or not deletes.num_rows:
+    if not isinstance(removed, Removed) or not removed.rows.num_rows:
         return []
+    deletes = removed.rows
     names = [*merge_key(schema), *([] if schema.is_bag else [FIRST])]
     assert not (schema.is_bag and deletes.column(FIRST).null_count)
     return _rows([deletes], names)
@@ -99,9 +102,9 @@ def _in_arrow(landed: LandedRange, table: SimulatedTable, base: pa.Table | None)
     rows = FoldedRows(landed, fold)
     return [
         _rows(list(rows.history([(f, f.in_range) for f in fold.files])), history_columns(schema)),
-        [] if fold.truncate else _keys(schema, fold.keys),
+        _keys(schema, fold.removed),
         _rows(list(rows.current([(f, f.alive) for f in fold.files])), current_columns(schema)),
-        [str(fold.truncate)],
+        [str(isinstance(fold.removed, AllRows))],
     ]
 
 

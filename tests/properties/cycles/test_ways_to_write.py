@@ -27,7 +27,7 @@ from lakeproof.lake.delta.log.cleaned import clean_log
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.delta.log.reader_features import reader_features
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import NetChange, Removed
 from lakeproof.lake.rows.keys_in_memory import DriftedError
 from tests.properties.cycles.apply_model import COMPOSITE, KINDS, SEED, Batch, Kind, Table, V, Way
 
@@ -99,7 +99,7 @@ def _replay(table: Table) -> None:
     again = table.commit_info(table.number)
     before = sorted(table.states)[-2] if len(table.states) > 1 else table.version
     deletes, images = table.frame([row[: table.kind.key]], table.kind.key), table.frame([row])
-    change, hints = NetChange(tuple(names[: table.kind.key]), deletes, images), Hints(max_keys=1)
+    change, hints = NetChange(Removed(tuple(names[: table.kind.key]), deletes), images), Hints(max_keys=1)
     request = CommitRequest(table.path, change, again, hints, expected_version=before)
     with pytest.raises(InvariantError, match="already"):
         table.commit(Batch([new], [row]), request)
@@ -127,13 +127,23 @@ DRIFTS = {
 }
 
 
-@pytest.mark.parametrize("way", list(Way))
-def test_drifted_rows_are_reported_at_the_next_touch(spark: SparkSession, tmp_path: Path, way: Way) -> None:
+@pytest.mark.parametrize(
+    ("way", "drifts"),
+    [
+        (FEW, tuple(DRIFTS)),
+        *((way, ("doubled", "one added and one gone")) for way in (MANY, LINK)),
+        *(pytest.param(way, tuple(DRIFTS), marks=pytest.mark.full) for way in (MANY, LINK)),
+    ],
+)
+def test_drifted_rows_are_reported_at_the_next_touch(
+    spark: SparkSession, tmp_path: Path, way: Way, drifts: tuple[str, ...]
+) -> None:
     """Any drift is found, even if the number of rows is right: nothing is committed, by literals or by a join."""
     kind = Kind("drifted", (("id", "bigint"), V), 1)
     table = Table(spark.newSession(), str(tmp_path / "table"), kind, way, random.Random(SEED))
     table.create([(n, f"v{n}") for n in range(8) if n != 7])
-    for name, (statement, batch) in DRIFTS.items():
+    for name in drifts:
+        statement, batch = DRIFTS[name]
         spark.sql(statement.format(f"delta.`{table.path}`"))
         table.version = newest_version(table.path)
         before = sorted(Path(table.path).glob("*.parquet"))
@@ -143,8 +153,8 @@ def test_drifted_rows_are_reported_at_the_next_touch(spark: SparkSession, tmp_pa
         assert sorted(Path(table.path).glob("*.parquet")) == before, name
     assert table.send(Batch([(5,), (80,)], [(80, "new")])).deleted == 1, "what has not drifted is written"
     with pytest.raises(DriftedError):
-        table.send(Batch([], [(1, "only")], truncate=True), preconditions=1)
-    met = table.send(Batch([(90,), (90,)], []), preconditions=None)
+        table.send(Batch([], [(1, "only")], truncate=True), presupposed=1)
+    met = table.send(Batch([(90,), (90,)], []), presupposed=None)
     assert met.deleted == 0, "a view does not know what it meets"
 
 
@@ -291,9 +301,9 @@ def test_a_key_that_is_null_in_all_columns_and_meets_no_row(
     path = str(tmp_path / "table")
     table = Table(spark.newSession(), path, kind, way, random.Random(SEED), portable=portable)
     table.create([(1, "x", 1), (2, None, 2), (None, "y", 3)])
-    for preconditions in (1, None):
-        table.send(Batch([next(iter(table.rows)), (None, None)], []), preconditions=preconditions)
-    table.send(Batch([(None, None)], [(None, None, 4)]), preconditions=None)
+    for presupposed in (1, None):
+        table.send(Batch([next(iter(table.rows)), (None, None)], []), presupposed=presupposed)
+    table.send(Batch([(None, None)], [(None, None, 4)]), presupposed=None)
     table.check()
     assert [row[2] for row in table.rows.values()] == [3, 4]
 
@@ -312,7 +322,7 @@ def test_keys_of_many_bytes_are_joined(spark: SparkSession, tmp_path: Path, monk
         return by_join(*given)
 
     monkeypatch.setattr(spark_commit, "_by_join", counted)  # inside: counts the joins
-    change, info = NetChange(("k",), rows.where("v IN (1, 2)").select("k")), CommitInfo("try", 2, "{}")
+    change, info = NetChange(Removed(("k",), rows.where("v IN (1, 2)").select("k"))), CommitInfo("try", 2, "{}")
     assert apply(session, CommitRequest(path, change, info, Hints(max_keys=2))).deleted == 2
     assert joined
     assert sorted(r["v"] for r in session.read.format("delta").load(path).collect()) == [0, 3, 4, 5, 6, 7]

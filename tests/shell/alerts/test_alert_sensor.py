@@ -12,7 +12,7 @@ import pytest
 
 from lakeproof.config.load import load
 from lakeproof.errors import ConfigError
-from orchestration.alert_sensor import NAME, alert_sensor, watched
+from orchestration.alerts import ALERTS, alert_sensor, watched
 from orchestration.build import build
 from resources import Settings
 from tests.support.shell.receivers import Mails, Posts, http_receiver, smtp_receiver
@@ -151,7 +151,7 @@ def test_without_a_way_there_is_no_sensor_and_a_mistake_is_named(tmp_path: Path)
     """A secret that stands in the file is one."""
     path = tmp_path / "lakeproof.yaml"
     path.write_text(_HEAD, encoding="utf-8")
-    assert NAME not in {sensor.name for sensor in build(load(path)).sensors or ()}
+    assert ALERTS not in {sensor.name for sensor in build(load(path)).sensors or ()}
     path.write_text(_HEAD + "alerts:\n  slack: {url: 'https://hooks.example.org/secret'}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"alerts\.slack\.url: must be \{env: NAME\} or \{file: PATH\}"):
         load(path)

@@ -19,7 +19,7 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.prove import prove
 from lakeproof.config.load import load
 from lakeproof.names import TableName
-from orchestration.alert_sensor import alert_sensor, watched
+from orchestration.alerts import alert_sensor, watched
 from orchestration.build import build
 from resources import Settings
 from tests.support.servers.fix_postgres import Database

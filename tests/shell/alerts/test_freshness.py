@@ -8,8 +8,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.support.freshness import Heartbeat
-from assets.support.quiet_tables import QuietTables
+from assets.changes import KeepsUp
+from assets.support.pace import Heartbeat
 from lakeproof.config.load import load
 from lakeproof.errors import ConfigError, TransientError
 from lakeproof.lsn import Lsn
@@ -116,20 +116,18 @@ def _status(confirmed: int, lag_bytes: int, *, active: bool = True, gap: str | N
 
 def test_a_quiet_table_has_an_event_only_while_its_drain_keeps_up() -> None:
     """Three in its window; none of a drain that stands still, is gone, or can't be asked."""
-    quiet = QuietTables(Heartbeat({A: 300.0, B: 0.0}, 0.0))
+    heartbeat, keeps_up = Heartbeat({A: 300.0, B: 0.0}, 0.0), KeepsUp()
 
     def unreachable() -> SlotStatus:
         raise TransientError("server", "no answer", "wait")
 
-    assert quiet.summaries(unreachable, 99) == {}
-    assert quiet.summaries(unreachable, 100) == {}
-    assert quiet.summaries(lambda: _status(5, 0), 120) == {}
-    assert quiet.summaries(lambda: _status(5, 1 << 30), 130) == {}
-    assert quiet.summaries(lambda: _status(5, 1 << 30), 160) == {}
-    assert quiet.summaries(lambda: _status(5, 0, active=False), 190) == {}
-    assert quiet.summaries(lambda: _status(5, 0, gap="lost"), 220) == {}
-    moved = quiet.summaries(lambda: _status(6, 1 << 30), 250)
-    assert {table: (s.start_lsn, s.end_lsn, s.counts.inserts) for table, s in moved.items()} == {A: (Lsn(6), Lsn(6), 0)}
-    quiet.heartbeat.beat(moved, 250)
-    assert quiet.summaries(lambda: _status(6, 0), 349) == {}
-    assert list(quiet.summaries(lambda: _status(6, 0), 350)) == [A]
+    assert [heartbeat.due(now) for now in (99, 100, 129, 130)] == [[], [A], [], [A]]
+    heartbeat.beat([A], 250)
+    assert [heartbeat.due(now) for now in (349, 350)] == [[], [A]]
+    assert keeps_up.through(unreachable) is None
+    assert keeps_up.through(lambda: _status(5, 1 << 30)) is None
+    assert keeps_up.through(lambda: _status(5, 1 << 30)) is None
+    assert keeps_up.through(lambda: _status(5, 0, active=False)) is None
+    assert keeps_up.through(lambda: _status(5, 0, gap="lost")) is None
+    assert keeps_up.through(lambda: _status(6, 1 << 30)) == Lsn(6)
+    assert keeps_up.through(lambda: _status(6, 0)) == Lsn(6)

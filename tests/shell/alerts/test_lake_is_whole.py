@@ -7,12 +7,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.checks.whole import CHECK, whole_result
+from assets.slots import WHOLE, whole_result
 from lakeproof.lake.records.store import write_cut
 from lakeproof.names import CycleNumber, Incarnation
 from lakeproof.proof.record import record
 from lakeproof.proof.result import ProofReport, Status, TableProof
-from orchestration.problems import failed_checks
+from orchestration.alerts import failed_checks
 from resources import Settings
 from tests.edges.planning.plan_steps import A, B, cut_of, planned
 from tests.support.lake.simulated_source import SimulatedSource, two_tables
@@ -66,13 +66,13 @@ def test_a_failed_check_is_a_problem_of_its_own_kind(source: SimulatedSource) ->
     with dg.DagsterInstance.ephemeral() as instance:
         event = dg.AssetCheckEvaluation(
             asset_key=actual.asset_key,
-            check_name=CHECK,
+            check_name=WHOLE,
             passed=actual.passed,
             severity=actual.severity,
             metadata={},
             description=actual.description,
         )
         instance.report_runless_asset_event(event)
-        (problem,) = failed_checks(instance, [dg.AssetCheckKey(actual.asset_key, CHECK)])
+        (problem,) = failed_checks(instance, [dg.AssetCheckKey(actual.asset_key, WHOLE)])
     assert (problem.kind, problem.severity) == ("lacking", "warn")
     assert "never compared" in problem.text

@@ -14,18 +14,18 @@ _TWO_RUNS = """
 import sys
 import dagster as dg
 from pyspark.sql import SparkSession
-from resources import LakeSpark
+from resources.fixed import location_resources
 
-@dg.op
-def idle(lake_spark: LakeSpark) -> None:
+@dg.op(required_resource_keys={"pyspark"})
+def idle(context) -> None:
     assert SparkSession.getActiveSession() is None
 
-@dg.op
-def partitions(lake_spark: LakeSpark) -> str:
-    return f"parallelism {lake_spark.session.sparkContext.defaultParallelism}"
+@dg.op(required_resource_keys={"pyspark"})
+def partitions(context) -> str:
+    return f"parallelism {context.resources.pyspark.spark_session.sparkContext.defaultParallelism}"
 
 def run(op, path):
-    @dg.job(resource_defs={"lake_spark": LakeSpark(config_path=path)})
+    @dg.job(resource_defs={"pyspark": location_resources(path, elsewhere=False)["pyspark"]})
     def job():
         op()
     result = job.execute_in_process()

@@ -22,7 +22,7 @@ import pytest
 
 from assets.changes import DrainRun
 from assets.support.engine_call import end_soon
-from assets.support.event_budget import EVENTS_PER_S
+from assets.support.pace import EVENTS_PER_S
 from bench.many_assets import create_tables
 from demo.server import EmbeddedPostgres
 from lakeproof.commands.bootstrap import bootstrap

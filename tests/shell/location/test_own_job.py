@@ -18,7 +18,7 @@ from dagster._core.definitions.reconstruct import ReconstructableJob, Reconstruc
 
 from lakeproof.config.load import load
 from orchestration.build import build
-from orchestration.own_job import VARIABLE, own_job
+from orchestration.location import RUN_JOB, own_job
 from tests.support.shell.sample import write_sample
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -60,7 +60,7 @@ def test_the_file_that_a_run_loads_makes_the_assets_of_its_job_alone(tmp_path: P
     for job in ("", "shop_drain"):
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", _LOADED, str(_DEFINITIONS)],
-            env={**os.environ, "LAKEPROOF_CONFIG": str(write_sample(tmp_path)), **({VARIABLE: job} if job else {})},
+            env={**os.environ, "LAKEPROOF_CONFIG": str(write_sample(tmp_path)), **({RUN_JOB: job} if job else {})},
             cwd=ROOT,
             capture_output=True,
             text=True,

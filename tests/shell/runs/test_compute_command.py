@@ -18,7 +18,7 @@ from lakeproof.config.mistakes import ConfigFileError
 from lakeproof.events import Event, RunControl, Stop
 from lakeproof.storage.open import open_store
 from resources import Compute
-from resources.compute.command import command_line
+from resources.elsewhere import command_line
 from tests.support.servers.fix_postgres import Database
 from tests.support.shell.elsewhere import HERE, result_of
 from tests.support.shell.sample import password_of, write_source

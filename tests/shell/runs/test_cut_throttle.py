@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from assets.cycle_totals import EVENTS, CutThrottle, TableTotals
-from assets.support.event_budget import EVENTS_PER_S, EventBudget
+from operator import attrgetter
+
+from assets.cycles import EVENTS, TableTotals, totals
+from assets.support.pace import EVENTS_PER_S, EventBudget, Throttle
 from lakeproof.lake.cycle.runner import CutReport, TableCut
 from lakeproof.lake.records.documents import NOBODY
 from lakeproof.lsn import Lsn
@@ -25,18 +27,22 @@ def _cut(number: int, tables: list[TableName], altered: tuple[TableName, ...] = 
     )
 
 
+def _throttle(tables: int) -> Throttle[TableName, TableTotals]:
+    budget = EventBudget(EVENTS * tables, 0.0)
+    return Throttle(60, TableTotals.followed_by, attrgetter("schema_changes"), budget=budget, events=EVENTS)
+
+
 def test_an_hour_of_many_tables_has_a_bounded_number_of_events() -> None:
     """200 tables that are in every cut, a cut a second: no cut is missing in the end, and none is there twice."""
-    throttle = CutThrottle(60, EventBudget(EVENTS * len(MANY), 0.0))
+    throttle = _throttle(len(MANY))
     events: list[tuple[float, TableName, TableTotals]] = []
     for second in range(3600):
-        throttle.add("shop", [_cut(second + 1, MANY)], frozenset(MANY))
+        throttle.add(totals([_cut(second + 1, MANY)]))
         now_s = float(second)
-        if throttle.is_due("shop", now_s):
-            events += [(now_s, *each) for each in throttle.take_due("shop", now_s).items()]
+        events += [(now_s, *each) for each in throttle.take_due(now_s).items()]
     assert EVENTS * len([e for e in events if e[0] < 60]) == EVENTS * len(MANY)
     assert EVENTS * len(events) <= EVENTS * len(MANY) + 3600 * EVENTS_PER_S
-    rest = throttle.take_all("shop", 3600.0)
+    rest = throttle.take_all(3600.0)
     events += [(3600.0, *each) for each in rest.items()]
     for table in MANY[::40]:
         reported = [done for _, of, done in events if of == table]
@@ -44,14 +50,13 @@ def test_an_hour_of_many_tables_has_a_bounded_number_of_events() -> None:
 
 
 def test_a_few_tables_have_theirs_every_minute() -> None:
-    """The bound is for many; a schema change comes at once, and a table that Dagster does not show waits for nothing."""
-    throttle = CutThrottle(60, EventBudget(EVENTS * 2, 0.0))
+    """The bound is for many; a schema change comes at once."""
+    throttle = _throttle(2)
     counts = []
     for second in range(0, 600, 5):
-        throttle.add("shop", [_cut(second // 5 + 7, [A, B, MANY[9]])], frozenset({A, B}))
-        counts.append(len(throttle.take_due("shop", float(second))))
+        throttle.add(totals([_cut(second // 5 + 7, [A, B])]))
+        counts.append(len(throttle.take_due(float(second))))
     assert sum(counts) == 20
-    throttle.add("shop", [_cut(127, [], altered=(A,))], frozenset({A, B}))
-    taken = throttle.take_due("shop", 596.0)
+    throttle.add(totals([_cut(127, [], altered=(A,))]))
+    taken = throttle.take_due(596.0)
     assert [*taken] == [A]
-    assert not throttle.is_waiting("shop", MANY[9])

@@ -15,7 +15,7 @@ from assets.changes import DrainRun
 from assets.current import CompactionRun
 from lakeproof.config.load import load
 from orchestration.build import build
-from resources import Compute, Settings
+from resources import Settings
 from tests.support.servers.fix_postgres import Database, new_database
 from tests.support.shell.sample import password_of, write_source
 from tests.support.shell.shared_spark import SharedSpark
@@ -47,7 +47,7 @@ class Location:
 
     defs: dg.Definitions
     instance: dg.DagsterInstance
-    spark: Compute
+    spark: SharedSpark
     database: Database
     settings: Settings
 
@@ -207,6 +207,7 @@ def test_verification_proves_tables_and_checks_expectations(
 
 
 @pytest.mark.usefixtures("verification")
+@pytest.mark.full
 def test_scheduled_proofs_take_large_tables_in_turn(journey: Location) -> None:
     """One of the two tables exceeds a run's limit; a requested table is proved by itself."""
     schedule = journey.defs.resolve_schedule_def("shop_verification_schedule")

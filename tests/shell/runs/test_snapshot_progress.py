@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets.support.snapshot_progress import INTERVAL_S, SnapshotObservations
+from assets.bootstrap import INTERVAL_S, SnapshotObservations
 from lakeproof.events import Event
 from lakeproof.names import TableName
 

@@ -9,7 +9,7 @@ from dagster import DagsterRunStatus
 from jobs.names import SENSOR_TAG
 from lakeproof.config.load import load
 from orchestration.build import build
-from orchestration.old_runs import old_runs_sensor
+from orchestration.runs import old_runs_sensor
 
 _YAML = """
 lake: lake

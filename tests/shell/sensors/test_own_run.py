@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from assets.support.engine_call import run_engine
-from assets.support.own_run import CANCELING_S, LOOK_S, OwnRun, RunIsOverError
+from assets.support.engine_call import CANCELING_S, LOOK_S, OwnRun, RunIsOverError, run_engine
 from lakeproof.events import Stop
 
 Status = dg.DagsterRunStatus

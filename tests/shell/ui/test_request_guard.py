@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from orchestration.request_guard import LOOPBACK_HOSTS, RequestGuard
-from orchestration.webserver import read_login
+from orchestration.webserver import LOOPBACK_HOSTS, RequestGuard, read_login
 from tests.support.ingest.fix_drain import wait_until
 from tests.support.shell.sample import write_sample
 

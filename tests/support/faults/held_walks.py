@@ -68,6 +68,8 @@ class Shop:
             "buckets": 16,
             "tables": ["public.*"],
             "table": {f"public.{name}": settings for name, settings in self.tables.items()},
+            # Some causes are Spark's alone: a heap that takes no more, a column that Delta refuses.
+            "compaction": {"engine": "spark"},
             "retention": {"small_files": self.small_files, "landing_s": 0},
         }
         file = self.folder / "lakeproof.yaml"

@@ -1,4 +1,4 @@
-"""One drain as a process that a test may kill: reads what to do from its input, prints what came of it as one JSON line.
+"""One drain as a process that a test may kill: does what it is given, prints what came of it as one JSON line.
 
 Not a test, and not the command line, whose own tests are in tests/shell.
 """
@@ -18,12 +18,17 @@ from lakeproof.drain.until import Until
 from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, Stop
 from lakeproof.lsn import Lsn
+from lakeproof.pgoutput.warm_up import warm_up
+from lakeproof.postgres.connections import framing
 from tests.support.ingest.fix_drain import SOURCE, make_config
 
+# The compiled loops, loaded once: each process would need a second for them.
+warm_up()
+framing.warm_up()
 
-def main() -> int:
+
+def run(given: dict[str, Any]) -> int:
     """Run one drain; the exit status is that of its error."""
-    given: dict[str, Any] = json.load(sys.stdin)
     lake: Path | LakeLocation = Path(given["lake"])
     if "storage" in given:
         lake = LakeLocation(given["lake"], StorageConfig.model_validate(given["storage"]))
@@ -69,7 +74,3 @@ def _tell(event: Event) -> None:
 def _print(document: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(document) + "\n")
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,8 +6,6 @@ so that it shares nothing with the engine's own net change.
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
 import signal
 import subprocess
@@ -44,10 +42,10 @@ from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.postgres.server import identify
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
+from tests.support.ingest.forked import Forked
 from tests.support.servers.fix_postgres import Database
 
 SOURCE = "shop"
-REPOSITORY = Path(__file__).parents[3]
 Row = tuple[Any, ...]
 
 
@@ -131,7 +129,7 @@ class Drained:
             query = SQL("SELECT {} FROM {}").format(SQL(columns), Identifier(table.schema, table.name))
             return sorted(conn.execute(query).fetchall(), key=repr)
 
-    def start_process(self, until: str, failpoint: str = "", **limits: Any) -> subprocess.Popen[str]:
+    def start_process(self, until: str, failpoint: str = "", **limits: Any) -> Forked:
         """A drain in its own process, by `drain_process.py`; its result is the last line of its output."""
         given: dict[str, Any] = {
             "dsn": self.dsn,
@@ -142,23 +140,12 @@ class Drained:
         }
         if self.location is not None:
             given |= {"lake": self.location.url, "storage": self.location.storage.model_dump()}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.ingest.drain_process"],
-            cwd=REPOSITORY,
-            env={**os.environ, "LAKEPROOF_FAILPOINT": failpoint},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(given))
-        process.stdin.close()
-        process.stdin = None
-        return process
+        from tests.support.ingest.drain_process import run
+
+        return Forked(run, given, failpoint=failpoint)
 
     @contextmanager
-    def running(self, until: str, failpoint: str = "", **limits: Any) -> Iterator[subprocess.Popen[str]]:
+    def running(self, until: str, failpoint: str = "", **limits: Any) -> Iterator[Forked]:
         """Start the process; kill it at the end of the block if it still runs."""
         process = self.start_process(until, failpoint, **limits)
         try:
@@ -234,7 +221,7 @@ def fold(rows: list[tuple[SchemaVersion, dict[str, Any]]]) -> dict[TableName, li
     return {name: sorted(table.values(), key=repr) for name, table in tables.items()}
 
 
-def told_to_stop(process: subprocess.Popen[str], timeout_s: float = 120.0) -> str:
+def told_to_stop(process: Forked, timeout_s: float = 120.0) -> str:
     """Send SIGTERM, let the drain end in order, and return its events."""
     process.terminate()
     try:

@@ -5,7 +5,6 @@ Not a test; what is left behind is judged in `tests/scenarios/test_snapshot_kill
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -22,9 +21,7 @@ from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.postgres.connections import framing
 from lakeproof.postgres.copying.blocks import Block, typed_batch
 from lakeproof.schema import Column
-
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.support.ingest.snapshot_process"])
+from tests.support.ingest.forked import CONTEXT
 
 # The compiled loops of the tests' columns, loaded once: each process would need seconds for them.
 _COLUMNS = [
@@ -39,7 +36,7 @@ framing.warm_up()
 def start_bootstrap(config: Config, failpoint: str = "") -> BaseProcess:
     """`bootstrap` of the source `shop`; its exit status is that of the command."""
     # The server of forks has the environment of the first test that asked for one.
-    process = _CONTEXT.Process(target=_work, args=(config, failpoint, dict(os.environ)))
+    process = CONTEXT.Process(target=_work, args=(config, failpoint, dict(os.environ)))
     process.start()
     return process
 

@@ -23,7 +23,7 @@ from lakeproof.lake.read.spark.opened import OpenedLake
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import newest_cut, write_cut
 from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import NetChange, Removed
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
@@ -95,7 +95,7 @@ class ViewLake:
         if self.versions[table] == 0:
             request = CommitRequest(path, NetChange(images=frame), info, create=created)
         else:
-            request = CommitRequest(path, NetChange((key,), deletes, frame), info, create=created)
+            request = CommitRequest(path, NetChange(Removed((key,), deletes), frame), info, create=created)
         self.versions[table] = apply(self.spark, request).version
 
     def _cut_table(self, table: str) -> CutTable:

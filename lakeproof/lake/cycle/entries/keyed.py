@@ -42,7 +42,7 @@ from lakeproof.lake.cycle.task import (
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
 from lakeproof.lake.fold.replay import snapshot_rows, with_net_change
 from lakeproof.lake.fold.table_range import TableRange
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import NetChange, Removed
 from lakeproof.lake.rows.columns import key_value, pick, row_key
 from lakeproof.lake.rows.correction import BucketDiff, check_rows, correct, join_on_key
 from lakeproof.lake.rows.keys_in_memory import FIRST, DriftedError
@@ -144,22 +144,23 @@ def _without(session: SparkSession, changes: TableRange, persisted: DataFrame, k
 
 
 def _check_others(
-    context: CycleContext, task: TableTask, persisted: DataFrame, net: NetChange, keys: DataFrame
+    context: CycleContext, task: TableTask, persisted: DataFrame, net: NetChange[DataFrame], keys: DataFrame
 ) -> None:
     """Raise DriftedError unless the lake has the rows that the changes of all other keys presuppose."""
-    if net.truncate or net.deletes is None or net.preconditions is None:
+    removed = net.removed
+    if not isinstance(removed, Removed):
         return
-    others = join_on_key(net.deletes, F.broadcast(keys), net.key, "left_anti", null_safe=net.null_safe)
+    others = join_on_key(removed.rows, F.broadcast(keys), removed.key, "left_anti", null_safe=removed.null_safe)
     expected = others.where(F.col(FIRST).isNotNull()).count()
     try:
-        check_rows(str(task.table), persisted, others, net.key, expected, null_safe=net.null_safe)
+        check_rows(str(task.table), persisted, replace(removed, rows=others, presupposed=expected))
     except DriftedError:
         if sends_everything(context.chain, task.version.oid):
             raise
 
 
 def _correction(schema: SchemaVersion, copied: _Copied, persisted: DataFrame, own: _Own | None) -> EntryCorrection:
-    key, change = merge_key(schema), NetChange() if own is None else own.changes.net
+    key, change = merge_key(schema), NetChange[DataFrame]() if own is None else own.changes.net
     after = with_net_change(schema, persisted, change)
     # As many rows as there are keys, but for damage. What follows reads them many times, and each time would be the table's
     # scan and the range's sum.

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -27,22 +26,18 @@ from lakeproof.hidden_columns import DUP, KEY, LSN, OP, ORD, TEXT
 from lakeproof.lake.columns import (
     column_names,
     current_columns,
-    current_statistics,
     has_old_rows,
     history_columns,
-    history_statistics,
     in_lake,
     keeps_key,
-    lake_types,
     merge_key,
 )
 from lakeproof.lake.cycle.table import (
-    NOT_IN_FILES,
-    REQUIRED_IN_HISTORY,
     FoldedRange,
     LinkedHistory,
     LinkedRange,
     Part,
+    layer_request,
     left_to_spark,
     of_one_schema,
     refuse_unlinkable,
@@ -51,15 +46,15 @@ from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, 
 from lakeproof.lake.delta.base_rows import ChunkBase
 from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.delta.files.links import landed_file
-from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, prepare_links
-from lakeproof.lake.delta.log.commits import NO_VERSION
+from lakeproof.lake.delta.link_commit import Link, LinkRequest, prepare_links
 from lakeproof.lake.delta.search import Rows
 from lakeproof.lake.fold.key_fold import KEY_BYTES_MAX, fold_keys, in_landing, sum_of
 from lakeproof.lake.planning.landing.range import LandedRange
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.rows.file_rows import in_files
-from lakeproof.lake.rows.keys_in_memory import FIRST, DriftedError, check_counts, check_firsts, codes
+from lakeproof.lake.records.work import Copy
+from lakeproof.lake.rows.change import AllRows, Removed
+from lakeproof.lake.rows.keys_in_memory import DriftedError, check_counts, check_keys, codes
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.catalog_history import sends_everything
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
@@ -88,9 +83,10 @@ class _Entry:
 
 def chunk_base(context: CycleContext, entry: SnapshotEntry) -> ChunkBase | None:
     """Return a snapshot's rows; None if it has none."""
-    if entry.key is None or not entry.table.chunks:
-        return None
-    return ChunkBase(context.lease.lake.store, entry.key, in_lake(entry.table.version), entry.table.chunks)
+    match entry.source:
+        case Copy(folder) if entry.table.chunks:
+            return ChunkBase(context.lease.lake.store, folder, in_lake(entry.table.version), entry.table.chunks)
+    return None
 
 
 def never_here(_spark: SparkOnDemand, _context: CycleContext, _task: TableTask) -> TableResult:
@@ -132,9 +128,9 @@ def _prepare_linked_entry(
             changes = FoldedRange(context, task, landed, fold_keys(landed, counts, base))
         one = _Entry(context, task, entry, changes)
         left_out = _left_out(one)
-        history = _prepare_history(one, landed)
+        history = _prepare_history(one, landed.schema)
         try:
-            return LinkedRange(history, prepare_links(_current(one, landed, left_out), history.prepared))
+            return LinkedRange(history, prepare_links(_current(one, landed.schema, left_out), history.prepared))
         except BaseException:
             # On a full disk: on two file systems history's files may be copies.
             history.prepared.discard()
@@ -155,25 +151,13 @@ def _check_unique(schema: SchemaVersion, base: ChunkBase) -> None:
         raise TableHeldError(str(schema.table), HeldCause.KEY_NOT_UNIQUE, WayOut.OTHER_KEY_THEN_SNAPSHOT)
 
 
-def _prepare_history(one: _Entry, landed: LandedRange) -> LinkedHistory:
-    schema, lake, task = landed.schema, one.context.lease.lake, one.task
-    columns, statistics = history_columns(schema), history_statistics(schema)
+def _prepare_history(one: _Entry, schema: SchemaVersion) -> LinkedHistory:
     part = _NOTHING if one.changes is None else one.changes.history(may_link=True)
-    snapshot = _snapshot(one, landed.schema, columns, {})
-    request = LinkRequest(
-        lake.url(lake.paths.history(task.table)),
-        one.context.commit_info("history", task.table),
-        [*snapshot.links, *part.links],
-        in_files(schema, [*column_names(schema), *REQUIRED_IN_HISTORY]),
-        NO_VERSION,
-        statistics,
-        create=NewTable(lake_types(schema, columns), one.context.table_spec(task.table, statistics)),
-        rows=chain(snapshot.rows, part.rows),
-        row_count=snapshot.count + part.count,
-    )
+    snapshot = _snapshot(one, schema, history_columns(schema), {})
     total = _sum(one, schema)
     if one.changes is not None:
         total = total.plus(one.changes.all_rows.sum())
+    request = layer_request(one.context, one.task, "history", [snapshot, part], None)
     return LinkedHistory(prepare_links(request), total)
 
 
@@ -204,23 +188,11 @@ def _snapshot(one: _Entry, schema: SchemaVersion, columns: Sequence[str], left_o
     return Part((), rows, sum(map(len, numbers.values())))
 
 
-def _current(one: _Entry, landed: LandedRange, left_out: Mapping[int, Rows] | None) -> LinkRequest:
+def _current(one: _Entry, schema: SchemaVersion, left_out: Mapping[int, Rows] | None) -> LinkRequest:
     """Return current's commit; `left_out` as `_left_out` gives it."""
-    schema, lake, task = landed.schema, one.context.lease.lake, one.task
-    columns, statistics = current_columns(schema), current_statistics(schema)
     part = _NOTHING if one.changes is None else one.changes.current(may_link=True)
-    snapshot = _NOTHING if left_out is None else _snapshot(one, schema, columns, left_out)
-    return LinkRequest(
-        lake.url(lake.paths.current(task.table)),
-        one.context.commit_info("current", task.table),
-        [*snapshot.links, *part.links],
-        in_files(schema, [name for name in columns if name not in NOT_IN_FILES]),
-        NO_VERSION,
-        statistics,
-        create=NewTable(lake_types(schema, columns), one.context.table_spec(task.table, statistics)),
-        rows=chain(snapshot.rows, part.rows),
-        row_count=snapshot.count + part.count,
-    )
+    snapshot = _NOTHING if left_out is None else _snapshot(one, schema, current_columns(schema), left_out)
+    return layer_request(one.context, one.task, "current", [snapshot, part], None)
 
 
 def _left_out(one: _Entry) -> dict[int, Rows] | None:
@@ -230,24 +202,18 @@ def _left_out(one: _Entry) -> dict[int, Rows] | None:
     """
     if one.changes is None:
         return {}
-    fold, base, thing = one.changes.fold, one.base, str(one.task.table)
-    left_out: dict[int, Rows] = {}
-    firsts = list[pa.ChunkedArray]()
-    if base is not None and fold.keys is not None and not fold.truncate:
-        for chunk, numbers, keys in base.places(fold.keys):
-            left_out[chunk.number] = np.sort(numbers)
-            firsts.append(fold.keys.column(FIRST).take(pa.array(keys)))
+    removed, base, thing = one.changes.fold.removed, one.base, str(one.task.table)
+    left_out, met = dict[int, Rows](), [np.empty(0, np.int64)]
     try:
-        if fold.preconditions is not None:
-            _check(thing, firsts, fold.preconditions)
+        match removed:
+            case AllRows(presupposed):
+                check_counts(thing, presupposed)
+            case Removed(_, sought):
+                for chunk, numbers, keys in () if base is None else base.places(sought):
+                    left_out[chunk.number] = np.sort(numbers)
+                    met.append(keys)
+                check_keys(thing, removed, np.concatenate(met))
     except DriftedError:
         if sends_everything(one.context.chain, one.task.version.oid):
             raise
-    return None if fold.truncate else left_out
-
-
-def _check(thing: str, firsts: Sequence[pa.ChunkedArray], preconditions: int) -> None:
-    if firsts:
-        check_firsts(thing, pa.chunked_array([c for first in firsts for c in first.chunks], pa.int64()), preconditions)
-    else:
-        check_counts(thing, preconditions)
+    return None if isinstance(removed, AllRows) else left_out

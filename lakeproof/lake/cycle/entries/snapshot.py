@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakeproof.hidden_columns import DUP, FROM, ORD, scratch
-from lakeproof.lake.columns import current_columns, has_old_rows, key_may_be_null, merge_key
+from lakeproof.lake.columns import current_columns, has_old_rows, merge_key
 from lakeproof.lake.fold.replay import with_net_change
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import pick, row_key
 from lakeproof.lake.rows.correction import (
     NET,
@@ -48,7 +48,7 @@ class EntryCorrection:
     """
 
     schema: SchemaVersion
-    change: NetChange
+    change: NetChange[DataFrame]
     correction: Correction
     compared: BucketDiff
     kept: DataFrame
@@ -76,7 +76,7 @@ class EntryCorrection:
         inserted = inserted if self.restated is None else inserted.unionAll(self.restated[1])
         return inserted if self.schema.is_bag else inserted.unionAll(self._staying(comes_again=True))
 
-    def net(self, insertions: DataFrame) -> NetChange:
+    def net(self, insertions: DataFrame) -> NetChange[DataFrame]:
         """Return the change that current commits; `insertions` are the correction's with the `_lp_ord` that history gives.
 
         Every row keeps the place in history that it has: a snapshot's own ordinals are not in history here.
@@ -92,9 +92,13 @@ class EntryCorrection:
             images = images.unionAll(self._staying(comes_again=False))
         if change.images is not None:
             images = images.unionAll(join_on_key(change.images, retracted, key, "left_anti", null_safe=True))
-        deletes = retracted if change.deletes is None else retracted.unionAll(pick(change.deletes, key)).distinct()
-        null_safe = key_may_be_null(schema)
-        return NetChange(key, None if change.truncate else deletes, images, change.truncate, null_safe=null_safe)
+        match change.removed:
+            case AllRows():
+                return NetChange(AllRows(), images)
+            case Removed(_, keys):
+                retracted = retracted.unionAll(pick(keys, key)).distinct()
+        # By no statistics: a file may have been altered behind them, or written before the table had its key.
+        return NetChange(Removed(key, retracted, null_safe=True), images)
 
     def _staying(self, *, comes_again: bool) -> DataFrame:
         """Return the rows that stay under keys of which a row is retracted: those that history gets again, or the others.
@@ -124,7 +128,7 @@ def as_inserted(schema: SchemaVersion, rows: DataFrame) -> DataFrame:
 
 
 def entry_correction(
-    schema: SchemaVersion, desired: DataFrame, persisted: DataFrame, change: NetChange
+    schema: SchemaVersion, desired: DataFrame, persisted: DataFrame, change: NetChange[DataFrame]
 ) -> EntryCorrection:
     """Return what turns a table of the lake into `desired`, in one commit together with its own `change`.
 

@@ -57,7 +57,7 @@ def commit_schema_change(
     change = compare_schemas(before.version, schema_change.version)
     defaults = {a: t for a, t in schema_change.default_for_old_rows.items() if a in {c.attnum for c in change.added}}
     rewritten = bool(defaults) or not change.keeps_hidden
-    lake, portable = context.lease.lake, task.table in context.portable
+    lake, portable = context.lease.lake, task.table in context.settings.portable
     current_path = lake.url(lake.paths.current(task.table))
     # Imported where rows are read, because it imports Spark.
     if schema_change.called_for is None and not change.same_key and not change.new.is_bag:

@@ -55,20 +55,15 @@ def on_sound_logs(spark: SparkOnDemand, context: CycleContext, task: TableTask) 
     if entry is None or cut_table is None:
         return task
     current, history = lake.url(lake.paths.current(task.table)), lake.url(lake.paths.history(task.table))
-    if entry.history_lost and not is_broken(history, cut_table.history_version):
-        entry = replace(entry, history_lost=not can_be_read(spark.get(), lake, task.table, cut_table))
+    is_lost = "history" in entry.unreadable and not is_broken(history, cut_table.history_version)
+    if is_lost and can_be_read(spark.get(), lake, task.table, cut_table):
+        entry = replace(entry, unreadable=entry.unreadable - {"history"})
     if is_broken(current, cut_table.current_version):
-        cut_table = replace(
-            cut_table,
-            current_version=_begin_again(context, task, "current", current, cut_table.current_version),
-        )
-        entry = replace(entry, from_scratch=True)
+        version = _begin_again(context, task, "current", current, cut_table.current_version)
+        cut_table, entry = replace(cut_table, current_version=version), entry.without("current")
     if is_broken(history, cut_table.history_version):
-        cut_table = replace(
-            cut_table,
-            history_version=_begin_again(context, task, "history", history, cut_table.history_version),
-        )
-        entry = replace(entry, history_lost=True)
+        version = _begin_again(context, task, "history", history, cut_table.history_version)
+        cut_table, entry = replace(cut_table, history_version=version), entry.without("history")
     return replace(task, before=cut_table, work=entry)
 
 

@@ -28,7 +28,7 @@ from lakeproof.lake.fold.replay import Complete, added_up, after_truncates, repl
 from lakeproof.lake.fold.unchanged_values import completing, has_value, holder
 from lakeproof.lake.records.documents import CutTable, HistoryLow, HistorySum
 from lakeproof.lake.records.work import Rebuild, Trim, Work
-from lakeproof.lake.rows.change import NetChange
+from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col, pick, row_key
 from lakeproof.lake.rows.correction import join_on_key, multiset_difference
 from lakeproof.lake.rows.file_rows import DIGEST
@@ -129,7 +129,7 @@ class _Rows:
         history = read_layer(self.session, lake, self.task.name, self.task.cut_table, "history")
         desired = replayed(self.session, schema, history, completing(self.task.cut_table, history))
         if self.task.from_scratch:
-            return self._apply(NetChange(images=pick(desired, current_columns(schema)), truncate=True))
+            return self._apply(NetChange(AllRows(), pick(desired, current_columns(schema))))
         desired = desired.withColumn(DIGEST, _whole(schema))
         persisted = read_layer(self.session, lake, self.task.name, self.task.cut_table).withColumn(
             DIGEST, _whole(schema)
@@ -143,15 +143,15 @@ class _Rows:
                 return Applied(self.task.cut_table.current_version, 0, 0)
             old, new = (join_on_key(side, differing, key, "left_semi", null_safe=True) for side in (persisted, desired))
             deletes, images = pick(old, merge_key(schema)).distinct(), pick(new, current_columns(schema))
-            return self._apply(NetChange(merge_key(schema), deletes, images, null_safe=True))
+            return self._apply(NetChange(Removed(merge_key(schema), deletes, null_safe=True), images))
         finally:
             differing.unpersist()
 
-    def _apply(self, change: NetChange) -> Applied:
+    def _apply(self, change: NetChange[DataFrame]) -> Applied:
         self.task.lease.check()
         return apply(self.session, self._request("current", change, self.task.cut_table.current_version))
 
-    def _request(self, layer: str, change: NetChange, version: int) -> CommitRequest:
+    def _request(self, layer: str, change: NetChange[DataFrame], version: int) -> CommitRequest:
         paths = self.task.lease.lake.paths
         key = paths.history(self.task.name) if layer == "history" else paths.current(self.task.name)
         return CommitRequest(
@@ -177,15 +177,13 @@ def rows_of_state(schema: SchemaVersion, history: DataFrame, complete: Complete)
 
 def _alive(schema: SchemaVersion, history: DataFrame, complete: Complete) -> DataFrame:
     """Return the `_lp_ord` of those rows."""
-    if schema.is_bag:
-        # A copy in a bag has the ordinal of the row that brought it.
-        net = added_up(schema, history, None, complete)
-        return history.select(ORD).limit(0) if net.images is None else net.images.select(F.col(DUP).alias(ORD))
-    if has_old_rows(schema):
+    if schema.is_bag or has_old_rows(schema):
+        summed = added_up(schema, history, None, complete)
+        if schema.is_bag or summed.keys is None:
+            # A copy in a bag has the ordinal of the row that brought it.
+            return summed.images.select(F.col(DUP).alias(ORD))
         # A key may be unique only at commit: the row that is left of a key decides, not its newest row.
-        net = added_up(schema, history, None, complete)
-        newest = net.checked[0]
-        return newest.where(F.col(IMAGE).isNotNull()).select(F.col(IMAGE).alias(ORD))
+        return summed.keys.where(F.col(IMAGE).isNotNull()).select(F.col(IMAGE).alias(ORD))
     events = after_truncates(history)
     newest_first = Window.partitionBy(*(col(k) for k in merge_key(schema))).orderBy(F.col(ORD).desc())
     ranked = events.withColumn(_RANK, F.row_number().over(newest_first)).where(F.col(_RANK) == 1)

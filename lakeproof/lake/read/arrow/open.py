@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Literal, overload
 
@@ -23,7 +22,7 @@ from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, location_of
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import DUP, ORD
-from lakeproof.lake.columns import column_names, current_columns, in_lake, merge_key
+from lakeproof.lake.columns import column_names, current_columns, in_lake
 from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows
 from lakeproof.lake.delta.base_rows import LakeBase
 from lakeproof.lake.delta.committer import Unsupported
@@ -36,6 +35,7 @@ from lakeproof.lake.planning.schema_changes import older_versions
 from lakeproof.lake.read.arrow.frames import ReadLake, Rows
 from lakeproof.lake.records.cuts.choice import NEWEST, At, cuts_at, table_name
 from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.rows.change import NetChange, Removed
 from lakeproof.landing.segments.reader import count_changes
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
@@ -46,36 +46,11 @@ from lakeproof.values.types import arrow_type
 CHANGES_BYTES_MAX = 128 << 20
 
 
-@dataclass(frozen=True)
-class LandedNet:
-    """The net change since the cut: rows with one of the `keys` are replaced by `images`; after a truncate all rows are."""
-
-    key: Sequence[str]
-    keys: pa.Table
-    images: pa.Table
-    truncate: bool
-
-    @cached_property
-    def _lookup(self) -> KeyLookup:
-        return KeyLookup.of(self.key, self.keys)
-
-    def without_touched(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of the cut's rows without those that have one of the keys."""
-        if not self.keys.num_rows:
-            return batch
-        touched, _ = self._lookup.match(pa.chunked_array([batch.column(name)]) for name in self.key)
-        if not len(touched):
-            return batch
-        kept = np.ones(batch.num_rows, np.bool_)
-        kept[touched] = False
-        return batch.filter(pa.array(kept))
-
-
 @dataclass(frozen=True, slots=True)
 class LandedRows(Rows):
     """A table at the landing's end. What has landed is held in memory; the cut's rows come in batches."""
 
-    net: LandedNet
+    net: NetChange[pa.Table]
 
     def select(self, *columns: str) -> Rows:
         """Return the same rows with these columns alone; files are read for these and the key. Raises as `Rows.select`."""
@@ -83,12 +58,26 @@ class LandedRows(Rows):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, 65,536 at a time at most, in no order; raises LakeError if a file is missing or damaged."""
-        key = [name for name in self.net.key if name not in self.columns]
-        if not self.net.truncate:
-            for batch in self.delta.batches([*self.columns, *key]):
-                yield self.net.without_touched(batch).select(list(self.columns))
-        images = self.net.images.select(list(self.columns)).cast(self.schema)
-        yield from images.to_batches(max_chunksize=BATCH_ROWS)
+        match self.net.removed:
+            case Removed(key, keys) if keys.num_rows:
+                lookup, others = KeyLookup.of(key, keys), [name for name in key if name not in self.columns]
+                for batch in self.delta.batches([*self.columns, *others]):
+                    yield _without(batch, key, lookup).select(list(self.columns))
+            case Removed() | None:
+                yield from self.delta.batches(self.columns)
+        if self.net.images is not None:
+            images = self.net.images.select(list(self.columns)).cast(self.schema)
+            yield from images.to_batches(max_chunksize=BATCH_ROWS)
+
+
+def _without(batch: pa.RecordBatch, key: Sequence[str], lookup: KeyLookup) -> pa.RecordBatch:
+    """Return a batch without the rows that have one of the keys."""
+    touched, _ = lookup.match(pa.chunked_array([batch.column(name)]) for name in key)
+    if not len(touched):
+        return batch
+    kept = np.ones(batch.num_rows, np.bool_)
+    kept[touched] = False
+    return batch.filter(pa.array(kept))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -142,7 +131,7 @@ def read_lake(
     return ReadLake(place, cuts_at(lake, at, group))
 
 
-def landed_net(end: LandingEnd, version: SchemaVersion, before: CutTable | None) -> LandedNet | None:
+def landed_net(end: LandingEnd, version: SchemaVersion, before: CutTable | None) -> NetChange[pa.Table] | None:
     """Return what has landed of a table since the cut that has it as `before`, added up; None if nothing has.
 
     Raises `Unsupported` if Spark has to add it up, TableHeldError if it does not fit the table.
@@ -167,8 +156,7 @@ def landed_net(end: LandingEnd, version: SchemaVersion, before: CutTable | None)
             parts.append(part)
     except NotFolded as error:
         raise Unsupported(str(error)) from None
-    key = merge_key(schema)
-    return LandedNet(key, _no_keys() if fold.keys is None else fold.keys, _images(schema, parts), fold.truncate)
+    return NetChange(fold.removed, _images(schema, parts))
 
 
 def _images(schema: SchemaVersion, parts: Sequence[pa.Table]) -> pa.Table:
@@ -179,10 +167,6 @@ def _images(schema: SchemaVersion, parts: Sequence[pa.Table]) -> pa.Table:
     has = set(whole.column_names)
     columns = [whole.column(n) if n in has else pa.nulls(whole.num_rows, kind) for n, kind in fields]
     return pa.table(columns, schema=pa.schema(fields))
-
-
-def _no_keys() -> pa.Table:
-    return pa.table({})
 
 
 def _with_spark(end: LandingEnd, table: TableName, reason: str) -> LakeError:

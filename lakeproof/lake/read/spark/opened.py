@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.lake.columns import column_names, in_lake
-from lakeproof.lake.delta.versions import Layer, read_layer, read_view
+from lakeproof.lake.delta.versions import read_layer, read_view
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.read.spark.lake_frame import LakeFrame
 from lakeproof.lake.records.cuts.choice import LakeAtCuts, check_kept, table_name
-from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.documents import Cut, Layer
 from lakeproof.lake.rows.columns import pick
 from lakeproof.names import TableName
 from lakeproof.storage.open import open_store

@@ -1,14 +1,16 @@
-"""The source tables in PostgreSQL as external assets: the beginning of the lineage.
+"""What is outside of the lake, as external assets: the tables in PostgreSQL, and the Delta tables that views read.
 
-The configuration lists the tables; a connection to a server does not belong here.
+Lineage begins there. The configuration lists them; a connection to a server does not belong here, nor looking for newest
+versions (`lakeproof.state.views`).
 """
 
 from __future__ import annotations
 
 import dagster as dg
 
-from assets.support.keys import Layer, source_key, table_key
+from assets.support.keys import Layer, external_key, source_key, table_key
 from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.section.external_table import ExternalTable
 from lakeproof.names import TableName
 
 UNKNOWN = (
@@ -49,4 +51,21 @@ def _spec(source: SourceConfig, table: TableName) -> dg.AssetSpec:
             "publication": source.publication,
             "slot": source.slot,
         },
+    )
+
+
+def external_specs(config: Config) -> list[dg.AssetSpec]:
+    """Return one spec per external table that a view reads."""
+    tables = {table for view in config.views.values() for table in view.external.values()}
+    return [_external(table) for table in sorted(tables, key=lambda table: (table.kind, table.place))]
+
+
+def _external(table: ExternalTable) -> dg.AssetSpec:
+    place = {"dagster/table_name": table.place} if table.kind == "catalog" else {"dagster/uri": table.place}
+    return dg.AssetSpec(
+        key=external_key(table),
+        group_name=Layer.EXTERNAL.value,
+        description="A Delta table that is not the lake's. Each refresh of a view that reads it pins its newest version.",
+        kinds={"deltalake"},
+        metadata=place,
     )

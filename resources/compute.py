@@ -1,6 +1,7 @@
 """The resource that assets ask for Spark work: the words of a `lakeproof` command in, its result out.
 
-Where the work is done does not change what an asset sees: both ways give the document that the command prints with `--json`.
+Where the work is done does not change what an asset sees: in this process or elsewhere, it is the document that the command
+prints with `--json`. Why it is a command: docs/decisions/0044-dagsters-half-for-others.md.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from pydantic import PrivateAttr
+from typing_extensions import Self
 
 from lakeproof.cli.arguments import function_of, parser
 from lakeproof.cli.context import Context
 from lakeproof.cli.interruption import Interruption
 from lakeproof.cli.results import to_json
 from lakeproof.config.load import load
+from lakeproof.errors import ConfigError
 from lakeproof.events import RunControl
-from resources.compute.session import run_elsewhere
-from resources.lake_spark import LakeSpark
+from resources.elsewhere import run_elsewhere
 
 if TYPE_CHECKING:
     from lakeproof.lake.spark_on_demand import SparkOnDemand
@@ -30,18 +33,35 @@ if TYPE_CHECKING:
 class _HereContext(Context):
     """The context of a command in this process, which uses the run's session."""
 
-    lake_spark: LakeSpark
+    compute: Compute
 
     @contextmanager
     def spark_on_demand(self) -> Iterator[SparkOnDemand]:
-        yield self.lake_spark.on_demand
+        yield self.compute.on_demand
 
 
-class Compute(LakeSpark):
-    """Runs commands that need Spark where `compute` of the configuration says, else with a session of the run's own.
+class Compute(dg.ConfigurableResource["Compute"]):
+    """Runs commands that need Spark where `compute` of the configuration says, else with the run's `pyspark`.
 
     That session is dagster-pyspark's, lazily: its JVM starts with the first table that needs it, and ends with the run.
     """
+
+    config_path: str
+    _session: Any = PrivateAttr(default=None)
+
+    def with_session(self, session: object) -> Self:
+        """Return this resource with the run's `resources.run_session.RunSession`, whose end is its owner's."""
+        self._session = session
+        return self
+
+    @property
+    def on_demand(self) -> SparkOnDemand:
+        """Return the run's session for work that may need none: it starts when the first table needs it."""
+        if self._session is None:
+            reason = "the configuration had it when this location was loaded, so this run has no Spark session"
+            raise ConfigError("compute", reason, "reload this location, then launch the run again")
+        on_demand: SparkOnDemand = self._session.on_demand
+        return on_demand
 
     def run(
         self, context: dg.AssetExecutionContext | dg.OpExecutionContext, words: Sequence[str], control: RunControl
@@ -52,6 +72,6 @@ class Compute(LakeSpark):
             return run_elsewhere(context, config, config.compute, words, control)
         args = parser().parse_args(["--config", self.config_path, *words])
         here = _HereContext(
-            args.command, args.config, True, control.report, control.stop, Interruption(control.stop), lake_spark=self
+            args.command, args.config, True, control.report, control.stop, Interruption(control.stop), compute=self
         )
         return to_json(function_of(args.command)(here, args).document)

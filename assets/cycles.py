@@ -1,17 +1,17 @@
 """The events of history and current after cycles: each says where its table stands at the newest cut, and what a run did.
 
-Sums of cycles do not belong here (`cycle_totals.py`). An event has the changes of Dagster's own runs, and the table as all
-have left it; what cycles of others did is in the metrics of the lake and in `status`.
+Running cycles does not belong here, nor the pace of events (`assets.support.pace`). An event has the changes of Dagster's
+own runs, and the table as all have left it; what cycles of others did is in the metrics of the lake and in `status`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets.cycle_totals import TableTotals
 from assets.support import metadata as md
 from assets.support.columns import table_columns
 from assets.support.keys import Layer, table_key
@@ -24,6 +24,9 @@ from lakeproof.postgres.catalog.descriptions import TableDescription
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
 from resources import Settings
+
+if TYPE_CHECKING:
+    from lakeproof.lake.cycle.runner import CutReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +110,56 @@ def _in_words(done: TableTotals, held: str | None) -> str:
     if held is not None:
         return f"held: {held}"
     return f"{counted(done.changes, 'change')} in {counted(done.cycles, 'cycle')}" if done.cycles else "no changes"
+
+
+# A table has an event of history and one of current.
+EVENTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TableTotals:
+    """The sum of a run's `cycles` that wrote a table.
+
+    `rows` is the table's row count in the version `version` of current, if known; `schema_changes` describes each schema
+    change, or why it was not applied; `features` are those of Delta's that its readers need since, each with its reason.
+    """
+
+    cycles: int = 0
+    changes: int = 0
+    inserted: int = 0
+    deleted: int = 0
+    rows: int | None = None
+    version: int | None = None
+    schema_changes: tuple[str, ...] = ()
+    features: Mapping[str, str] = field(default_factory=dict)
+
+    def followed_by(self, later: TableTotals) -> TableTotals:
+        """Return the sum of both; what only the newest cycle knows is the later one's."""
+        newest = later if later.cycles else self
+        return TableTotals(
+            cycles=self.cycles + later.cycles,
+            changes=self.changes + later.changes,
+            inserted=self.inserted + later.inserted,
+            deleted=self.deleted + later.deleted,
+            rows=newest.rows,
+            version=newest.version,
+            schema_changes=self.schema_changes + later.schema_changes,
+            features={**self.features, **later.features},
+        )
+
+
+def totals(cuts: Sequence[CutReport]) -> dict[TableName, TableTotals]:
+    """Return the sum of each table that the cuts wrote, or whose schema they changed."""
+    sums: dict[TableName, TableTotals] = {}
+    for cut in cuts:
+        for table in {*cut.tables, *cut.schema_changes}:
+            done, change = TableTotals(), cut.schema_changes.get(table)
+            if table in cut.tables:
+                part = cut.tables[table]
+                done = TableTotals(
+                    1, part.changes, part.inserted, part.deleted, part.rows, part.current_version, (), part.features
+                )
+            if change is not None:
+                done = replace(done, schema_changes=(change,))
+            sums[table] = sums[table].followed_by(done) if table in sums else done
+    return sums
