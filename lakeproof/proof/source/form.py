@@ -46,9 +46,9 @@ def buckets_query(relation: ComparedRelation, buckets: int) -> sql.Composed:
     PostgreSQL takes the buckets to be as many as the key's values, so it would sort the whole table, on disk, before it
     groups. Of the columns of a union it knows nothing, and expects 200: it groups by hash, in each of its workers.
     """
-    union = "{rows} UNION ALL SELECT NULL, NULL WHERE false"
-    return sql.SQL(f"SELECT bucket, count(*), sum(hash) FROM ({union}) AS lp_rows GROUP BY bucket").format(
-        rows=sql.SQL("SELECT {bucket} AS bucket, {hash} AS hash {source}").format(
+    hashed = sql.SQL("SELECT {bucket} AS bucket, {hash} AS hash {source} UNION ALL SELECT NULL, NULL WHERE false")
+    return sql.SQL("SELECT bucket, count(*), sum(hash) FROM ({rows}) AS lp_rows GROUP BY bucket").format(
+        rows=hashed.format(
             bucket=_bucket(relation, buckets), hash=_bits(_row_text(relation), relation), source=_from(relation)
         )
     )
