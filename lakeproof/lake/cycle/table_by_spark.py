@@ -10,6 +10,7 @@ Making a commit belongs to `delta.apply`, computing the rows to `lakeproof.lake.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -52,6 +53,7 @@ from lakeproof.lake.cycle.task import (
     written,
 )
 from lakeproof.lake.delta.apply import Hints
+from lakeproof.lake.delta.base_rows import verify_chunk
 from lakeproof.lake.fold.history import (
     SNAPSHOT,
     change_rows,
@@ -72,6 +74,7 @@ from lakeproof.lake.rows.correction import numbered
 from lakeproof.lake.rows.landing_rows import key_bounds
 from lakeproof.lake.rows.refusal import refusals
 from lakeproof.schema import SchemaVersion
+from lakeproof.snapshot.state import SnapshotFile
 
 _ROWS = scratch("rows")
 
@@ -81,9 +84,19 @@ def written_by_spark(session: SparkSession, context: CycleContext, task: TableTa
 
     `reason` is why Spark writes it.
     """
+    match task.work:
+        case SnapshotEntry(source=Copy(folder), table=copied):
+            _verify(context, folder, copied.chunks)
+        case KeyedEntry(folder, _, keyed):
+            _verify(context, folder, [*keyed.rows.chunks, *keyed.keys.chunks])
     with refusals(str(task.table)):
         result = _written(session, context, task)
     return result if isinstance(result, Carried) else by(result, "spark", reason)
+
+
+def _verify(context: CycleContext, folder: str, chunks: Sequence[SnapshotFile]) -> None:
+    for chunk in chunks:
+        verify_chunk(context.lease.lake.store, f"{folder}/{chunk.path}", chunk)
 
 
 def _written(session: SparkSession, context: CycleContext, task: TableTask) -> Carried | Written | Entered:

@@ -45,7 +45,7 @@ def check_new_key(
     names, schema = [c.name for c in in_lake(change.old).columns], in_lake(change.new)
     persisted = pick(read_layer(session, context.lease.lake, before.version.table, before), [*names, TEXT])
     rows = convert_rows(session, persisted, change, defaults)
-    forms = [exact_text(c, c.name, TEXT) for c in key_columns(schema)]
+    forms = [exact_text(c) for c in key_columns(schema)]
     names = [scratch(f"part_{i}") for i in range(len(forms))]
     counted = rows.groupBy(*(form.alias(n) for form, n in zip(forms, names, strict=True))).count()
     wrong = reduce(or_, (F.col(n).isNull() for n in names), F.col("count") > 1)

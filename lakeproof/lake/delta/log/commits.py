@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
@@ -22,6 +22,9 @@ from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import NotFoundError
 
+# What an action of the log says, and what its schema text says of a column.
+Action: TypeAlias = Mapping[str, Any]
+LogField: TypeAlias = Mapping[str, Any]
 NO_VERSION = -1
 LOG = "_delta_log"
 _NAME_DIGITS = 20
@@ -265,11 +268,11 @@ def newest_external(config: Config, path: str, since: int = NO_VERSION) -> int:
 PHYSICAL_NAME, TYPE_CHANGES = "delta.columnMapping.physicalName", "delta.typeChanges"
 
 
-def physical_name(field: Mapping[str, Any]) -> str:
+def physical_name(field: LogField) -> str:
     """Return a column's name in data files; `field` is of the log's schema text."""
     return str((field.get("metadata") or {}).get(PHYSICAL_NAME, field["name"]))
 
 
-def physical_names(fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def physical_names(fields: Iterable[LogField]) -> dict[str, str]:
     """Return the name of each column in data files."""
     return {field["name"]: physical_name(field) for field in fields}

@@ -13,12 +13,12 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.columns import needs_mapping, quoted
-from lakeproof.lake.delta.log.commits import NO_VERSION, PHYSICAL_NAME, newest_version, physical_name
+from lakeproof.lake.delta.log.commits import NO_VERSION, PHYSICAL_NAME, Action, LogField, newest_version, physical_name
 from lakeproof.lake.delta.log.reader_features import (
     LISTS_FEATURES_READER,
     LISTS_FEATURES_WRITER,
@@ -27,13 +27,9 @@ from lakeproof.lake.delta.log.reader_features import (
     VECTORS,
     VECTORS_ENABLED,
     WIDENING,
-    table_state,
 )
+from lakeproof.lake.delta.log.state import TableState, table_shape
 from lakeproof.values.types import LAKE_TYPES
-
-if TYPE_CHECKING:
-    from lakeproof.lake.delta.log.state import Action, TableState
-
 
 COLUMN_ID = "delta.columnMapping.id"
 MAPPING_MODE = "delta.columnMapping.mode"
@@ -79,7 +75,7 @@ def check_writable(state: TableState, *, partitioned: bool = False) -> None:
 
 
 def metadata_of(
-    fields: Sequence[Mapping[str, Any]],
+    fields: Sequence[LogField],
     configuration: Mapping[str, str],
     partitions: Sequence[str] = (),
     physical: Mapping[str, str] | None = None,
@@ -103,7 +99,7 @@ def metadata_of(
     }
 
 
-def with_other_columns(metadata: Action, fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def with_other_columns(metadata: Action, fields: Sequence[LogField]) -> dict[str, Any]:
     """Return a `metaData` action with these columns in place of all that the table has: no file of it has one of them."""
     settings, columns = dict(metadata.get("configuration") or {}), [dict(each) for each in fields]
     if settings.get(MAPPING_MODE, "none") != "none":
@@ -114,7 +110,7 @@ def with_other_columns(metadata: Action, fields: Sequence[Mapping[str, Any]]) ->
     return {**metadata, "schemaString": schema, "configuration": settings}
 
 
-def _with_ids(field: Mapping[str, Any], numbers: Iterator[int], in_files: str) -> dict[str, Any]:
+def _with_ids(field: LogField, numbers: Iterator[int], in_files: str) -> dict[str, Any]:
     """Return a column with its number and its name in files, if Parquet takes that; so with each field inside it."""
     in_files = f"col-{uuid.uuid4()}" if needs_mapping([in_files]) else in_files
     metadata = {**(field.get("metadata") or {}), COLUMN_ID: next(numbers), PHYSICAL_NAME: in_files}
@@ -214,7 +210,7 @@ def column_types(path: str, version: int | None = None) -> dict[str, str]:
     version = newest_version(path) if version is None else version
     if version == NO_VERSION:
         return {}
-    fields = json.loads(table_state(path, version)["metaData"]["schemaString"])["fields"]
+    fields = table_shape(path, version).fields
     return {field["name"]: in_spark(field["type"]) for field in fields if not field["name"].startswith(PUT_AWAY)}
 
 
