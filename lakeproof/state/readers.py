@@ -1,6 +1,6 @@
 """Features that the readers of each table must know, for `status`.
 
-Reading a table's log is in `lakeproof.lake.delta.log.reader_features`; changing what is needed belongs to
+Reading a table's log is in `lakeproof.lake.delta.log.protocol`; changing what is needed belongs to
 compaction.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.log.reader_features import NOT_PORTABLE, reader_features
+from lakeproof.lake.delta.log.protocol import NOT_PORTABLE, reader_features
 from lakeproof.lake.records.documents import Cut
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeproof.lake.delta.log.commits import LogGapError, commit_name
-from lakeproof.lake.delta.log.reader_features import NOT_PORTABLE, ReaderFeatures, reader_features
+from lakeproof.lake.delta.log.protocol import NOT_PORTABLE, ReaderFeatures, reader_features
 
 PLAIN = {"minReaderVersion": 1, "minWriterVersion": 2}
 

@@ -25,8 +25,7 @@ from lakeproof.lake.delta.apply import CommitRequest, Hints, apply
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.cleaned import clean_log
 from lakeproof.lake.delta.log.commits import newest_version
-from lakeproof.lake.delta.log.protocol import TableSpec
-from lakeproof.lake.delta.log.reader_features import NOT_PORTABLE, reader_features
+from lakeproof.lake.delta.log.protocol import NOT_PORTABLE, TableSpec, reader_features
 from lakeproof.lake.rows.change import NetChange, Removed
 from lakeproof.lake.rows.keys_in_memory import DriftedError
 from tests.properties.apply_model import COMPOSITE, KINDS, SEED, Batch, Kind, Table, V, Way

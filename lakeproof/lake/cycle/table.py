@@ -61,11 +61,10 @@ from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.fold.holders import FoldedFile, NotFolded
 from lakeproof.lake.fold.key_fold import FoldedRows, KeyFold, fold_keys
 from lakeproof.lake.fold.table_range import TableRange
-from lakeproof.lake.planning.landing.range import LandedRange
 from lakeproof.lake.records.documents import CutTable, HistorySum, Layer
 from lakeproof.lake.records.held import TableHeldError
 from lakeproof.lake.rows.change import AllRows, Removed, unchecked
-from lakeproof.lake.rows.file_rows import in_files
+from lakeproof.lake.rows.file_rows import LandedRange, in_files
 from lakeproof.lake.rows.keys_in_memory import DriftedError, Mask, Numbers
 from lakeproof.lake.rows.memory import fit_table, refuse_too_large
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand

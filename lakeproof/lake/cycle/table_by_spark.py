@@ -22,8 +22,6 @@ from lakeproof.errors import TableError
 from lakeproof.hidden_columns import scratch
 from lakeproof.lake.columns import has_old_rows, in_lake, merge_key
 from lakeproof.lake.cycle.commits_by_spark import (
-    FEW_BYTES,
-    FEW_ROWS,
     HistoryRows,
     append_history,
     check_snapshot,
@@ -239,18 +237,14 @@ def _net(resolved: ResolvedChanges | None) -> NetChange[DataFrame]:
 
 def _hints(changes: TableRange, net: NetChange[DataFrame]) -> Hints:
     """Return what makes the range's commit cheaper."""
-    rows, size = changes.counts.rows, sum(p.file.decoded.bytes for p in changes.all_slices)
     # NULL lies within no bounds, and a hidden key's text is not the number that was bounded.
     match net.removed:
         case Removed(key, _, null_safe=False):
             is_bounded = key == changes.schema.key
         case _:
             is_bounded = False
-    return Hints(
-        bounds=key_bounds(changes.schema, changes.landed.slices) if is_bounded and not changes.older else None,
-        broadcast=rows <= FEW_ROWS and size <= FEW_BYTES,
-        max_keys=rows,
-    )
+    bounds = key_bounds(changes.schema, changes.landed.slices) if is_bounded and not changes.older else None
+    return Hints(bounds, changes.counts.rows)
 
 
 def _snapshot(session: SparkSession, context: CycleContext, schema: SchemaVersion, entry: SnapshotEntry) -> DataFrame:

@@ -183,10 +183,10 @@ def _by_join(
     if bounds is not None and not removed.null_safe:
         rows = rows.where(col(key[0]).between(*bounds))
     check_rows(request.path, rows, removed)
-    keys = pick(removed.rows, key)
-    keys = F.broadcast(keys) if request.hints.broadcast else keys
     placed = rows.select(*(col(k) for k in key), PATH, ROW)
-    return _as_bitmaps(join_on_key(placed, keys, key, "left_semi", null_safe=removed.null_safe), state)
+    return _as_bitmaps(
+        join_on_key(placed, pick(removed.rows, key), key, "left_semi", null_safe=removed.null_safe), state
+    )
 
 
 def _as_bitmaps(hits: DataFrame, state: TableState) -> Mapping[str, Numbers]:
@@ -229,12 +229,11 @@ def _in_log(state: TableState, places: Mapping[str, Numbers]) -> Mapping[str, Nu
 class Hints:
     """Facts about a change that make its commit cheaper, and never change the result.
 
-    `bounds`: the least and the greatest value of a single integer key. `broadcast`: the whole change fits into the memory of
-    each task. `max_keys`: the change deletes at most so many keys; None if that is not known.
+    `bounds`: the least and the greatest value of a single integer key. `max_keys`: the change deletes at most so many keys;
+    None if that is not known.
     """
 
     bounds: tuple[int, int] | None = None
-    broadcast: bool = False
     max_keys: int | None = None
 
 

@@ -23,13 +23,13 @@ from lakeproof.errors import LakeError, UnreadableRowsError
 from lakeproof.lake.delta.files.data_files import DeltaFile, data_file, deleted_rows, live_rows
 from lakeproof.lake.delta.files.statistics import bounds_of
 from lakeproof.lake.delta.log.commits import RESTORE_LOG, Action, LogField, LogGapError, is_emptied, physical_name
-from lakeproof.lake.delta.log.protocol import in_files
-from lakeproof.lake.delta.log.reader_features import (
+from lakeproof.lake.delta.log.protocol import (
     LISTS_FEATURES_READER,
     MAPPING,
     NO_ZONE,
     VECTORS,
     WIDENING,
+    in_files,
 )
 from lakeproof.lake.delta.log.state import TableShape, TableState, read_state, table_shape
 from lakeproof.lake.rows.keys_in_memory import Numbers

@@ -56,8 +56,14 @@ from lakeproof.lake.delta.files.links import (
 )
 from lakeproof.lake.delta.files.statistics import statistics_text
 from lakeproof.lake.delta.log.commits import NO_VERSION, Action, LogField, physical_names
-from lakeproof.lake.delta.log.protocol import TableSpec, check_writable, in_spark, metadata_of, new_fields
-from lakeproof.lake.delta.log.reader_features import VECTORS_ENABLED
+from lakeproof.lake.delta.log.protocol import (
+    VECTORS_ENABLED,
+    TableSpec,
+    check_writable,
+    in_spark,
+    metadata_of,
+    new_fields,
+)
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.delta.search import Places, find_places
 from lakeproof.lake.rows.change import AllRows, Removed

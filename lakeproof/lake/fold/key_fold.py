@@ -26,10 +26,9 @@ from lakeproof.hidden_columns import FROM, KEY, LSN, OP, ORD, UNCHANGED
 from lakeproof.lake.columns import current_columns, has_old_rows, history_columns, keeps_key, key_may_be_null, merge_key
 from lakeproof.lake.fold.counted_fold import bag_change, keyed_change
 from lakeproof.lake.fold.holders import Base, FoldedFile, Holders, NotFolded, Unchanged, find_holders, values_of
-from lakeproof.lake.planning.landing.range import LandedRange
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.change import AllRows, Removed
-from lakeproof.lake.rows.file_rows import DIGEST, FileRows
+from lakeproof.lake.rows.file_rows import DIGEST, FileRows, LandedRange
 from lakeproof.lake.rows.keys_in_memory import FIRST, Mask, Numbers, codes, presupposed
 from lakeproof.landing.segments.reader import Slice, in_range_mask
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES

@@ -23,12 +23,10 @@ from lakeproof.config.section.spark import SparkConfig
 from lakeproof.errors import ConfigError, DefiniteError
 from lakeproof.lake.spark.cluster import placed_settings, refuse_connect, scratch_given, secret_given
 from lakeproof.lake.spark.driver_end import driver_started
-from lakeproof.lake.spark.driver_start import filtered_stderr, log_option, without
+from lakeproof.lake.spark.driver_start import check_java, filtered_stderr, log_option, without
 from lakeproof.lake.spark.jars import jars
-from lakeproof.lake.spark.java import check_java
 from lakeproof.lake.spark.lost_driver import stop_session
-from lakeproof.lake.spark.s3_jars import jars_with_s3
-from lakeproof.lake.spark.s3_settings import is_on_s3, s3_settings
+from lakeproof.lake.spark.s3 import is_on_s3, jars_with_s3, s3_settings
 
 # Each with what happens otherwise.
 _SETTINGS = {

@@ -1,7 +1,7 @@
-"""Delta's protocol as far as a writer has to know it: features, the tables that are refused, and a new table's metadata.
+"""Delta's protocol as far as it has to be known: features, the tables that are refused, and a new table's metadata.
 
-Making a version does not belong here (`committer`), nor what readers must know (`reader_features`). `docs/delta-protocol.md`
-has every demand.
+Making a version does not belong here (`committer`), nor refusing names that need a feature (`lakeproof.lake.cycle.task`).
+`docs/delta-protocol.md` has every demand. No Spark runs here: `status` asks what readers must know, and why.
 """
 
 from __future__ import annotations
@@ -18,18 +18,73 @@ from typing import Any
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.columns import needs_mapping, quoted
-from lakeproof.lake.delta.log.commits import NO_VERSION, PHYSICAL_NAME, Action, LogField, newest_version, physical_name
-from lakeproof.lake.delta.log.reader_features import (
-    LISTS_FEATURES_READER,
-    LISTS_FEATURES_WRITER,
-    MAPPING,
-    NO_ZONE,
-    VECTORS,
-    VECTORS_ENABLED,
-    WIDENING,
+from lakeproof.lake.delta.log.commits import (
+    NO_VERSION,
+    PHYSICAL_NAME,
+    TYPE_CHANGES,
+    Action,
+    LogField,
+    newest_version,
+    physical_name,
+    physical_names,
 )
 from lakeproof.lake.delta.log.state import TableState, table_shape
 from lakeproof.values.types import LAKE_TYPES
+
+VECTORS, MAPPING, WIDENING, NO_ZONE = "deletionVectors", "columnMapping", "typeWidening", "timestampNtz"
+# What a portable table does without; a type of a column is not a matter of how a table is written.
+NOT_PORTABLE = frozenset({VECTORS, MAPPING, WIDENING})
+VECTORS_ENABLED = "delta.enableDeletionVectors"
+# From these versions of the protocol on it lists features; version 2 for readers is column mapping, version 1 nothing.
+LISTS_FEATURES_READER, LISTS_FEATURES_WRITER = 3, 7
+_MAPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderFeatures:
+    """What readers of one version of a table must know: feature → reason; `vectors`: deleted rows are marked in vectors."""
+
+    reasons: Mapping[str, str]
+    vectors: bool
+
+    def beyond(self, before: ReaderFeatures) -> dict[str, str]:
+        """Return the features that `before` did not need."""
+        return {name: reason for name, reason in self.reasons.items() if name not in before.reasons}
+
+
+def reader_features(path: str, version: int) -> ReaderFeatures:
+    """Read the features of a version; raises LogGapError if its log can't be read."""
+    shape = table_shape(path, version)
+    names, fields = list(shape.protocol.get("readerFeatures") or []), shape.fields
+    if shape.protocol["minReaderVersion"] < LISTS_FEATURES_READER:
+        names = [MAPPING] if shape.protocol["minReaderVersion"] == _MAPS else []
+    reasons = {name: "; ".join(_reasons(name, fields)) or "since an earlier change" for name in sorted(names)}
+    return ReaderFeatures(reasons, shape.has_property(VECTORS_ENABLED, "true"))
+
+
+def _reasons(feature: str, fields: list[dict[str, Any]]) -> Iterator[str]:
+    if feature == VECTORS:
+        yield "deleted rows are marked, and stay in their files"
+    elif feature == MAPPING:
+        yield from _renamings(fields)
+    for one in fields:
+        name, more = one["name"], one.get("metadata") or {}
+        if feature == WIDENING and more.get(TYPE_CHANGES):
+            yield f"{name} was {more[TYPE_CHANGES][0]['fromType']}"
+        elif feature == NO_ZONE and "timestamp_ntz" in json.dumps(one["type"]):
+            yield f"{name} is a timestamp without a time zone"
+
+
+def _renamings(fields: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield why columns have other names in files: where one needs it, all that came since have a name of Delta's."""
+    for name, in_files in physical_names(fields).items():
+        if name.startswith(PUT_AWAY):
+            yield f"{in_files} was dropped"
+        elif needs_mapping([name]):
+            yield f"a file can't have the name {name}"
+        elif name != in_files and not in_files.startswith("col-"):
+            yield f"{name} was {in_files}"
+
 
 COLUMN_ID = "delta.columnMapping.id"
 MAPPING_MODE = "delta.columnMapping.mode"
