@@ -4,7 +4,7 @@ SHELL := /bin/sh
 .PHONY: help setup demo ui test test-all check quick wheel manual bench lock sbom format clean
 
 # Variables you may set: PYTHON (the interpreter), PORT (of the UI), ONCE=1 (the demo exits),
-# ONLY (parts of test-all, as '"PostgreSQL 14" "with Spark"'), and for `ui` LAKEPROOF_CONFIG (the lakeproof.yaml).
+# ONLY (parts of test-all, as '"PostgreSQL 14 with Spark" "edges without Spark"'), and for `ui` LAKEPROOF_CONFIG (the lakeproof.yaml).
 PORT ?= 3000
 ONCE ?=
 ONLY ?=

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 import lakeproof
-from assets.support import freshness
 from assets.support import metadata as md
 from assets.support.columns import (
     described_columns,
@@ -28,8 +27,8 @@ from assets.support.columns import (
     view_lineage,
     view_schema,
 )
-from assets.support.keys import Layer, group_of, proof_key, table_key, view_key
-from assets.support.places import uri
+from assets.support.keys import Layer, group_of, proof_key, table_key, uri, view_key
+from assets.support.pace import policy, slot_policy, window_s
 from assets.views import read_keys, stored_columns
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.errors import LakeproofError
@@ -132,14 +131,14 @@ class Catalog:
     def _freshness(self, key: dg.AssetKey) -> dg.FreshnessPolicy | None:
         if key in self._tables:
             layer, source, table = self._tables[key]
-            return freshness.policy(freshness.window_s(self._config, source, table, layer))
+            return policy(window_s(self._config, source, table, layer))
         if key.path[0] == Layer.PROOF.value and dg.AssetKey(key.path[1:]) in self._tables:
             layer, source, table = self._tables[dg.AssetKey(key.path[1:])]
             is_proved = layer is Layer.CURRENT
-            return freshness.policy(freshness.window_s(self._config, source, table, Layer.PROOF)) if is_proved else None
+            return policy(window_s(self._config, source, table, Layer.PROOF)) if is_proved else None
         if key in self._views:
-            return freshness.policy(self._views[key].freshness_s or 0.0)
-        return freshness.slot_policy() if key.path[0] == Layer.SLOTS.value else None
+            return policy(self._views[key].freshness_s or 0.0)
+        return slot_policy() if key.path[0] == Layer.SLOTS.value else None
 
     def _owners(self, key: dg.AssetKey) -> list[str]:
         source = self._source(key)

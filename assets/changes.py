@@ -5,8 +5,10 @@ No Spark and no pool are needed: PostgreSQL admits one reader per slot, and that
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from operator import attrgetter
 from typing import Literal
 
 import dagster as dg
@@ -14,23 +16,19 @@ from pydantic import Field
 
 from assets.slots import slot_positions
 from assets.support import metadata as md
-from assets.support.backlog import Backlog
 from assets.support.engine_call import run_engine
-from assets.support.event_budget import EventBudget
 from assets.support.event_log import to_run_log
-from assets.support.first_events import copies_unseen, without_event
-from assets.support.freshness import Heartbeat, window_s
-from assets.support.keys import Layer, slot_key, table_key
-from assets.support.quiet_tables import QuietTables
-from assets.support.specs import LayerTable, table_spec
-from assets.support.throttle import ChangeSummary, EventThrottle
+from assets.support.first_events import Backlog, copies_unseen, without_event
+from assets.support.keys import Layer, LayerTable, slot_key, table_key, table_spec
+from assets.support.pace import EventBudget, Heartbeat, Throttle, window_s
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.drain.counts import DrainReport, LandedCounts
+from lakeproof.drain.counts import DrainReport, Flush, LandedCounts
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeproofError
 from lakeproof.events import counted
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.state.slot import SlotStatus
 from resources import Settings
 
 
@@ -59,58 +57,171 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     ) -> Iterator[dg.MaterializeResult[None]]:
         from lakeproof.commands.drain import drain
 
-        budget = EventBudget(len(source.tables), time.monotonic())
-        throttle = EventThrottle(config.event_seconds, budget=budget)
-        windows = {t: window_s(settings.config(), source, t, Layer.CHANGES) for t in source.tables}
-        quiet = QuietTables(Heartbeat(windows, time.monotonic()), throttle.is_waiting)
-        reported: set[TableName] = set()
-
-        def report(summaries: Mapping[TableName, ChangeSummary]) -> None:
-            slot = _slot(settings, source) if summaries else {}
-            quiet.heartbeat.beat(summaries, time.monotonic())
-            reported.update(summaries)
-            for table, summary in summaries.items():
-                if table in source.tables:
-                    context.log_event(_event(source, table, summary, slot))
-
-        def first_events(position: Lsn) -> Iterator[dg.AssetMaterialization]:
-            yield from copies_unseen(context.instance, settings.lake_of(source.name), source.tables)
-            if config.until == "max_seconds":
-                none = without_event(context.instance, source.name, source.tables)
-                slot = _slot(settings, source) if none else {}
-                quiet.heartbeat.beat(none, time.monotonic())
-                summary = ChangeSummary(position, position, LandedCounts())
-                yield from (_event(source, table, summary, slot) for table in none if table not in reported)
-
-        # The slot comes first: nobody waits for these events.
-        backlog = Backlog(first_events)
-        log = backlog.heard(to_run_log(context.log.info))
-
-        def report_due() -> None:
-            if config.until == "max_seconds":
-                report(throttle.take_due(time.monotonic()))
-                if backlog.is_written(context.log_event):
-                    report(quiet.summaries(lambda: settings.slot_status(source.name), time.monotonic(), budget))
-
+        reporter = _Reporter(context, settings, source, config)
+        log = reporter.backlog.heard(to_run_log(context.log.info))
         try:
             totals = run_engine(
-                lambda stop: drain(settings.config(), source.name, config.as_until(), log, stop, on_flush=throttle.add),
-                meanwhile=report_due,
+                lambda stop: drain(
+                    settings.config(), source.name, config.as_until(), log, stop, on_flush=reporter.take
+                ),
+                meanwhile=reporter.write_due,
                 achieved=lambda: settings.durable_through(source.name),
             )
             # A drain with nothing to read has not asked for the slot.
-            backlog.begin(totals.end_lsn)
-            backlog.is_written(context.log_event, float("inf"))
+            reporter.backlog.begin(totals.end_lsn)
+            reporter.backlog.is_written(context.log_event, float("inf"))
         except BaseException:
             # Even if a person ended the run: report what is durable, so that plots have no gaps.
-            report(throttle.take_all(time.monotonic()))
+            reporter.write_rest()
             raise
         if config.until == "max_seconds":
-            report(throttle.take_all(time.monotonic()))
+            reporter.write_rest()
         else:
             yield from _results(source, totals, _slot(settings, source))
 
     return changes
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSummary:
+    """One table's changes over the flushes of (start, end].
+
+    `transactions` counts those of the whole source in that range; commit times are microseconds since 1970 UTC. `lag_s`
+    is the time from the newest commit of the newest flush until that flush was durable, `lag_s_max` the maximum over
+    all flushes. `urgent`: the table was truncated or its schema changed.
+    """
+
+    start_lsn: Lsn
+    end_lsn: Lsn
+    counts: LandedCounts
+    transactions: int = 0
+    first_commit_us: int | None = None
+    last_commit_us: int | None = None
+    lag_s: float | None = None
+    lag_s_max: float | None = None
+    urgent: bool = False
+
+    @classmethod
+    def none(cls, position: Lsn) -> "ChangeSummary":
+        """Return the summary of a table that has no changes up to a position."""
+        return cls(position, position, LandedCounts())
+
+    def followed_by(self, later: "ChangeSummary") -> "ChangeSummary":
+        """Return the sum of both ranges."""
+        return replace(
+            later,
+            start_lsn=self.start_lsn,
+            counts=self.counts + later.counts,
+            transactions=self.transactions + later.transactions,
+            first_commit_us=self.first_commit_us if self.first_commit_us is not None else later.first_commit_us,
+            lag_s=self.lag_s if later.lag_s is None else later.lag_s,
+            lag_s_max=max((s for s in (self.lag_s_max, later.lag_s_max) if s is not None), default=None),
+            urgent=self.urgent or later.urgent,
+        )
+
+
+def changed(flush: Flush, now_s: Callable[[], float] = time.time) -> dict[TableName, ChangeSummary]:
+    """Return what a flush, which has just become durable, has of each table."""
+    changed_schemas = {version.table for version in flush.schemas}
+    # The clocks of two machines may differ: a commit in the future counts as no lag.
+    lag_s = None if flush.last_commit_us is None else max(0.0, now_s() - flush.last_commit_us / 1e6)
+    return {
+        table: ChangeSummary(
+            start_lsn=flush.start_lsn,
+            end_lsn=flush.end_lsn,
+            counts=counts,
+            transactions=flush.transactions,
+            first_commit_us=flush.first_commit_us,
+            last_commit_us=flush.last_commit_us,
+            lag_s=lag_s,
+            lag_s_max=lag_s,
+            urgent=counts.truncates > 0 or table in changed_schemas,
+        )
+        for table, counts in flush.tables.items()
+    }
+
+
+class KeepsUp:
+    """Looks if a drain keeps up: it has moved since the last look, or less is before it than the server's own messages."""
+
+    _LAG_BYTES_MAX = 1 << 20
+
+    def __init__(self) -> None:
+        self._confirmed: Lsn | None = None
+
+    def through(self, slot_status: Callable[[], SlotStatus]) -> Lsn | None:
+        """Return up to where all has landed; None if the drain stands still, is gone, or the server can't be asked."""
+        try:
+            status = slot_status()
+        except LakeproofError:
+            return None
+        state, before = status.state, self._confirmed
+        if state is None or status.gap is not None or not state.active or state.confirmed_flush_lsn is None:
+            return None
+        self._confirmed = state.confirmed_flush_lsn
+        moves = before is not None and self._confirmed > before
+        return self._confirmed if moves or (state.lag_bytes or 0) <= self._LAG_BYTES_MAX else None
+
+
+class _Reporter:
+    """The events of a drain; only a run that lasts writes them while it works."""
+
+    def __init__(
+        self, context: dg.AssetExecutionContext, settings: Settings, source: SourceConfig, config: DrainRun
+    ) -> None:
+        self._context, self._settings, self._source = context, settings, source
+        self._lasts = config.until == "max_seconds"
+        self._budget = EventBudget(len(source.tables), time.monotonic())
+        self._changes: Throttle[TableName, ChangeSummary] = Throttle(
+            config.event_seconds, ChangeSummary.followed_by, attrgetter("urgent"), budget=self._budget
+        )
+        windows = {t: window_s(settings.config(), source, t, Layer.CHANGES) for t in source.tables}
+        self._quiet = Heartbeat(windows, time.monotonic(), self._changes.is_waiting)
+        self._keeps_up = KeepsUp()
+        self._reported: set[TableName] = set()
+        # The slot comes first: nobody waits for these events.
+        self.backlog = Backlog(self._first)
+
+    def take(self, flush: Flush) -> None:
+        """Take a flush that has just become durable; the drain's threads call it."""
+        self._changes.add(changed(flush))
+
+    def write_due(self) -> None:
+        """Write the events that are due."""
+        if self._lasts:
+            self._write(self._changes.take_due(time.monotonic()))
+            if self.backlog.is_written(self._context.log_event):
+                self._write(self._without_changes(time.monotonic()))
+
+    def write_rest(self) -> None:
+        """Write the events of all that no event has, at the end."""
+        self._write(self._changes.take_all(time.monotonic()))
+
+    def _write(self, summaries: Mapping[TableName, ChangeSummary]) -> None:
+        slot = _slot(self._settings, self._source) if summaries else {}
+        self._quiet.beat(summaries, time.monotonic())
+        self._reported.update(summaries)
+        for table, summary in summaries.items():
+            if table in self._source.tables:
+                self._context.log_event(_event(self._source, table, summary, slot))
+
+    def _without_changes(self, now_s: float) -> dict[TableName, ChangeSummary]:
+        due = self._quiet.due(now_s)
+        position = self._keeps_up.through(lambda: self._settings.slot_status(self._source.name)) if due else None
+        if position is None:
+            return {}
+        return {table: ChangeSummary.none(position) for table in due if self._budget.spend(1, now_s)}
+
+    def _first(self, position: Lsn) -> Iterator[dg.AssetMaterialization]:
+        tables = self._source.tables
+        yield from copies_unseen(self._context.instance, self._settings.lake_of(self._source.name), tables)
+        if self._lasts:
+            none = without_event(self._context.instance, self._source.name, tables)
+            slot = _slot(self._settings, self._source) if none else {}
+            self._quiet.beat(none, time.monotonic())
+            for table in none:
+                if table not in self._reported:
+                    yield _event(self._source, table, ChangeSummary.none(position), slot)
 
 
 def _results(source: SourceConfig, totals: DrainReport, slot: md.Metadata) -> Iterator[dg.MaterializeResult[None]]:

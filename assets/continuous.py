@@ -5,22 +5,20 @@ The cycles do not belong here (`lakeproof.follow.follower`), nor keeping such a 
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets.cycle_metadata import layers
-from assets.cycle_totals import EVENTS, CutThrottle, TableTotals
+from assets.cycles import EVENTS, TableTotals, layers, totals
 from assets.support.command_call import Lasting, run_lasting_command
-from assets.support.event_budget import EventBudget
-from assets.support.freshness import Heartbeat, window_s
 from assets.support.keys import Layer
+from assets.support.pace import EventBudget, Heartbeat, Throttle, window_s
 from assets.views import view_event
-from lakeproof.cli.read_results import from_json
+from lakeproof.cli.results import from_json
 from lakeproof.errors import LakeproofError
 from lakeproof.events import FOLLOWED_CUTS, FOLLOWED_VIEWS, Event
 from lakeproof.names import TableName
@@ -66,13 +64,25 @@ class _Reporter:
         self._context = context
         self._settings = settings
         self._tables = {source: frozenset(names) for source, names in what.tables.items()}
-        self._budget = EventBudget(EVENTS * sum(map(len, what.tables.values())), time.monotonic())
-        self._cuts = CutThrottle(what.event_seconds, self._budget)
-        self._views = _ViewThrottle(what.event_seconds)
-        self._quiet = _QuietTables(settings, what, self._cuts.is_waiting)
-        self._lake = settings.config().location
-        is_remote = folder_to_check(self._lake) is None
-        self._round_s = _ROUND_S_REMOTE if is_remote else _ROUND_S
+        config = settings.config()
+        windows = {
+            (name, table): window_s(config, config.sources[name], table, Layer.CURRENT)
+            for name, tables in what.tables.items()
+            for table in tables
+        }
+        self._budget = EventBudget(EVENTS * len(windows), time.monotonic())
+        self._cuts: Throttle[tuple[str, TableName], TableTotals] = Throttle(
+            what.event_seconds,
+            TableTotals.followed_by,
+            attrgetter("schema_changes"),
+            budget=self._budget,
+            events=EVENTS,
+        )
+        self._views: Throttle[str, ViewReport] = Throttle(what.event_seconds, _both)
+        # Each table is due as soon as a run has begun and its source is caught up: others may have compacted it.
+        self._quiet = Heartbeat(windows, float("-inf"), self._cuts.is_waiting)
+        self._lake = config.location
+        self._round_s = _ROUND_S if folder_to_check(self._lake) is not None else _ROUND_S_REMOTE
         self._looked_s = float("-inf")
 
     def hear(self, event: Event) -> None:
@@ -82,9 +92,11 @@ class _Reporter:
 
         if event.kind == FOLLOWED_CUTS:
             for source, ended in from_json(dict[str, list[CutReport]], event.fields["cuts"]).items():
-                self._cuts.add(source, ended, self._tables.get(source, frozenset()))
+                shown = self._tables.get(source, frozenset())
+                self._cuts.add({(source, table): done for table, done in totals(ended).items() if table in shown})
         elif event.kind == FOLLOWED_VIEWS:
-            self._views.add(from_json(list[ViewReport], event.fields["views"]))
+            for view in from_json(list[ViewReport], event.fields["views"]):
+                self._views.add({view.view: view})
 
     def write_due(self) -> None:
         """Write the events that are due."""
@@ -92,63 +104,38 @@ class _Reporter:
         if now_s - self._looked_s < self._round_s:
             return
         self._looked_s = now_s
-        quiet = self._quiet.take(now_s, self._budget)
-        for source in self._tables:
-            own = {table: TableTotals() for of, table in quiet if of == source}
-            if own or self._cuts.is_due(source, now_s):
-                self._write(source, {**own, **self._cuts.take_due(source, now_s)})
-        self._write_views(now_s)
+        self._write({**dict.fromkeys(self._caught_up(now_s), TableTotals()), **self._cuts.take_due(now_s)})
+        self._write_views(self._views.take_due(now_s))
 
     def write_rest(self) -> None:
         """Write the events of all that no event has, at the end."""
+        self._write(self._cuts.take_all(time.monotonic()))
+        self._write_views(self._views.take_all(time.monotonic()))
+
+    def _write(self, done: Mapping[tuple[str, TableName], TableTotals]) -> None:
         for source in self._tables:
-            self._write(source, self._cuts.take_all(source, time.monotonic()))
-        self._write_views(float("inf"))
+            own = {table: each for (of, table), each in done.items() if of == source}
+            try:
+                written = layers(self._settings, source, own)
+            except LakeproofError as error:
+                self._context.log.warning("events of %s are missing: %s", source, error)
+                continue
+            self._quiet.beat([(source, table) for table in own], time.monotonic())
+            for layer in written:
+                tags = {"dagster/data_version": layer.data_version.value}
+                self._context.log_event(dg.AssetMaterialization(layer.key, layer.in_words, layer.metadata, tags=tags))
 
-    def _write(self, source: str, done: Mapping[TableName, TableTotals]) -> None:
-        try:
-            written = layers(self._settings, source, done)
-        except LakeproofError as error:
-            self._context.log.warning("events of %s are missing: %s", source, error)
-            return
-        self._quiet.heartbeat.beat([(source, table) for table in done], time.monotonic())
-        for layer in written:
-            tags = {"dagster/data_version": layer.data_version.value}
-            self._context.log_event(dg.AssetMaterialization(layer.key, layer.in_words, layer.metadata, tags=tags))
-
-    def _write_views(self, now_s: float) -> None:
-        for view in self._views.take(now_s):
+    def _write_views(self, views: Mapping[str, ViewReport]) -> None:
+        for view in views.values():
             self._budget.spend(1, time.monotonic(), must=True)
             self._context.log_event(view_event(self._lake, view))
 
+    def _caught_up(self, now_s: float) -> list[tuple[str, TableName]]:
+        """Return the quiet tables that are due, as many as the budget has events for: all that has landed is in a cut.
 
-class _QuietTables:
-    """Tables without changes that are due for an event: all that has landed is in their source's newest cut."""
-
-    _PAUSE_S = 30.0
-
-    def __init__(self, settings: Settings, what: Continuous, is_waiting: Callable[[str, TableName], bool]) -> None:
-        config = settings.config()
-        windows = {
-            (name, table): window_s(config, config.sources[name], table, Layer.CURRENT)
-            for name, tables in what.tables.items()
-            for table in tables
-        }
-        # Each table is due as soon as a run has begun and its source is caught up: others may have compacted it.
-        self.heartbeat = Heartbeat(windows, float("-inf"))
-        self._settings = settings
-        self._is_waiting = is_waiting
-        self._looked_s = float("-inf")
-
-    def take(self, now_s: float, budget: EventBudget) -> list[tuple[str, TableName]]:
-        """Return the tables that are due, as many as `budget` has events for.
-
-        Not those that are held or wait for an event of their changes, nor those of a source whose changes wait.
+        Not those that are held, nor those of a source whose changes wait.
         """
-        due = [key for key in self.heartbeat.due(now_s) if not self._is_waiting(*key)]
-        if not due or now_s - self._looked_s < self._PAUSE_S:
-            return []
-        self._looked_s = now_s
+        due = self._quiet.due(now_s)
         try:
             held = {source: self._held(source) for source in {source for source, _ in due}}
         except LakeproofError:
@@ -156,7 +143,7 @@ class _QuietTables:
         return [
             (source, table)
             for source, table in due
-            if (standing := held[source]) is not None and table not in standing and budget.spend(EVENTS, now_s)
+            if (standing := held[source]) is not None and table not in standing and self._budget.spend(EVENTS, now_s)
         ]
 
     def _held(self, source: str) -> Container[TableName] | None:
@@ -165,27 +152,6 @@ class _QuietTables:
         return None if cut is None or self._settings.has_work(source) else cut.held
 
 
-class _ViewThrottle:
-    """Refreshes of views that no event has reported yet; called from different threads."""
-
-    def __init__(self, every_s: float) -> None:
-        self._every_s = every_s
-        self._waiting: dict[str, ViewReport] = {}
-        self._last_event_s: dict[str, float] = {}
-        self._lock = threading.Lock()
-
-    def add(self, views: Sequence[ViewReport]) -> None:
-        with self._lock:
-            for view in views:
-                before = self._waiting.get(view.view)
-                if before is not None:
-                    rows = before.inserted + view.inserted, before.retracted + view.retracted
-                    self._waiting[view.view] = replace(view, inserted=rows[0], retracted=rows[1])
-                else:
-                    self._waiting[view.view] = view
-
-    def take(self, now_s: float) -> list[ViewReport]:
-        with self._lock:
-            due = [v for v in self._waiting if now_s - self._last_event_s.get(v, float("-inf")) >= self._every_s]
-            self._last_event_s.update(dict.fromkeys(due, now_s))
-            return [self._waiting.pop(view) for view in due]
+def _both(before: ViewReport, later: ViewReport) -> ViewReport:
+    """Return the sum of two refreshes of a view."""
+    return replace(later, inserted=before.inserted + later.inserted, retracted=before.retracted + later.retracted)

@@ -13,12 +13,10 @@ import dagster as dg
 from pydantic import Field
 
 from assets.continuous import Continuous, follow_and_report
-from assets.cycle_metadata import layers
-from assets.cycle_totals import TableTotals, totals
+from assets.cycles import TableTotals, layers, totals
 from assets.support.command_call import run_command
-from assets.support.keys import Layer, proof_key, table_key
-from assets.support.specs import COMPACTION_CODE_VERSION, LayerTable, table_spec
-from lakeproof.cli.read_results import from_json
+from assets.support.keys import COMPACTION_CODE_VERSION, Layer, LayerTable, proof_key, table_key, table_spec
+from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths

@@ -13,9 +13,8 @@ import dagster as dg
 
 from assets.support import metadata as md
 from assets.support.command_call import run_command, table_words
-from assets.support.keys import Layer, table_key
-from assets.support.specs import SPARK_POOL, LayerTable, table_spec
-from lakeproof.cli.read_results import from_json
+from assets.support.keys import SPARK_POOL, Layer, LayerTable, table_key, table_spec
+from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
 from lakeproof.landing.incarnation_record import incarnations

@@ -8,10 +8,8 @@ from pydantic import Field
 
 from assets.support import metadata as md
 from assets.support.command_call import run_command, table_words
-from assets.support.keys import Layer, maintenance_key, table_key
-from assets.support.places import uri
-from assets.support.specs import SPARK_POOL
-from lakeproof.cli.read_results import from_json
+from assets.support.keys import SPARK_POOL, Layer, maintenance_key, table_key, uri
+from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import parse_table
 from resources import Compute, Settings

@@ -1,6 +1,7 @@
 """A source's slot as an asset: its positions at intervals, kept for good, and checks of how long it lasts and of the lake.
 
-Judging a slot does not belong here (`lakeproof.drain.slot_health`; the configuration has the thresholds). Drain runs and
+Judging a slot does not belong here (`lakeproof.drain.slot_health`; the configuration has the thresholds), nor finding out
+what the lake lacks (`lakeproof.state.shortfall`). Drain runs and
 their events are deleted after a while; the runs of this asset are few enough to keep.
 """
 
@@ -8,12 +9,12 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from assets.checks.whole import whole_result, whole_spec
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.keys import Layer, slot_key
 from lakeproof.config.model import SourceConfig
 from lakeproof.drain.slot_health import Level
+from lakeproof.errors import LakeproofError
 from lakeproof.state.slot import SlotStatus
 from resources import Settings
 
@@ -119,4 +120,46 @@ def unreachable_result(source: SourceConfig, reason: str) -> dg.AssetCheckResult
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,
         description=f"the slot can't be read: {reason}",
+    )
+
+
+WHOLE = "lake_is_whole"
+_WHOLE = (
+    "Every published table is in the lake, or on its way; every table was compared with the source, and was equal; no day "
+    "that `daily` asks for is missing; nobody but lakeproof wrote a view. WARN: a table was never compared, or a day is "
+    "missing. The same is in `lakeproof status`."
+)
+
+
+def whole_spec(source: str) -> dg.AssetCheckSpec:
+    """Return the check's place: at the slot's asset, whose job looks at a source every quarter of an hour."""
+    return dg.AssetCheckSpec(WHOLE, asset=slot_key(source), description=_WHOLE)
+
+
+def whole_result(settings: Settings, source: str) -> dg.AssetCheckResult:
+    """Return the check's result; a lake that can't be read fails it, and no server is asked.
+
+    Held tables are not among what is lacking: they have events and alerts of their own.
+    """
+    numbers: dict[str, int] = {}
+    try:
+        lacking = settings.shortfall(source)
+        text = "\n".join(lacking.sentences(source))
+        passed, is_error = not lacking, bool(lacking.waited_for or lacking.differing or lacking.views)
+        numbers = {
+            "absent_tables": len(lacking.waited_for),
+            "unproved_tables": len(lacking.unproved),
+            "differing_tables": len(lacking.differing),
+            "missing_days": sum(map(len, lacking.days.values())),
+            "overwritten_views": len(lacking.views),
+        }
+    except LakeproofError as error:
+        passed, is_error, text = False, True, f"the lake can't be read: {error}"
+    return dg.AssetCheckResult(
+        asset_key=slot_key(source),
+        check_name=WHOLE,
+        passed=passed,
+        severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
+        description=text or None,
+        metadata=numbers,
     )

@@ -1,7 +1,7 @@
 """Views as assets: SQL over current tables, other views and external tables, kept up to date by correcting what differs.
 
 Computing and correcting a view's rows does not belong here (`lakeproof.commands.refresh`), nor what refreshes a view by
-itself (`orchestration.view_conditions`).
+itself (`orchestration.schedules`).
 """
 
 import hashlib
@@ -14,9 +14,8 @@ import dagster as dg
 from assets.support import metadata as md
 from assets.support.columns import stored_view_schema
 from assets.support.command_call import run_command
-from assets.support.keys import Layer, external_key, table_key, view_key
-from assets.support.specs import SPARK_POOL
-from lakeproof.cli.read_results import from_json
+from assets.support.keys import SPARK_POOL, Layer, external_key, table_key, view_key
+from lakeproof.cli.results import from_json
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import LakeproofError

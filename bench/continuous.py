@@ -1,9 +1,11 @@
 """Measures freshness as `make ui` gives it: Dagster's sensors keep drain and compaction, a steady load runs beside them.
 
 Compaction without Dagster, and heavy loads, do not belong here (`bench.load`). A change's latency is the time from its
-commit in PostgreSQL to the cut that shows it, on the clock of one machine. At the end a proof compares all tables.
+commit in PostgreSQL to the cut that shows it, on the clock of one machine. At the end a proof compares all tables. Without
+a load (`--per-second 0`) it shows what a quiet source costs. Proofs of what changed go on beside it, as often as is
+configured by default, or every so many seconds (`--prove-each`; 0: never).
 
-    python -m bench.continuous [--tables 5] [--per-second 1000] [--seconds 120]
+    python -m bench.continuous [--tables 5] [--per-second 1000] [--seconds 120] [--prove-each SECONDS]
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from psycopg import sql
 from bench.freshness import cuts, freshness
 from bench.processes import Tree
 from demo.server import EmbeddedPostgres
+from lakeproof.proof.record import read_proved
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import time_of
 from scripts.ui import command, prepare_home
 
 NAME = "continuous"
@@ -65,13 +69,15 @@ def main() -> int:
     parser.add_argument("--per-second", type=int, default=1000)
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--port", type=int, default=3999, help="of Dagster's UI")
+    parser.add_argument("--prove-each", type=float, metavar="SECONDS")
     options = parser.parse_args()
+    lines = "" if options.prove_each is None else f"    compaction: {{proof_changed_s: {options.prove_each}}}\n"
     with (
         EmbeddedPostgres() as server,
         tempfile.TemporaryDirectory(prefix="lakeproof-bench-", ignore_cleanup_errors=True) as folder,
     ):
         tables = [f"t{number}" for number in range(options.tables)]
-        config = prepare(server, Path(folder), tables)
+        config = prepare(server, Path(folder), tables, lines)
         environment = {**os.environ, PASSWORD: server.password, "LAKEPROOF_CONFIG": str(config)}
         lakeproof = [sys.executable, "-m", "lakeproof", "-c", str(config)]
         subprocess.run([*lakeproof, "bootstrap"], cwd=_ROOT, env=environment, check=True)
@@ -84,18 +90,23 @@ def main() -> int:
             late_s = write(server.dsn(), tables, options.per_second, options.seconds)
             tree.sample()
             end, used_s = time.time(), tree.cpu_s - cpu_s
+            oldest_s = oldest_proof_s(lake, end)
             # What was committed last is in a cut a few seconds later.
             write(server.dsn(), tables, options.per_second, 30)
-        commits, latencies = freshness(lake, began, end)
-        p50, p99 = np.percentile(latencies, [50, 99])
-        shown = cuts(lake)[1]
-        intervals = np.diff(shown[(shown > began) & (shown < end)])
+        if options.per_second:
+            commits, latencies = freshness(lake, began, end)
+            p50, p99 = np.percentile(latencies, [50, 99])
+            shown = cuts(lake)[1]
+            intervals = np.diff(shown[(shown > began) & (shown < end)])
+            print(
+                f"{len(commits):,} changes of {options.tables} tables, {len(commits) / (end - began):,.0f}/s, "
+                f"the writer at most {late_s:.2f} s behind\n"
+                f"commit to cut: p50 {p50:.2f} s, p99 {p99:.2f} s, most {latencies.max():.2f} s\n"
+                f"a cut every {np.median(intervals):.2f} s (median)"
+            )
         print(
-            f"{len(commits):,} changes of {options.tables} tables, {len(commits) / (end - began):,.0f}/s, "
-            f"the writer at most {late_s:.2f} s behind\n"
-            f"commit to cut: p50 {p50:.2f} s, p99 {p99:.2f} s, most {latencies.max():.2f} s\n"
-            f"a cut every {np.median(intervals):.2f} s (median); {used_s / (end - began):.2f} cores, all of Dagster's "
-            f"processes; load average {os.getloadavg()[0]:.1f}",
+            f"{used_s / (end - began):.3f} cores, all of Dagster's processes; the oldest proof of a table at the end: "
+            f"{'none' if oldest_s is None else f'{oldest_s:.0f} s'}; load average {os.getloadavg()[0]:.1f}",
             flush=True,
         )
         for step in ("drain", "compact", "prove"):
@@ -135,9 +146,19 @@ def _dagster(folder: Path, environment: dict[str, str], port: int) -> Iterator[T
             yield Tree(process.pid)
         finally:
             process.terminate()
-            process.wait(120)
+            process.wait(_PATIENCE_S)
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
+
+
+def oldest_proof_s(lake: SourceLake, now: float) -> float | None:
+    """Return the age of the oldest of the tables' last proofs that they are equal, None if a table has none."""
+    ages = [
+        None if proved.verified is None else now - time_of(proved.verified.time).timestamp()
+        for proved in read_proved(lake).values()
+    ]
+    ages_s = [age for age in ages if age is not None]
+    return max(ages_s) if ages_s and len(ages_s) == len(ages) else None
 
 
 def _wait_until_followed(lake: SourceLake) -> None:
@@ -151,8 +172,10 @@ def _wait_until_followed(lake: SourceLake) -> None:
 
 
 def write(dsn: str, tables: list[str], per_second: int, seconds: int) -> float:
-    """Write transactions over all tables by the clock; return the greatest delay in seconds."""
+    """Write transactions over all tables by the clock; return the greatest delay in seconds. None a second: just wait."""
     chance, late_s, started = random.Random(1), 0.0, time.monotonic()
+    if not per_second:
+        time.sleep(seconds)
     with psycopg.connect(dsn) as conn:
         for number in range(per_second * seconds // _PER_TRANSACTION):
             early_s = started + number * _PER_TRANSACTION / per_second - time.monotonic()

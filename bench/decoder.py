@@ -36,9 +36,9 @@ from lakeproof.pgoutput.messages import (
 )
 from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.schema import Identity
-from tests.core.pgoutput_encoder import frames
-from tests.core.pgoutput_random import KIND_OIDS, NUMERIC_TYPMOD, resolve
-from tests.pgoutput_reference import assemble
+from tests.core.pgoutput.pgoutput_encoder import frames
+from tests.core.pgoutput.pgoutput_random import KIND_OIDS, NUMERIC_TYPMOD, resolve
+from tests.core.pgoutput.pgoutput_reference import assemble
 
 TABLE = Oid(16384)
 TIME_US = 1_700_000_000_000_000

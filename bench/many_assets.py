@@ -1,7 +1,7 @@
 """Measures how long Dagster's location of a source with 200 real tables takes to load, and a sensor's tick.
 
-Counting what both read does not belong here (`tests/shell/test_many_tables.py`). Seconds of CPU are printed beside those of
-the clock: other processes of the machine change the first much less.
+Counting what both read does not belong here (`tests/shell/location/test_many_tables.py`). Seconds of CPU are printed
+beside those of the clock: other processes of the machine change the first much less.
 
     python -m bench.many_assets --tables 200
 """

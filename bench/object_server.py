@@ -1,7 +1,7 @@
 """A small S3 server in memory that adds a delay to each request, as a process: for measuring what requests cost a drain.
 
-No test relies on it (`tests/object_server.py` is another's server); it knows the requests of our own store and no others:
-what Spark sends, it does not understand. It checks no signature.
+No test relies on it (`tests/support/stores/object_server.py` is another's server); it knows the requests of our own store
+and no others: what Spark sends, it does not understand. It checks no signature.
 
     python -m bench.object_server PORT [--delay-ms 30]
 

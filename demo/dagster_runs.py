@@ -10,30 +10,24 @@ server and the daemon have started, everything is as in a deployment.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
-from assets.support.keys import Layer, proof_key, table_key
+from assets.checks.proof import proof_targets
+from assets.support.keys import Layer, table_key
 from demo.state import DemoError
 from lakeproof.config.load import load
 from lakeproof.names import TableName
 from orchestration.build import build
 from resources import Compute
+from resources.run_session import RunSession
 
 # The UI lists a run among those of its job by this tag, which Dagster adds only to what its own processes launch.
 LISTED = {".dagster/repository": "__repository__@lakeproof"}
-
-
-class SharedSpark(Compute):
-    """The location's Spark resource with a session that outlives a run: five starts would cost more than the work."""
-
-    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """Keep the session for the next run; it stops when the process ends."""
-        del context
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +50,22 @@ class Runs:
         self.config = load(path)
         self._definitions = build(self.config)
         self._instance = dg.DagsterInstance.get()
-        self._spark = SharedSpark(config_path=str(path))
+        # A session that outlives a run: five starts would cost more than the work.
+        self._session = RunSession(config_path=str(path))
+        self._spark = Compute(config_path=str(path)).with_session(self._session)
 
     def start_spark(self) -> None:
         """Start the session that all runs share."""
-        self._spark.session.range(1).count()
+        self._session.spark_session.range(1).count()
 
-    def run(self, job: str) -> dg.ExecuteInProcessResult:
-        """Run `job` to its end; raises DemoError with the one line of a failed step."""
+    def run(self, job: str, assets: Sequence[dg.AssetKey] | None = None) -> dg.ExecuteInProcessResult:
+        """Run `job`, or some of its assets, to its end; raises DemoError with the one line of a failed step."""
         definition = self._definitions.resolve_job_def(job)
         try:
             return definition.execute_in_process(
                 run_config=dg.RunConfig(loggers={"console": {"config": {"log_level": "CRITICAL"}}}),
                 instance=self._instance,
+                asset_selection=assets,
                 tags=LISTED,
                 resources={"compute": self._spark} if "compute" in definition.required_resource_keys else None,
             )
@@ -85,16 +82,24 @@ class Runs:
                 by_table[keys[materialization.asset_key]] = _values(materialization.metadata)
         return by_table
 
-    def proof(self, result: dg.ExecuteInProcessResult, source: str) -> list[TableRow]:
-        """Return the proof's result for every table of `source`; a table without one is `not proved`."""
-        tables = self.config.sources[source].tables
-        keys = {proof_key(table_key(Layer.CURRENT, source, table)): table for table in tables}
-        evaluated = {
-            keys[check.asset_key]: _values(check.metadata)
-            for check in result.get_asset_check_evaluations()
-            if check.asset_key in keys
-        }
-        return [_row(table, evaluated.get(table, {})) for table in keys.values()]
+    def prove(self, source: str) -> list[TableRow]:
+        """Prove every table of `source`, and its history; return each table's result, which may be `not proved`."""
+        targets = proof_targets(self.config, self.config.sources[source])
+        evaluated = self._checked(f"{source}_verification", [*targets.tables, *targets.histories])
+        return [_row(table, evaluated.get(key, {})) for key, table in targets.tables.items()]
+
+    def audit(self, source: str) -> None:
+        """Compare the views that read `source` with their queries; raises DemoError if one is not equal."""
+        targets = proof_targets(self.config, self.config.sources[source])
+        evaluated = self._checked(f"{source}_verification", list(targets.views))
+        for key, view in targets.views.items():
+            values = evaluated.get(key, {})
+            if values.get("status") != "equal":
+                raise DemoError(f"view {view}: {values.get('reason') or 'it was not compared'}")
+
+    def _checked(self, job: str, assets: Sequence[dg.AssetKey]) -> dict[dg.AssetKey, dict[str, object]]:
+        evaluations = self.run(job, assets).get_asset_check_evaluations()
+        return {check.asset_key: _values(check.metadata) for check in evaluations}
 
 
 def _values(metadata: Mapping[str, dg.MetadataValue[Any]]) -> dict[str, object]:

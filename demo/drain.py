@@ -18,7 +18,7 @@ import dagster as dg
 from assets.changes import DrainRun
 from assets.support.engine_call import end_soon
 from demo.dagster_runs import LISTED
-from jobs.names import drain_job_name
+from jobs.names import SourceJob
 from lakeproof.config.load import load
 from lakeproof.landing.chain import newest_incarnation
 from lakeproof.storage.source_lake import SourceLake
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("end", type=Path, help="the drain ends when this file appears")
     arguments = parser.parse_args()
     config = load(arguments.config)
-    job = build(config).resolve_job_def(drain_job_name(arguments.source))
+    job = build(config).resolve_job_def(SourceJob.DRAIN.of(arguments.source))
     lake = SourceLake.open(config.location, arguments.source)
     deadline = time.monotonic() + _WAIT_S
     while newest_incarnation(lake) is None:

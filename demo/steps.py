@@ -80,9 +80,11 @@ def _pipeline(config: Path, source: str) -> list[TableRow]:
         time.sleep(_BETWEEN_CYCLES_S)
     with step("the view revenue_per_product"):
         runs.run("views_refresh")
-    with step("proof: every table of PostgreSQL and of the lake, at one position"):
-        result = runs.run(f"{source}_verification")
-    return runs.proof(result, source)
+    with step("proof: every table of PostgreSQL and of the lake, at one position, and each history"):
+        rows = runs.prove(source)
+    with step("audit: the view's rows and those of its query, which Spark computes again"):
+        runs.audit(source)
+    return rows
 
 
 def _publish(runs: Runs, source: str) -> None:

@@ -18,6 +18,7 @@ import time
 import psycopg
 
 from demo.shop import Connection, transaction
+from lakeproof.events import Stop
 
 # Conflicts between two clients: each is an ordinary end of a transaction.
 _COLLISIONS = (
@@ -34,9 +35,9 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=100.0, help="transactions per second, all clients together")
     parser.add_argument("--clients", type=int, default=2)
     arguments = parser.parse_args()
-    stop = threading.Event()
+    stop = Stop()
     for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, lambda *_: stop.set())
+        signal.signal(signum, lambda *_: stop.request())
     failures: list[BaseException] = []
     threads = [
         threading.Thread(
@@ -54,19 +55,19 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def _client(rng: random.Random, rate: float, stop: threading.Event, failures: list[BaseException]) -> None:
+def _client(rng: random.Random, rate: float, stop: Stop, failures: list[BaseException]) -> None:
     try:
         # The connection string contains a password, so it comes from the environment, not from the command line.
         with psycopg.connect(os.environ["LAKEPROOF_DEMO_DSN"], autocommit=True) as connection:
             _run(connection, rng, rate, stop)
     except Exception as failure:  # noqa: BLE001  (the main thread reports it)
         failures.append(failure)
-        stop.set()
+        stop.request()
 
 
-def _run(connection: Connection, rng: random.Random, rate: float, stop: threading.Event) -> None:
+def _run(connection: Connection, rng: random.Random, rate: float, stop: Stop) -> None:
     due = time.monotonic()
-    while not stop.is_set():
+    while not stop.requested:
         with contextlib.suppress(*_COLLISIONS):
             transaction(connection, rng)
         # A fixed mean rate; transactions delayed by a slow moment are not made up for in a burst.

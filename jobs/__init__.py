@@ -2,6 +2,6 @@
 
 Asset implementations do not belong here (`assets`), nor schedules and sensors (`orchestration`).
 
-    names.py   job names and run tags      source.py  the jobs of one source      views.py  the job that refreshes views
+    names.py   job names and run tags      source.py  the jobs that are selections of assets
     by_hand/   jobs that only a person launches: repair, rebuild, recover, teardown, pause, resume
 """

@@ -1,4 +1,4 @@
-"""The jobs of a source: bootstrap, drain, compaction (or that of its group), maintenance, verification, slot, days.
+"""The jobs that are selections of assets: a source's, a group's compaction, the refresh of every view, a source's repair.
 
 Each job runs in one process: a process per step would start a JVM per step, and the drain needs none. Asset implementations
 do not belong here.
@@ -6,27 +6,17 @@ do not belong here.
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 import dagster as dg
 
 from assets.checks.expectations import expectation_keys
-from assets.checks.proof import proof_targets
+from assets.checks.proof import ProofRun, proof_op_name, proof_targets
 from assets.current import CompactionUnit
 from assets.daily import daily_tables_of
-from assets.support.keys import Layer, maintenance_key, slot_key, table_key
-from jobs.names import (
-    bootstrap_job_name,
-    compaction_job_name,
-    daily_job_name,
-    drain_job_name,
-    maintenance_job_name,
-    run_tags,
-    slot_job_name,
-    verification_job_name,
-)
+from assets.support.keys import Layer, maintenance_key, proof_key, slot_key, table_key, view_key
+from jobs.names import VIEWS_REFRESH, SourceJob, run_tags, source_tags
 from lakeproof.config.model import Config, SourceConfig
 
 if TYPE_CHECKING:
@@ -37,108 +27,111 @@ Job: TypeAlias = "UnresolvedAssetJobDefinition"
 
 
 def source_jobs(config: Config, source: SourceConfig) -> list[Job]:
-    """Return the jobs of one source with at least one table, but not the one that compacts."""
+    """Return the jobs of one source with at least one table, but not the one that compacts, nor those by hand."""
+    name, kept, targets = source.name, daily_tables_of(source), proof_targets(config, source)
+    proofs = [*targets.tables, *targets.histories, *targets.views]
+    daily = f"Keeps tables of {name} as they were at the end of each day, the days of a range in one run."
     return [
-        _bootstrap(source),
-        _drain(source),
-        _maintenance(source),
-        _verification(config, source),
-        _slot(source),
-        *([_daily(source)] if daily_tables_of(source) else []),
-    ]
-
-
-def _bootstrap(source: SourceConfig) -> Job:
-    return dg.define_asset_job(
-        bootstrap_job_name(source.name),
-        selection=_tables(source, Layer.SNAPSHOT),
-        executor_def=dg.in_process_executor,
-        tags=_tags("bootstrap", source),
-        description=f"Copies every table of {source.name} under one snapshot, or only the selected ones again.",
-    )
-
-
-def _drain(source: SourceConfig) -> Job:
-    # No other asset may be in this job: Dagster would skip steps after a drain that has reported by events alone.
-    return dg.define_asset_job(
-        drain_job_name(source.name),
-        selection=_tables(source, Layer.CHANGES),
-        executor_def=dg.in_process_executor,
-        tags=_tags("drain", source) | {"dagster/priority": "10"},
-        description=(
-            f"Reads slot {source.slot} into the landing. If a person launches it, it reads all current changes and ends; "
-            "the slot drain sensor keeps a run going all the time."
+        _job(
+            source,
+            SourceJob.BOOTSTRAP,
+            _tables(source, Layer.SNAPSHOT),
+            f"Copies every table of {name} under one snapshot, or only the selected ones again.",
         ),
-    )
+        # No other asset may be in this job: Dagster would skip steps after a drain that has reported by events alone.
+        _job(
+            source,
+            SourceJob.DRAIN,
+            _tables(source, Layer.CHANGES),
+            f"Reads slot {source.slot} into the landing. If a person launches it, it reads all current changes and ends; "
+            "the slot drain sensor keeps a run going all the time.",
+        ),
+        _job(
+            source,
+            SourceJob.MAINTENANCE,
+            [maintenance_key(name)],
+            f"Deletes what the retention of {name} no longer keeps, and merges small files.",
+        ),
+        _job(
+            source,
+            SourceJob.VERIFICATION,
+            [*proofs, *expectation_keys(source)],
+            f"Proves that the current tables of {name} equal PostgreSQL at one LSN, that histories are complete and "
+            "that views are right; runs the expectations.",
+        ),
+        _job(
+            source,
+            SourceJob.SLOT,
+            [slot_key(name)],
+            f"Records the position of slot {source.slot}, and checks how long it will last.",
+        ),
+        *(
+            [_job(source, SourceJob.DAILY, [table_key(Layer.DAILY, name, table) for table in kept], daily)]
+            if kept
+            else []
+        ),
+    ]
 
 
 def compaction_job(unit: CompactionUnit) -> Job:
     """Return the job that compacts a source, or all sources of a group."""
     ends = "one position, then puts a cut of the group" if unit.is_group else "the end of the landing"
-    kind = "compaction"
-    tags = run_tags(kind, source=unit.name) if unit.is_group else _tags(kind, unit.sources[0])
-    selections = [_tables(source, Layer.HISTORY, Layer.CURRENT) for source in unit.sources]
+    kind = SourceJob.COMPACTION
     return dg.define_asset_job(
-        compaction_job_name(unit.name),
-        selection=reduce(or_, selections),
+        kind.of(unit.name),
+        selection=[key for source in unit.sources for key in _tables(source, Layer.HISTORY, Layer.CURRENT)],
         executor_def=dg.in_process_executor,
-        tags=tags,
+        tags=run_tags(kind.value, source=unit.name) if unit.is_group else source_tags(kind, unit.sources[0]),
         description=f"Brings history and current of every table of {unit.name} up to {ends}.",
     )
 
 
-def _maintenance(source: SourceConfig) -> Job:
+def views_refresh_job(config: Config) -> Job | None:
+    """Return the job: all views in one process, with one Spark session; None if the configuration has no view."""
+    if not config.views:
+        return None
     return dg.define_asset_job(
-        maintenance_job_name(source.name),
-        selection=dg.AssetSelection.assets(maintenance_key(source.name)),
+        VIEWS_REFRESH,
+        selection=[view_key(name) for name in config.views],
         executor_def=dg.in_process_executor,
-        tags=_tags("maintenance", source),
-        description=f"Deletes what the retention of {source.name} no longer keeps, and merges small files.",
+        tags=run_tags("views"),
+        description="Corrects every view to the result of its query at the newest cut of each source.",
     )
 
 
-def _verification(config: Config, source: SourceConfig) -> Job:
-    targets = proof_targets(config, source)
+def repair_job(source: SourceConfig) -> Job:
+    """Return the job that corrects the tables that a proof finds to differ, and proves them once more.
+
+    It is the proof of the source's tables with `repair` set, so its run reports proofs and checks as each proof does; it
+    corrects the tables that are selected, and no other.
+    """
+    return _job(
+        source,
+        SourceJob.REPAIR,
+        map(proof_key, _tables(source, Layer.CURRENT)),
+        f"Compares the current tables of {source.name} with PostgreSQL, reads the rows of keys that differ again, or "
+        "the whole table if it has no key for that, corrects them, and compares the tables once more. The metadata of "
+        "each proof says which, and how many rows were read. Select proofs to repair some tables alone.",
+        dg.RunConfig(ops={proof_op_name(source.name): ProofRun(repair=True)}),
+    )
+
+
+def _job(
+    source: SourceConfig,
+    kind: SourceJob,
+    assets: Iterable[dg.AssetKey],
+    description: str,
+    config: dg.RunConfig | None = None,
+) -> Job:
     return dg.define_asset_job(
-        verification_job_name(source.name),
-        selection=dg.AssetSelection.assets(
-            *targets.tables, *targets.histories, *targets.views, *expectation_keys(source)
-        ),
+        kind.of(source.name),
+        selection=list(assets),
+        config=config,
         executor_def=dg.in_process_executor,
-        tags=_tags("verification", source),
-        description=(
-            f"Proves that the current tables of {source.name} equal PostgreSQL at one LSN, that histories are complete and "
-            "that views are right; runs the expectations."
-        ),
+        tags=source_tags(kind, source) | ({"dagster/priority": "10"} if kind is SourceJob.DRAIN else {}),
+        description=description,
     )
 
 
-def _daily(source: SourceConfig) -> Job:
-    keys = [table_key(Layer.DAILY, source.name, table) for table in daily_tables_of(source)]
-    return dg.define_asset_job(
-        daily_job_name(source.name),
-        selection=dg.AssetSelection.assets(*keys),
-        executor_def=dg.in_process_executor,
-        tags=_tags("daily", source),
-        description=f"Keeps tables of {source.name} as they were at the end of each day, the days of a range in one run.",
-    )
-
-
-def _slot(source: SourceConfig) -> Job:
-    return dg.define_asset_job(
-        slot_job_name(source.name),
-        selection=dg.AssetSelection.assets(slot_key(source.name)),
-        executor_def=dg.in_process_executor,
-        tags=_tags("slot", source),
-        description=f"Records the position of slot {source.slot}, and checks how long it will last.",
-    )
-
-
-def _tables(source: SourceConfig, *layers: Layer) -> dg.AssetSelection:
-    return dg.AssetSelection.assets(
-        *(table_key(layer, source.name, table) for layer in layers for table in source.tables)
-    )
-
-
-def _tags(kind: str, source: SourceConfig) -> dict[str, str]:
-    return run_tags(kind, source=source.name, slot=source.slot)
+def _tables(source: SourceConfig, *layers: Layer) -> list[dg.AssetKey]:
+    return [table_key(layer, source.name, table) for layer in layers for table in source.tables]

@@ -5,9 +5,9 @@ Showing an event (a progress bar, a JSON line, a Dagster log entry) does not bel
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
 
 # A follower's cycles, and its refreshes of views, with what each did to every table: for whoever reports them further.
@@ -38,24 +38,38 @@ def silent(_event: Event) -> None:
     """A `Report` that shows nothing."""
 
 
-@dataclass(frozen=True, slots=True)
 class Stop:
-    """A request to end cleanly at the next safe point, from a signal handler or another thread."""
+    """A request to end cleanly at the next safe point, from a signal handler or another thread.
 
-    _flag: threading.Event = field(default_factory=threading.Event)
+    A handler runs amid whatever its thread is at, so nothing here holds a lock that a handler would wait for: an Event's own
+    lock, held in `wait` by the thread that the signal interrupts, would never be free again.
+    """
+
+    __slots__ = ("_requested", "_wake")
+
+    def __init__(self) -> None:
+        self._requested = False
+        # Its `put` may be called amid its `get`. Whoever waits puts back what it gets, for the next one.
+        self._wake: SimpleQueue[None] = SimpleQueue()
 
     def request(self) -> None:
         """Ask for the end; may be called any number of times, from any thread or signal handler."""
-        self._flag.set()
+        self._requested = True
+        self._wake.put(None)
 
     @property
     def requested(self) -> bool:
         """True if the end was requested."""
-        return self._flag.is_set()
+        return self._requested
 
     def wait(self, timeout_s: float) -> bool:
         """Sleep up to `timeout_s` seconds, or until the end is requested; True if it is."""
-        return self._flag.wait(timeout_s)
+        try:
+            self._wake.get(timeout=max(timeout_s, 0.0))
+        except Empty:
+            return self._requested
+        self._wake.put(None)
+        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Assembles the location from a configuration: every asset, check, job, sensor, schedule and resource meets here.
 
 This needs no server, Spark or secret. Of the lake it reads only the list of tables that the configuration's patterns match.
-Choosing the configuration file does not belong here (`find_config`).
+Choosing the configuration file does not belong here (`location.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache, partial
-from typing import Any
 
 import dagster as dg
 
@@ -20,41 +19,25 @@ from assets.checks.expectations import expectations_asset
 from assets.checks.proof import proof_asset
 from assets.current import CompactionUnit, compaction_asset, compaction_units
 from assets.daily import daily_asset
-from assets.external import external_specs
 from assets.maintenance import maintenance_asset
-from assets.postgres import UNKNOWN, postgres_specs
+from assets.outside import UNKNOWN, external_specs, postgres_specs
 from assets.slots import slot_asset
 from assets.support.keys import Layer, table_key, view_key
 from assets.views import view_asset
 from jobs.by_hand import jobs_by_hand
 from jobs.by_hand.replace import replace_jobs
-from jobs.names import (
-    VIEWS_REFRESH,
-    bootstrap_job_name,
-    compaction_job_name,
-    daily_job_name,
-    drain_job_name,
-    maintenance_job_name,
-    repair_job_name,
-    slot_job_name,
-    verification_job_name,
-)
-from jobs.source import compaction_job, source_jobs
-from jobs.views import views_refresh_job
+from jobs.names import VIEWS_REFRESH, SourceJob
+from jobs.source import compaction_job, source_jobs, views_refresh_job
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.view_graph import sources_of
-from lakeproof.errors import LakeproofError
+from lakeproof.errors import ConfigError, LakeproofError
 from lakeproof.state.known_tables import with_known_tables
-from orchestration.alert_sensor import NAME as ALERTS
-from orchestration.alert_sensor import alert_sensor, watched
-from orchestration.narrow import narrowed
-from orchestration.old_runs import NAME as OLD_RUNS
-from orchestration.old_runs import Lasting, old_runs_sensor
+from orchestration.alerts import ALERTS, alert_sensor, watched
 from orchestration.outside_proofs import outside_proofs
-from orchestration.schedules import schedules
+from orchestration.runs import OLD_RUNS, Lasting, old_runs_sensor
+from orchestration.schedules import conditional_views, refreshed_by, schedules, view_condition, view_condition_sensor
 from orchestration.sensors import compaction_sensor, held_sensor, slot_drain_sensor
 from orchestration.start import start_of
-from orchestration.view_conditions import conditional_views, refreshed_by, view_condition, view_condition_sensor
 from resources.fixed import location_resources
 
 _log = logging.getLogger("lakeproof.dagster")
@@ -70,7 +53,11 @@ def build(file: Config, only: Sequence[str] | None = None, job: str | None = Non
     file = file if only is None else narrowed(file, only)
     config = file.model_copy(update={"sources": {name: _with_tables(file, name) for name in file.sources}})
     sources = [source for source in config.sources.values() if source.tables]
-    units, views_job, resources = compaction_units(config), views_refresh_job(config), _resources(str(config.path))
+    units, views_job, resources = (
+        compaction_units(config),
+        views_refresh_job(config),
+        _resources(str(config.path), elsewhere=config.compute is not None),
+    )
     scheduled = [
         *(each for source in sources for each in source_jobs(config, source)),
         *(compaction_job(unit) for unit in units),
@@ -114,31 +101,33 @@ def _families(config: Config, sources: Sequence[SourceConfig], units: Sequence[C
     """Yield every asset that runs, unmade, each with the jobs that select it."""
     for source in sources:
         name = source.name
-        yield {bootstrap_job_name(name)}, partial(snapshot_asset, config, source)
-        yield {drain_job_name(name)}, partial(changes_asset, config, source)
-        yield {verification_job_name(name), repair_job_name(name)}, partial(proof_asset, config, source)
-        yield {verification_job_name(name)}, partial(expectations_asset, config, source)
-        yield {maintenance_job_name(name)}, partial(maintenance_asset, config, source)
-        yield {slot_job_name(name)}, partial(slot_asset, source)
-        yield {daily_job_name(name)}, partial(daily_asset, config, source)
+        yield {SourceJob.BOOTSTRAP.of(name)}, partial(snapshot_asset, config, source)
+        yield {SourceJob.DRAIN.of(name)}, partial(changes_asset, config, source)
+        yield {SourceJob.VERIFICATION.of(name), SourceJob.REPAIR.of(name)}, partial(proof_asset, config, source)
+        yield {SourceJob.VERIFICATION.of(name)}, partial(expectations_asset, config, source)
+        yield {SourceJob.MAINTENANCE.of(name)}, partial(maintenance_asset, config, source)
+        yield {SourceJob.SLOT.of(name)}, partial(slot_asset, source)
+        yield {SourceJob.DAILY.of(name)}, partial(daily_asset, config, source)
     for unit in units:
-        yield {compaction_job_name(unit.name)}, partial(compaction_asset, config, unit)
+        yield {SourceJob.COMPACTION.of(unit.name)}, partial(compaction_asset, config, unit)
     conditional = conditional_views(config)
     for view in config.views.values():
         yield {VIEWS_REFRESH}, partial(_view, config, view, conditional)
 
 
 @cache
-def _resources(path: str) -> dict[str, Any]:
+def _resources(path: str, *, elsewhere: bool) -> dict[str, dg.ResourceDefinition]:
     """Return the resources of a configuration: the same objects for each component, or Dagster would not merge them."""
-    return location_resources(path)
+    return location_resources(path, elsewhere=elsewhere)
 
 
 def _lasting(config: Config, sources: Sequence[SourceConfig], units: Sequence[CompactionUnit]) -> Lasting:
     """Return the jobs that sensors keep going, each with the assets whose events its runs have: its views, too."""
-    jobs: Lasting = {drain_job_name(s.name): [table_key(Layer.CHANGES, s.name, t) for t in s.tables] for s in sources}
+    jobs: Lasting = {
+        SourceJob.DRAIN.of(s.name): [table_key(Layer.CHANGES, s.name, t) for t in s.tables] for s in sources
+    }
     following = {
-        compaction_job_name(unit.name): [
+        SourceJob.COMPACTION.of(unit.name): [
             table_key(layer, source.name, table)
             for source in unit.sources
             for table in source.tables
@@ -174,3 +163,20 @@ def _with_tables(config: Config, name: str) -> SourceConfig:
     except LakeproofError as error:
         _log.warning("sources.%s: the tables that its patterns match can't be read: %s", name, error)
         return config.sources[name]
+
+
+def narrowed(config: Config, names: Sequence[str]) -> Config:
+    """Return the configuration with these sources, and with the views and groups that have no other.
+
+    Raises ConfigError for a name that is no source, and for a group of which only a part is named: it is compacted as one.
+    """
+    sources = {name: config.source(name) for name in names}
+    for group, members in config.groups.items():
+        if not set(members) <= sources.keys() and not sources.keys().isdisjoint(members):
+            missing = ", ".join(sorted(set(members) - sources.keys()))
+            raise ConfigError(
+                f"group {group}", f"only a part of it is named, without {missing}", "name all of its sources"
+            )
+    groups = {group: members for group, members in config.groups.items() if set(members) <= sources.keys()}
+    views = {name: view for name, view in config.views.items() if set(sources_of(config.views, name)) <= sources.keys()}
+    return config.model_copy(update={"sources": sources, "views": views, "groups": groups})

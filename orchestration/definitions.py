@@ -5,8 +5,6 @@ Dagster loads this file by its path; everything that could be tested or reused b
 
 from __future__ import annotations
 
-from orchestration.find_config import configuration_path
-from orchestration.location import location
-from orchestration.own_job import own_job
+from orchestration.location import configuration_path, location, own_job
 
 defs = location(configuration_path(), own_job())

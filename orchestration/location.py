@@ -1,20 +1,24 @@
-"""The location of a configuration file: the component with all of its sources, by itself.
+"""The location of a configuration file: which file, for whose run, and the component with all of its sources, by itself.
 
-Choosing the file does not belong here (`find_config`).
+A process that Dagster has started for a run makes the assets of that run's job and no other; what a job needs does not
+belong here (`build.py`). Dagster's launchers that begin a container name the job in its environment; its default launcher
+passes the job to a process that it spawns.
 """
 
 from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterator
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
 
+from lakeproof.config.load import DEFAULT_NAME, VARIABLE
 from orchestration.component import SourceComponent
-from orchestration.find_config import HINT
 
 _log = logging.getLogger("lakeproof.dagster")
 
@@ -43,3 +47,35 @@ def _loaded_for_life() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+# The folder of workspace.yaml.
+ROOT = Path(__file__).resolve().parent.parent
+
+HINT = f"set {VARIABLE} to a configuration file, or put {DEFAULT_NAME} into {ROOT}, then reload this location"
+
+
+def configuration_path(environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> Path | None:
+    """Return the file that LAKEPROOF_CONFIG names, else `lakeproof.yaml` at the root, else None.
+
+    A file that LAKEPROOF_CONFIG names is returned even if it is missing: loading nothing would hide the mistake.
+    """
+    named = environ.get(VARIABLE, "")
+    if named:
+        return Path(named).expanduser().absolute()
+    default = root / DEFAULT_NAME
+    return default if default.is_file() else None
+
+
+# The job for whose run a container was begun.
+RUN_JOB = "DAGSTER_RUN_JOB_NAME"
+
+
+def own_job(environ: Mapping[str, str] = os.environ, arguments: Iterable[object] | None = None) -> str | None:
+    """Return the name of the job for whose run this process is; None in a code server, and in any other process."""
+    if RUN_JOB in environ:
+        return environ[RUN_JOB]
+    given = getattr(multiprocessing.current_process(), "_args", ()) if arguments is None else arguments
+    # `ReconstructableJob` is not imported for this: a code server would load what executes runs.
+    jobs = (each for each in given if type(each).__name__ == "ReconstructableJob")
+    return next((str(getattr(job, "job_name", "")) or None for job in jobs), None)

@@ -21,7 +21,7 @@ from assets.checks.proof import CHECK, HISTORY_CHECK, ProofTargets, check_result
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
 from lakeproof.storage.times import time_of
-from orchestration.problems import newest_evaluation
+from orchestration.alerts import newest_evaluation
 from resources import LastProofs, Settings
 
 # A look reads one document of the lake.

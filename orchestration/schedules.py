@@ -1,4 +1,4 @@
-"""The schedules of compaction, maintenance, slot checks, days, proofs and views.
+"""The schedules of compaction, maintenance, slot checks, days, proofs and views, and what else refreshes views by itself.
 
 A tick is skipped if another run is in the way (`orchestration.policies.run`) or if there is nothing to do
 (`lakeproof.compaction.pending`); neither decision is made here.
@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import dagster as dg
 
@@ -15,16 +16,8 @@ from assets.checks.expectations import expectation_keys
 from assets.checks.proof import due_proofs
 from assets.current import CompactionRun, CompactionUnit, compaction_units
 from assets.daily import daily_tables_of
-from assets.support.keys import Layer, table_key
-from jobs.names import (
-    VIEWS_REFRESH,
-    bootstrap_job_name,
-    compaction_job_name,
-    daily_job_name,
-    maintenance_job_name,
-    slot_job_name,
-    verification_job_name,
-)
+from assets.support.keys import Layer, table_key, view_key
+from jobs.names import VIEWS_REFRESH, SourceJob, run_tags
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.view_graph import sources_of, with_inputs
 from lakeproof.errors import LakeproofError
@@ -94,8 +87,8 @@ def cron_every(interval_s: float) -> str:
 
 
 def _compaction(unit: CompactionUnit) -> _Plan:
-    job, names = compaction_job_name(unit.name), [source.name for source in unit.sources]
-    writers = [job, *map(verification_job_name, names), *map(maintenance_job_name, names)]
+    job, names = SourceJob.COMPACTION.of(unit.name), [source.name for source in unit.sources]
+    writers = [job, *map(SourceJob.VERIFICATION.of, names), *map(SourceJob.MAINTENANCE.of, names)]
 
     def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         states = [settings.lake_status(name).sources[name] for name in names]
@@ -105,7 +98,7 @@ def _compaction(unit: CompactionUnit) -> _Plan:
             if busy is not None:
                 return f"{writer}: {busy}"
         # Compaction does not wait for these, but their dead runs would fill Dagster's queue.
-        for other in (*map(bootstrap_job_name, names), *map(slot_job_name, names)):
+        for other in (*map(SourceJob.BOOTSTRAP.of, names), *map(SourceJob.SLOT.of, names)):
             _in_progress(context, settings, other)
         landed = all(state.landing for state in states)
         has_work = landed and (settings.group_has_work(unit.name) if unit.is_group else settings.has_work(unit.name))
@@ -122,7 +115,7 @@ def _compaction(unit: CompactionUnit) -> _Plan:
 
 
 def _maintenance(source: SourceConfig) -> _Plan:
-    job = maintenance_job_name(source.name)
+    job = SourceJob.MAINTENANCE.of(source.name)
 
     def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         if settings.newest_cut(source.name) is None:
@@ -134,7 +127,7 @@ def _maintenance(source: SourceConfig) -> _Plan:
 
 
 def _verification(config: Config, source: SourceConfig, cron: str) -> _Plan:
-    job = verification_job_name(source.name)
+    job = SourceJob.VERIFICATION.of(source.name)
 
     def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         if settings.newest_cut(source.name) is None:
@@ -158,11 +151,11 @@ def _slot(source: SourceConfig) -> _Plan:
         return None if settings.lake_status(source.name).sources[source.name].landing else "there is no landing yet"
 
     description = f"Records the position of slot {source.slot}, and checks how long it will last."
-    return _Plan(slot_job_name(source.name), _SLOT_CRON, description, skip_reason)
+    return _Plan(SourceJob.SLOT.of(source.name), _SLOT_CRON, description, skip_reason)
 
 
 def _daily(source: SourceConfig) -> _Plan:
-    job, listed = daily_job_name(source.name), daily_tables_of(source)
+    job, listed = SourceJob.DAILY.of(source.name), daily_tables_of(source)
 
     def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         busy = _in_progress(context, settings, job)
@@ -250,3 +243,57 @@ def _schedule(plan: _Plan, start: Start) -> dg.ScheduleDefinition:
             return dg.SkipReason(f"the state can't be read: {error}")
 
     return tick
+
+
+VIEWS_CONDITION = "views_condition_sensor"
+_INTERVAL_S = 30
+
+
+def view_condition() -> dg.AutomationCondition[Any]:
+    """Return the condition: a table has changed, or there is nothing yet; and no run is at it.
+
+    An edited query is no news until it is applied, and what needs a look at the lake has a schedule (`schedules`).
+    """
+    conditions = dg.AutomationCondition
+    has_news: dg.AutomationCondition[Any] = conditions.any_deps_updated() | conditions.missing().newly_true()
+    return (has_news.since_last_handled() & ~conditions.in_progress()).with_label("a table has changed")
+
+
+def conditional_views(config: Config) -> frozenset[dg.AssetKey]:
+    """Return the views that have a condition."""
+    is_chosen = config.dagster.views == "condition"
+    views = scheduled_views(config).keys() - unseen_views(config)
+    return frozenset(view_key(view) for view in views) if is_chosen else frozenset()
+
+
+def refreshed_by(config: Config, view: str) -> str:
+    """Return what refreshes a view without being asked, in a sentence for its page."""
+    if view_key(view) in conditional_views(config):
+        return f"`{VIEWS_CONDITION}` refreshes it when a table that it reads has a newer event."
+    if view in scheduled_views(config):
+        return f"`{VIEWS_REFRESH}_schedule` refreshes it when a source that it reads has a newer cut."
+    reads = {*sources_of(config.views, view)}
+    jobs = [
+        SourceJob.COMPACTION.of(unit.name)
+        for unit in compaction_units(config)
+        if unit.is_continuous and reads & {source.name for source in unit.sources}
+    ]
+    runs = " and ".join(f"`{job}`, which `{job}_sensor` keeps going," for job in sorted(jobs))
+    return f"The run of {runs} refreshes it after each cut that has changes for it."
+
+
+def view_condition_sensor(config: Config, start: Start) -> list[dg.SensorDefinition]:
+    """Return the sensor, none if no view has a condition."""
+    views = conditional_views(config)
+    if not views:
+        return []
+    return [
+        dg.AutomationConditionSensorDefinition(
+            VIEWS_CONDITION,
+            target=dg.AssetSelection.assets(*views),
+            default_status=start.sensor,
+            minimum_interval_seconds=_INTERVAL_S,
+            run_tags=run_tags("views"),
+            description="Refreshes each view whose tables have a newer event.",
+        )
+    ]

@@ -16,7 +16,7 @@ from assets.checks.proof import evaluation
 from assets.current import CompactionRun, CompactionUnit
 from assets.slots import check_result, unreachable_result
 from assets.support.keys import Layer, table_key
-from jobs.names import SENSOR_TAG, bootstrap_job_name, compaction_job_name, drain_job_name
+from jobs.names import SENSOR_TAG, SourceJob
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import LakeproofError
 from lakeproof.state.slot import SlotStatus
@@ -82,7 +82,7 @@ def slot_drain_sensor(
     """Return the sensor `<source>_slot_drain_sensor`; `proofs` are the source's."""
     # It ends by its own time, and its successor begins a little earlier.
     options = DrainRun(until="max_seconds", max_seconds=LASTING_S)
-    job = LastingJob(lasting.DRAIN, drain_job_name(source.name), f"drain_{source.name}", options)
+    job = LastingJob(lasting.DRAIN, SourceJob.DRAIN.of(source.name), f"drain_{source.name}", options)
 
     @dg.sensor(
         name=f"{source.name}_slot_drain_sensor",
@@ -153,7 +153,7 @@ def compaction_sensor(
 ) -> dg.SensorDefinition:
     """Return the sensor `<source or group>_compaction_sensor`."""
     options = CompactionRun(until="max_seconds", max_seconds=LASTING_S, report="changed")
-    job = LastingJob(lasting.COMPACTION, compaction_job_name(unit.name), f"compact_{unit.name}", options)
+    job = LastingJob(lasting.COMPACTION, SourceJob.COMPACTION.of(unit.name), f"compact_{unit.name}", options)
 
     @dg.sensor(
         name=f"{job.name}_sensor",
@@ -172,7 +172,7 @@ def compaction_sensor(
             return dg.SensorResult(skip_reason=f"the lake can't be read: {error}")
         for source in unit.sources:
             # Dead runs of its other jobs would fill Dagster's queue, and no schedule of theirs may run for a day.
-            other = bootstrap_job_name(source.name)
+            other = SourceJob.BOOTSTRAP.of(source.name)
             others = JobRuns(recent_runs(context.instance, other), clock(), settings.has_live_process(other))
             fail_dead(context.instance, run_policy.other_runs(others).dead)
         return dg.SensorResult(
@@ -198,7 +198,7 @@ def held_sensor(
     source: SourceConfig, clock: Callable[[], float] = time.time, start: Start = _ON
 ) -> dg.SensorDefinition:
     """Return the sensor `<source>_held_sensor`."""
-    job = bootstrap_job_name(source.name)
+    job = SourceJob.BOOTSTRAP.of(source.name)
 
     @dg.sensor(
         name=f"{source.name}_held_sensor",

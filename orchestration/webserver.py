@@ -1,6 +1,14 @@
 """Dagster's web server behind the request guard: `python -m orchestration.webserver`, arguments as `dagster-webserver`.
 
-The rules of the guard do not belong here (`request_guard.py`).
+Dagster runs mutations from a plain GET and checks neither Origin nor Host. So an image tag on any page could stop a sensor
+of a UI on the loopback address, and a host name that resolves to that address could read answers (DNS rebinding). The guard
+refuses requests that another web page makes in the operator's browser, and asks for a password; the pages are Dagster's.
+
+    Host                not one of the expected names      → 403
+    Origin              another host's                     → 403
+    Sec-Fetch-Site      another site's                     → 403, unless it opens one of the UI's pages
+    GET /graphql?query  without Sec-Fetch-Site             → 403: a form or an image tag in an old browser
+    Authorization       missing or wrong, if a password is set → 401
 
 LAKEPROOF_UI_HOSTS: host names by which browsers may reach it, separated by commas, besides those of the loopback address.
 LAKEPROOF_UI_LOGIN_FILE: a file with one line `user:password`, required by HTTP basic authentication.
@@ -8,16 +16,23 @@ LAKEPROOF_UI_LOGIN_FILE: a file with one line `user:password`, required by HTTP 
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hmac
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from dagster_webserver.cli import main
 from dagster_webserver.webserver import DagsterWebserver
 from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from orchestration.request_guard import LOOPBACK_HOSTS, RequestGuard
+from lakeproof.errors import manual
 
 HOSTS = "LAKEPROOF_UI_HOSTS"
 LOGIN_FILE = "LAKEPROOF_UI_LOGIN_FILE"
@@ -56,6 +71,94 @@ def serve() -> None:
     # Dagster has no setting for this; every app it creates uses the middleware of this method.
     DagsterWebserver.build_middleware = _guarded(DagsterWebserver.build_middleware, outermost)  # type: ignore[method-assign]  # on purpose
     main()  # type: ignore[no-untyped-call]  # Click's command has no types
+
+
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_OWN_SITE = ("same-origin", "none")
+# A path that contains one of these acts or returns data, whatever its prefix; every other path is a page of the UI.
+_NO_PAGES = ("/graphql", "/report_", "/download_", "/logs/", "/notebook", "/dagit/notebook")
+# Returns version numbers only; health checks ask for it.
+_WITHOUT_LOGIN = ("/server_info",)
+_CLOSED_BY_POLICY = 1008
+
+
+class RequestGuard:
+    """ASGI middleware: `hosts` are the names that a browser may use (without port), `login` is (user, password) or None."""
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str], login: tuple[str, str] | None = None) -> None:
+        self._app = app
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._login = login
+
+    def _is_logged_in(self, scope: Scope, headers: Mapping[str, str]) -> bool:
+        if self._login is None or scope["path"] in _WITHOUT_LOGIN:
+            return True
+        return _is_login(headers.get("authorization", ""), self._login)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        reason = refusal(scope, headers, self._hosts)
+        status, extra = 403, {}
+        if reason is None and not self._is_logged_in(scope, headers):
+            reason, status, extra = (
+                "a user and a password are needed",
+                401,
+                {"WWW-Authenticate": 'Basic realm="Dagster"'},
+            )
+        if reason is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": _CLOSED_BY_POLICY, "reason": reason})
+        else:
+            await PlainTextResponse(f"{reason}\n", status, headers=extra)(scope, receive, send)
+
+
+def refusal(scope: Scope, headers: Mapping[str, str], hosts: frozenset[str]) -> str | None:
+    """Return the reason to refuse a request, or None; header names are in lower case."""
+    host = headers.get("host", "").lower()
+    if _name(host) not in hosts:
+        return (
+            f"this host name is not one of the UI's names; see {manual('lakeproof in Dagster', 'Who may reach the UI')}"
+        )
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != host:
+        return "another web page made this request"
+    site = headers.get("sec-fetch-site")
+    if site is None:
+        in_url = scope["type"] == "http" and scope["method"] == "GET" and "/graphql" in scope["path"]
+        return "send the query with POST" if in_url and scope.get("query_string") else None
+    return None if site in _OWN_SITE or _opens_a_page(scope, headers) else "another web page made this request"
+
+
+def _opens_a_page(scope: Scope, headers: Mapping[str, str]) -> bool:
+    """True if a link on another page was followed to a page of the UI, in its own tab."""
+    return (
+        scope["type"] == "http"
+        and scope["method"] == "GET"
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-dest") == "document"
+        and not any(part in scope["path"] for part in _NO_PAGES)
+    )
+
+
+def _name(host: str) -> str:
+    """Return a Host header without its port; an IPv6 address keeps its brackets."""
+    return host if host.endswith("]") else host.rpartition(":")[0] or host
+
+
+def _is_login(authorization: str, login: tuple[str, str]) -> bool:
+    scheme, _, text = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return False
+    try:
+        credentials = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return hmac.compare_digest(credentials, ":".join(login).encode())
 
 
 if __name__ == "__main__":

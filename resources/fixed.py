@@ -13,23 +13,26 @@ from typing import TYPE_CHECKING, cast
 import dagster as dg
 
 from resources.compute import Compute
-from resources.lake_spark import LakeSpark
 from resources.settings import Settings
 
 if TYPE_CHECKING:
     from resources.run_session import RunSession
 
 
-def location_resources(path: str) -> dict[str, dg.ResourceDefinition]:
-    """Return the resources of a configuration file; what computes takes `compute`, and that the session of `pyspark`."""
+def location_resources(path: str, *, elsewhere: bool) -> dict[str, dg.ResourceDefinition]:
+    """Return the resources of a configuration file; what computes takes `compute`, and that the session of `pyspark`.
+
+    Computing `elsewhere` takes none, so that no run imports PySpark for it.
+    """
 
     def compute(context: dg.InitResourceContext) -> Compute:
-        return Compute(config_path=path).with_session(context.resources.pyspark)
+        here = Compute(config_path=path)
+        return here if elsewhere else here.with_session(context.resources.pyspark)
 
     return {
         "settings": fixed(Settings(config_path=path)),
         "pyspark": _pyspark(path),
-        "compute": _shown(compute, Compute, required={"pyspark"}),
+        "compute": _shown(compute, Compute, required=set() if elsewhere else {"pyspark"}),
     }
 
 
@@ -54,16 +57,15 @@ def _pyspark(path: str) -> dg.ResourceDefinition:
     return dg.ResourceDefinition(make, config_schema={}, description=description)
 
 
-def fixed(resource: Settings | LakeSpark) -> dg.ResourceDefinition:
+def fixed(resource: Settings | Compute) -> dg.ResourceDefinition:
     """Return the resource on its own configuration file; a run that gives it any configuration is refused."""
-    kind = type(resource)
     # Dagster's type has functions of configured resources alone in mind, which take nothing.
     start = cast("Callable[[dg.InitResourceContext], object]", resource.get_resource_definition().resource_fn)
 
     def make(context: dg.InitResourceContext) -> object:
         return start(context)
 
-    return _shown(make, kind)
+    return _shown(make, type(resource))
 
 
 def _shown(

@@ -1,9 +1,8 @@
 """dagster-pyspark's lazy resource with the engine's session in it; it imports PySpark.
 
-What a run asks for does not belong here (`lake_spark.py`).
+What a run does with it does not belong here (`compute.py`), nor the session's settings (`lakeproof.lake.spark.session`).
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from lakeproof.lake.spark_on_demand import SparkOnDemand
 
 
 class RunSession(LazyPySparkResource):
-    """The session of a run.
+    """The session of a run: started by the first table that needs it, stopped when the run ends.
 
     The stock resource never stops its session, so the next run in the same process would silently reuse the first run's
     master, memory and jars; and it has no setting for the Delta jars.
@@ -31,20 +30,19 @@ class RunSession(LazyPySparkResource):
         if self._spark_session is None:
             self._spark_session = session(Path(self.config_path), "lakeproof dagster")
 
+    @property
+    def on_demand(self) -> SparkOnDemand:
+        """Return the same session, for work that may need none; on a cluster every table needs it."""
+        is_cluster = not is_local(load(Path(self.config_path)).spark.master)
+        return SparkOnDemand(lambda: self.spark_session, everywhere=is_cluster, end=self._give_back)
+
     def stop(self) -> None:
         """Stop the session, if one was started."""
         if self._spark_session is not None:
             stop_session(self._spark_session)
             self._spark_session = None
 
-    def give_back(self, started: SparkSession) -> None:
+    def _give_back(self, started: SparkSession) -> None:
         """End the session and its JVM; whoever asks gets new ones."""
         end_driver(started)
         self._spark_session = None
-
-
-def on_demand(
-    config_path: str, start: Callable[[], SparkSession], end: Callable[[SparkSession], None] | None
-) -> SparkOnDemand:
-    """Return a session that starts when a table needs it; on a cluster every table does."""
-    return SparkOnDemand(start, everywhere=not is_local(load(Path(config_path)).spark.master), end=end)

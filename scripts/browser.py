@@ -1,7 +1,8 @@
 """Finds a Chromium for the tests of the UI, or installs Debian's as root.
 
-Driving it does not belong here (`tests/shell/browsing.py`). Playwright's own browsers are not used: they come from a host of
-their own, and Debian's is kept up to date with the machine. Without a browser those tests are skipped, with the reason.
+Driving it does not belong here (`tests/support/shell/browsing.py`). Playwright's own browsers are not used: they come
+from a host of their own, and Debian's is kept up to date with the machine. Without a browser those tests are skipped,
+with the reason.
 
 The UI is tested in a browser because tests of definitions and of GraphQL pass while a check is red on its page. The manual's
 pictures are of states that these tests reach.

@@ -5,17 +5,14 @@ does. Tests with servers spend most of their time waiting, so they run beside th
 two parts is shown when it has ended.
 If a few tests of `make test` fail while another part runs beside them, they run once more, alone and with the same seed
 (`_again`): tests that then pass are named at the end, to be fixed. `make test-all` has no such second run.
-A run of all parts of `make test-all` writes its result into docs/testing.md.
+Each part of `make test-all` that has run writes its row into docs/testing.md (`whole_run.py`).
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import os
-import platform
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -30,16 +27,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from scripts import whole_run
 from scripts.changed import changed_files, covering
 
 ROOT = Path(__file__).resolve().parent.parent
 # The goal of `make test` is 12 minutes, and 14 with the setup of a fresh clone; a loaded machine gets more, but never hangs.
 LIMITS_S = {"quick": 10 * 60, "check": 24 * 60, "test": 78 * 60, "test-all": 6 * 3600}
 _ROOMS = ("lakeproof", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests")
-_PYTEST = ("-m", "pytest", "-q", "--durations=25")
-_RULES = ("tests/test_tidy.py", "tests/test_tidy_files.py", "tests/test_prose.py")
+_PYTEST = ("-m", "pytest", "-q", "--durations=30")
+_RULES = tuple(sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("test_*.py")))
 _PAGE = ROOT / "docs" / "testing.md"
-_SECTION = re.compile(r"(<!-- the last whole run -->\n).*?(<!-- its end -->)", re.DOTALL)
 # The part with Spark has two JVMs; more at once would need more than 8 GB.
 _AT_ONCE = 2
 # A folder in memory for the files of `make test`: the engine waits for the disk after each file that it writes, 8 ms for a
@@ -78,6 +75,7 @@ class Result:
     name: str
     outcome: str
     seconds: float
+    place: whole_run.Place
     tests: str = ""
     failures: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
@@ -112,29 +110,40 @@ TESTS = (
         beside=True,
     ),
 )
-# The second S3 server's name stands in the names of the tests that run on it. They have a part of their own, to be run alone
-# if something has changed that store or client do differently.
-_SECOND_S3 = "versitygw"
-# Every random suite in full on the newest server, then all tests with a server on each older version.
-WHOLE = tuple(
-    replace(part, arguments=(*part.arguments, "--full", "-k", f"not {_SECOND_S3}"))
-    if _PYTEST[1] in part.arguments
-    else part
-    for part in CHECK + TESTS
-)
-OLDER = (
+# These servers' names stand in the names of the tests that run on them. They have parts of their own, to be run alone if
+# something has changed that store or client do differently. Without the server its tests are skipped.
+_STORES = {"S3 on versitygw": "versitygw", "Azure on Azurite": "azurite"}
+_SPARK = {"with Spark": "spark", "without Spark": "not spark"}
+_ELSEWHERE = " and ".join(f"not {name}" for name in _STORES.values())
+# Every random suite in full on the newest server, then all tests with a server on each older version, then the stores.
+# Each part has one process, and one with Spark is beside one without: what failed or was interrupted is run again by itself.
+WHOLE = (
+    *(
+        replace(part, arguments=(*part.arguments, "--full", "-k", _ELSEWHERE)) if _PYTEST[1] in part.arguments else part
+        for part in CHECK
+    ),
+    *(
+        Part(
+            f"{folder.removeprefix('tests/')} {name}",
+            (*_PYTEST, "--full", "-m", marks, "-k", _ELSEWHERE, folder),
+            beside=True,
+        )
+        for folder in _FOLDERS
+        for name, marks in _SPARK.items()
+    ),
     Part("fetch servers", ("scripts/servers.py",)),
-    *(Part(f"PostgreSQL {major}", (*_PYTEST, "--servers", str(major), "tests")) for major in (17, 16, 15, 14)),
-)
-# Without Go there is no such server, and its tests are skipped.
-GATEWAY = (
+    *(
+        Part(f"PostgreSQL {major} {name}", (*_PYTEST, "-m", marks, "--servers", str(major), "tests"), beside=True)
+        for major in (14, 17, 15, 16)
+        for name, marks in _SPARK.items()
+    ),
     Part("S3 gateway", ("scripts/s3_gateway.py",)),
-    Part(
-        "S3 on versitygw",
-        (*_PYTEST, "-n", "2", "--dist", "loadfile", "--full", "-k", _SECOND_S3, "tests/core", *_FOLDERS),
+    *(
+        Part(name, (*_PYTEST, "--full", "-k", store, "tests/core", *_FOLDERS), beside=True, empty=True)
+        for name, store in _STORES.items()
     ),
 )
-PARTS = {"check": CHECK, "test": CHECK + TESTS, "test-all": WHOLE + GATEWAY + OLDER}
+PARTS = {"check": CHECK, "test": CHECK + TESTS, "test-all": WHOLE}
 QUICK = "quick"
 
 
@@ -167,14 +176,16 @@ def main() -> int:
     every = quick(changed, covering(changed)) if arguments.which == QUICK else PARTS[arguments.which]
     parts = [p for p in every if not arguments.only or p.name in arguments.only]
     with _files_in_memory(arguments.which):
-        results = list(_results(parts, deadline))
+        results = []
+        for result in _results(parts, deadline):
+            results.append(result)
+            if arguments.which == "test-all":
+                _record(result)
         if arguments.which == "test":
             results += _again(results, deadline)
     wall_s = time.monotonic() - started
     # The failures come last, since often only the end of a long output is kept.
     print("\n".join([*_table(results, wall_s), *(line for result in results for line in result.failures)]), flush=True)
-    if arguments.which == "test-all" and not arguments.only:
-        _record(results, wall_s)
     consequences = {result.outcome for result in results if result.outcome != _BUSY}
     if "out of time" in consequences:
         return 3
@@ -268,7 +279,8 @@ class _Processes:
 
 def _run(part: Part, deadline: float, processes: _Processes) -> Result:
     print(f"== {part.name}" + (" (its output follows when it has ended)" if part.beside else ""), flush=True)
-    started = time.monotonic()
+    # What is committed while a part runs is not in it.
+    started, place = time.monotonic(), whole_run.place(ROOT, _PAGE)
     with tempfile.TemporaryDirectory(prefix="lakeproof-part-") as folder, tempfile.TemporaryFile() as output:
         counts = Path(folder) / "counts.xml"
         counting = [f"--junitxml={counts}"] if _PYTEST[1] in part.arguments else []
@@ -284,7 +296,7 @@ def _run(part: Part, deadline: float, processes: _Processes) -> Result:
         if part.beside:
             output.seek(0)
             print(f"== {part.name}: output\n" + output.read().decode(errors="replace"), flush=True)
-        return Result(part.name, outcome, time.monotonic() - started, *_counted(counts))
+        return Result(part.name, outcome, time.monotonic() - started, place, *_counted(counts))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -318,22 +330,13 @@ def _failure(case: ET.Element) -> str:
 
 
 def _table(results: list[Result], wall_s: float) -> list[str]:
-    total = Result("all", "", wall_s)
-    rows = [f"{r.name:<20} {r.seconds:>8.1f}  {r.outcome:<12} {r.tests}".rstrip() for r in (*results, total)]
-    return ["", "part                  seconds  result", *rows]
+    rows = [f"{r.name:<26} {r.seconds:>8.1f}  {r.outcome:<12} {r.tests}".rstrip() for r in results]
+    return ["", f"{'part':<26}  seconds  result", *rows, f"{'all':<26} {wall_s:>8.1f}"]
 
 
-def _record(results: list[Result], wall_s: float) -> None:
-    """Write the table of results to the documentation, with date, commit and machine."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    today = dt.datetime.now(dt.timezone.utc).date().isoformat()
-    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
-    head = f"{today}, commit {commit.stdout.strip() or 'unknown'}, {machine}:"
-    text = "\n".join(["", head, "", "```", *_table(results, wall_s)[1:], "```", "", ""])
-    page = _PAGE.read_text(encoding="utf-8")
-    _PAGE.write_text(_SECTION.sub(lambda match: match[1] + text + match[2], page), encoding="utf-8")
+def _record(result: Result) -> None:
+    row = (result.name, result.place, result.seconds, result.outcome, result.tests)
+    whole_run.record(ROOT, _PAGE, [part.name for part in WHOLE], row)
 
 
 if __name__ == "__main__":

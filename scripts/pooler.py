@@ -1,6 +1,7 @@
 """Finds a PgBouncer for the tests of poolers, or installs Debian's as root.
 
-Running it does not belong here (`tests/fix_pooler.py`). Without one those tests are skipped, with the reason.
+Running it does not belong here (`tests/support/servers/fix_pooler.py`). Without one those tests are skipped, with the
+reason.
 
     .venv/bin/python scripts/pooler.py             prints its path; installs it if there is none, some 1 MB
 """

@@ -1,8 +1,8 @@
 """Fetches readers that the project does not use, Polars and DuckDB with its extension for Delta, for tests of the manual.
 
-The tests do not belong here (`edges/test_readers_page.py`: which reader reads what; `scenarios/test_manual_pages.py`: the
-lines of the pages). Versions and hashes are in `readers.lock`. They are not in the environment of everything else, since no
-code may come to need them. What is already there needs no network.
+The tests do not belong here (`edges/reading/test_readers_page.py`: which reader reads what;
+`scenarios/test_manual_pages.py`: the lines of the pages). Versions and hashes are in `readers.lock`. They are not in the
+environment of everything else, since no code may come to need them. What is already there needs no network.
 
     .venv/bin/python scripts/readers.py            into .cache/readers, or LAKEPROOF_READERS, some 350 MB
 """

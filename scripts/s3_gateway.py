@@ -1,7 +1,8 @@
 """Builds the second S3 server of the tests, versitygw over a folder, from `scripts/gateway` into .cache/s3_gateway.
 
-Starting it belongs to `tests/fix_object_store.py`. Go 1.25 or later compiles it, in two minutes; its modules come by its own
-proxy, with the checksums in `go.sum`. Without Go nothing is built, and the tests that ask for it are skipped.
+Starting it belongs to `tests/support/stores/fix_object_store.py`. Go 1.25 or later compiles it, in two minutes; its
+modules come by its own proxy, with the checksums in `go.sum`. Without Go nothing is built, and the tests that ask for it
+are skipped.
 
     .venv/bin/python scripts/s3_gateway.py
 """

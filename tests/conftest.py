@@ -1,6 +1,6 @@
 """The list of fixture plugins, one per subject, the head of a run's log, and what `--full` adds to a run.
 
-Fixtures themselves don't belong here but in `tests/fix_<subject>.py`.
+Fixtures themselves don't belong here but in `tests/support/<subject>/fix_*.py`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = [
-    "tests.fix_postgres",
-    "tests.fix_proxy",
-    "tests.fix_drain",
-    "tests.fix_object_store",
-    "tests.fix_cloud_servers",
-    "tests.fix_cluster",
-    "tests.fix_lake",
+    "tests.support.servers.fix_postgres",
+    "tests.support.servers.fix_proxy",
+    "tests.support.ingest.fix_drain",
+    "tests.support.stores.fix_object_store",
+    "tests.support.stores.fix_cloud_servers",
+    "tests.support.spark.fix_cluster",
+    "tests.support.spark.fix_lake",
 ]
 
 # Set before any test module reads it, and inherited by xdist's workers: a run has one seed, whoever asks for it.

@@ -10,6 +10,7 @@ import functools
 import os
 import re
 import statistics
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,19 +24,13 @@ FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 FUNCTION_LINES_MEDIAN_MAX = 10
 FILE_BYTES_MAX = 1 << 20
+TEST_FOLDER_FILES_MAX = 15
 
 _JUNK_DRAWERS = {"common", "core", "helper", "helpers", "misc", "shared", "stuff", "util", "utils"}
 _MADE = {
-    ".git",
-    ".venv",
-    ".cache",
-    ".state",
-    "__pycache__",
-    ".mypy_cache",
-    ".pytest_cache",
-    ".ruff_cache",
-    ".import_linter_cache",
-}
+    ".git", ".venv", ".cache", ".state", "__pycache__",
+    ".mypy_cache", ".pytest_cache", ".ruff_cache", ".import_linter_cache",
+}  # fmt: skip
 _AT_THE_ROOT = {
     ".ci", ".dockerignore", ".github", ".gitignore",
     "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
@@ -130,6 +125,13 @@ def test_no_module_is_a_junk_drawer() -> None:
     actual = [_name(path) for path in _python() if path.stem in _JUNK_DRAWERS]
     folders = {_name(path.parent) for path in _python() if path.parent.name in _JUNK_DRAWERS} - {"tests/core"}
     _none(actual + sorted(folders), "named after nothing")
+
+
+def test_no_folder_of_tests_has_more_than_15_modules() -> None:
+    """A folder has one subject, as a room has; scenarios alone are a list, in which a failure is looked up by its name."""
+    counts = Counter(_name(path.parent) for path in _python() if _name(path).startswith("tests/"))
+    del counts["tests/scenarios"]
+    _none([f"{folder}: {n}" for folder, n in counts.items() if n > TEST_FOLDER_FILES_MAX], "more than 15 modules")
 
 
 def test_no_test_module_is_imported() -> None:

@@ -21,7 +21,7 @@ _LOCAL_FILES = {
     "lakeproof/lake/spark/": "jars, Java and the driver's settings",
     "lakeproof/landing/inspect.py": "a person names a file on this machine",
     "lakeproof/storage/": "the stores: a local folder, and what an object store keeps on disk meanwhile",
-    "resources/compute/resource.py": "the configuration",
+    "resources/compute.py": "the configuration",
     "resources/run_session.py": "the configuration",
     "resources/settings.py": "the configuration",
 }

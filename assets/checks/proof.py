@@ -16,10 +16,8 @@ from pydantic import Field
 from assets.checks.outcomes import UNREACHED, ProofOutcome, history_outcome, table_outcome, view_outcome
 from assets.support import metadata as md
 from assets.support.command_call import run_command, table_words
-from assets.support.keys import Layer, proof_key, table_key, view_key
-from assets.support.places import uri
-from assets.support.specs import SPARK_POOL
-from lakeproof.cli.read_results import from_json
+from assets.support.keys import SPARK_POOL, Layer, proof_key, table_key, uri, view_key
+from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.names import TableName

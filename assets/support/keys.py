@@ -6,13 +6,20 @@ The assets themselves do not belong here; each family has its own module.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from pathlib import PurePosixPath
 
 import dagster as dg
 
+from lakeproof.config.location import LakeLocation
+from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.section.external_table import ExternalTable
 from lakeproof.names import TableName
+from lakeproof.storage.open import open_store
+from lakeproof.storage.store import Store
 
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_]+")
 
@@ -102,3 +109,69 @@ def group_of(key: dg.AssetKey) -> str:
         return f"{path[1]}_{path[0]}" if path[1] == Layer.VIEWS.value else f"{path[2]}_{path[0]}"
     layer = Layer.POSTGRES.value if path[0] == Layer.SLOTS.value else path[0]
     return f"{path[1]}_{layer}"
+
+
+# Raise it when the same changes would produce different rows: the UI then marks older materializations as outdated.
+COMPACTION_CODE_VERSION = "1"
+
+# Proofs, expectations, maintenance and views, each of which starts a JVM of `spark.driver_memory`: dagster.yaml limits how
+# many work at a time. Compactions are not in it: nothing may keep them waiting, and a continuous one would keep its place.
+SPARK_POOL = "lakeproof_spark"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTable:
+    """A source's table in one layer; `store_key` locates it in the lake's store."""
+
+    source: SourceConfig
+    table: TableName
+    layer: Layer
+    store_key: str
+
+
+def table_spec(
+    config: Config,
+    target: LayerTable,
+    *,
+    deps: Iterable[dg.AssetKey],
+    kinds: set[str],
+    description: str,
+    code_version: str | None = None,
+) -> dg.AssetSpec:
+    """Return the spec of a table in one layer, with the owners and the description that the configuration has for it."""
+    source, table, layer = target.source, target.table, target.layer
+    options = source.table_config(table)
+    return dg.AssetSpec(
+        key=table_key(layer, source.name, table),
+        deps=list(deps),
+        group_name=layer.value,
+        description=f"{description}\n\n{options.description}".rstrip(),
+        kinds=kinds,
+        owners=list(options.owners),
+        code_version=code_version,
+        skippable=True,
+        metadata={
+            "dagster/table_name": f"{layer.value}.{source.name}.{table}",
+            "dagster/uri": uri(config.location, target.store_key),
+            "source": source.name,
+        },
+    )
+
+
+# Hadoop's names of stores, and everybody else's.
+_SCHEMES = {"s3a": "s3"}
+
+
+def uri(lake: LakeLocation, key: str) -> str:
+    """Return the URI of a key in a lake."""
+    url = _store(lake).url(key)
+    scheme, separator, rest = url.partition("://")
+    if separator:
+        return f"{_SCHEMES.get(scheme, scheme)}://{rest}"
+    return PurePosixPath(url).as_uri()
+
+
+@lru_cache(maxsize=4)
+def _store(lake: LakeLocation) -> Store:
+    """Return the lake's store, opened once for all the assets of a location."""
+    return open_store(lake)

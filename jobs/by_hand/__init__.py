@@ -2,12 +2,10 @@
 
 What they do does not belong here (`lakeproof.commands`), nor the jobs that sensors and schedules start (`jobs.source`).
 
-    repair.py     corrects the tables that a proof finds to differ    rebuild.py    current tables from their history
-    recover.py    a new incarnation after a gap                       teardown.py   drops slot and publications
-    replace.py    an edited view: preview, apply, take back
+    rebuild.py    current tables from their history     recover.py    a new incarnation after a gap
+    teardown.py   drops slot and publications           replace.py    an edited view: preview, apply, take back
     pause.py      tables out of the publication for a while, and back
-    chosen_tables.py  the tables that a person names
-    confirmed.py  the field `confirm`, and what a run's page shows
+    page.py       what they share: the tables, the field `confirm`, what a run's page shows
 """
 
 from __future__ import annotations
@@ -17,9 +15,8 @@ import dagster as dg
 from jobs.by_hand.pause import pause_jobs
 from jobs.by_hand.rebuild import rebuild_job
 from jobs.by_hand.recover import recover_job
-from jobs.by_hand.repair import repair_job
 from jobs.by_hand.teardown import teardown_job
-from jobs.source import Job
+from jobs.source import Job, repair_job
 from lakeproof.config.model import SourceConfig
 
 

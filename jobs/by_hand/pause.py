@@ -7,13 +7,11 @@ what would leave which publication; resuming undoes it, and asks for none.
 import dagster as dg
 from pydantic import Field
 
-from assets.bootstrap import snapshot_event
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_page
-from jobs.by_hand.chosen_tables import chosen_tables
-from jobs.by_hand.confirmed import Confirmed, is_confirmed, not_done, show
-from jobs.names import pause_job_name, resume_job_name, run_tags
+from jobs.by_hand.page import Confirmed, chosen_tables, copied, is_confirmed, not_done, show, source_job_of
+from jobs.names import SourceJob
 from lakeproof.config.model import SourceConfig
 from resources import Settings
 
@@ -60,19 +58,13 @@ def _pause_job(source: SourceConfig) -> dg.JobDefinition:
         done = run_engine(lambda _stop: pause(settings.config(), source.name, tables, report))
         show(context, {"changed": True, "statements": "; ".join(done.statements)}, rows)
 
-    @dg.job(
-        name=pause_job_name(source.name),
-        executor_def=dg.in_process_executor,
-        tags=run_tags("pause", source=source.name, slot=source.slot),
-        description=(
-            f"Takes tables of {source.name} out of the publication until they are resumed: the server sends none of them, "
-            f"and the lake keeps them as they are. Without `confirm: {source.name}` it shows what it would do."
-        ),
+    return source_job_of(
+        paused,
+        SourceJob.PAUSE,
+        source,
+        f"Takes tables of {source.name} out of the publication until they are resumed: the server sends none of them, "
+        f"and the lake keeps them as they are. Without `confirm: {source.name}` it shows what it would do.",
     )
-    def pausing() -> None:
-        paused()
-
-    return pausing
 
 
 def _resume_job(source: SourceConfig) -> dg.JobDefinition:
@@ -83,22 +75,8 @@ def _resume_job(source: SourceConfig) -> dg.JobDefinition:
         tables = chosen_tables(source, config.tables, "resume") if config.tables else None
         report = to_run_page(context)
         done = run_engine(lambda stop: resume(settings.config(), source.name, tables, report, stop))
-        copied = sorted({**done.tables, **done.kept}.items())
-        for table, _ in copied:
-            if table in source.tables:
-                context.log_event(snapshot_event(source.name, table, done, "resumed after a pause"))
-        rows = [
-            {"table": str(table), "rows": copy.rows, "copied at": str(copy.consistent_point)} for table, copy in copied
-        ]
+        rows = copied(context, source, done, "resumed after a pause")
         show(context, {"changed": True, **md.lsns(consistent_point=done.consistent_point)}, rows)
 
-    @dg.job(
-        name=resume_job_name(source.name),
-        executor_def=dg.in_process_executor,
-        tags=run_tags("resume", source=source.name, slot=source.slot),
-        description=f"Publishes paused tables of {source.name} as they were, and copies them again.",
-    )
-    def resuming() -> None:
-        resumed()
-
-    return resuming
+    description = f"Publishes paused tables of {source.name} as they were, and copies them again."
+    return source_job_of(resumed, SourceJob.RESUME, source, description)

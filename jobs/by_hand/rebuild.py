@@ -8,11 +8,10 @@ from pydantic import Field
 
 from assets.support import metadata as md
 from assets.support.command_call import run_command, table_words
-from assets.support.specs import SPARK_POOL
-from jobs.by_hand.chosen_tables import chosen_tables
-from jobs.by_hand.confirmed import show
-from jobs.names import rebuild_job_name, run_tags
-from lakeproof.cli.read_results import from_json
+from assets.support.keys import SPARK_POOL
+from jobs.by_hand.page import chosen_tables, show, source_job_of
+from jobs.names import SourceJob
+from lakeproof.cli.results import from_json
 from lakeproof.config.model import SourceConfig
 from resources import Compute, Settings
 
@@ -25,7 +24,6 @@ class RebuildRun(dg.Config):
 
 def rebuild_job(source: SourceConfig) -> dg.JobDefinition:
     """Return the job that rebuilds current tables of a source."""
-    job = rebuild_job_name(source.name)
 
     @dg.op(name=f"rebuild_{source.name}", pool=SPARK_POOL, out=dg.Out(dg.Nothing))
     def rebuilt(context: dg.OpExecutionContext, config: RebuildRun, settings: Settings, compute: Compute) -> None:
@@ -36,7 +34,7 @@ def rebuild_job(source: SourceConfig) -> dg.JobDefinition:
         result = from_json(Maintained, run_command(context, compute, "maintain", source.name, *words))
         newest = settings.newest_cut(source.name)
         held = settings.held_tables(source.name)
-        done = [
+        done: list[dict[str, str | int | bool]] = [
             {
                 "table": str(table),
                 "rebuilt": table in result.rebuilt,
@@ -50,13 +48,5 @@ def rebuild_job(source: SourceConfig) -> dg.JobDefinition:
         )
         show(context, {"rebuilt": len(result.rebuilt), **position}, done)
 
-    @dg.job(
-        name=job,
-        executor_def=dg.in_process_executor,
-        tags=run_tags("rebuild", source=source.name, slot=source.slot),
-        description=f"Makes current tables of {source.name} from their history again. The source is not asked.",
-    )
-    def rebuild() -> None:
-        rebuilt()
-
-    return rebuild
+    description = f"Makes current tables of {source.name} from their history again. The source is not asked."
+    return source_job_of(rebuilt, SourceJob.REBUILD, source, description)

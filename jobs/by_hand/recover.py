@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
-from assets.bootstrap import snapshot_event
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_page
-from jobs.by_hand.confirmed import Confirmed, is_confirmed, not_done, show
-from jobs.names import recover_job_name, run_tags
+from jobs.by_hand.page import Confirmed, copied, is_confirmed, not_done, show, source_job_of
+from jobs.names import SourceJob
 from lakeproof.config.model import SourceConfig
 from lakeproof.events import counted
 from resources import Settings
@@ -58,28 +57,16 @@ def recover_job(source: SourceConfig) -> dg.JobDefinition:
                 abandon_slot=config.abandon_slot,
             )
         )
-        copied = sorted({**done.tables, **done.kept}.items())
-        for table, _ in copied:
-            if table in source.tables:
-                context.log_event(snapshot_event(source.name, table, done, f"recovered: {plan.reason}"))
-        rows = [
-            {"table": str(table), "rows": copy.rows, "copied at": str(copy.consistent_point)} for table, copy in copied
-        ]
+        rows = copied(context, source, done, f"recovered: {plan.reason}")
         show(context, {"changed": True, **_plan(plan), **md.lsns(consistent_point=done.consistent_point)}, rows)
 
-    @dg.job(
-        name=recover_job_name(source.name),
-        executor_def=dg.in_process_executor,
-        tags=run_tags("recover", source=source.name, slot=source.slot),
-        description=(
-            f"Begins anew after slot {source.slot} was lost, or the server was restored: a new incarnation, and a copy of "
-            f"every table. Without `confirm: {source.name}` it shows what it would do."
-        ),
+    return source_job_of(
+        recovered,
+        SourceJob.RECOVER,
+        source,
+        f"Begins anew after slot {source.slot} was lost, or the server was restored: a new incarnation, and a copy of "
+        f"every table. Without `confirm: {source.name}` it shows what it would do.",
     )
-    def recovery() -> None:
-        recovered()
-
-    return recovery
 
 
 def _plan(plan: "RecoverPlan") -> md.Metadata:

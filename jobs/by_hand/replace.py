@@ -11,11 +11,10 @@ from pydantic import Field
 
 from assets.support import metadata as md
 from assets.support.command_call import run_command
-from assets.support.keys import view_key
-from assets.support.specs import SPARK_POOL
-from jobs.by_hand.confirmed import Confirmed, is_confirmed, not_done, show
+from assets.support.keys import SPARK_POOL, view_key
+from jobs.by_hand.page import Confirmed, is_confirmed, job_of, not_done, show
 from jobs.names import VIEWS_REPLACE, VIEWS_TAKE_BACK, run_tags
-from lakeproof.cli.read_results import from_json
+from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config
 from resources import Compute
 
@@ -58,16 +57,10 @@ def _replace_job() -> dg.JobDefinition:
         elif done.preview is not None:
             context.log.warning("nothing was changed. To apply it, launch with confirm: %s", done.preview)
 
-    @dg.job(
-        name=VIEWS_REPLACE,
-        executor_def=dg.in_process_executor,
-        tags=run_tags("replace"),
-        description="Shows what an edited view would change: rows, columns, samples. With the preview's id it applies that.",
+    description = (
+        "Shows what an edited view would change: rows, columns, samples. With the preview's id it applies that."
     )
-    def replacing() -> None:
-        replaced()
-
-    return replacing
+    return job_of(replaced, VIEWS_REPLACE, run_tags("replace"), description)
 
 
 def _take_back_job() -> dg.JobDefinition:
@@ -82,16 +75,8 @@ def _take_back_job() -> dg.JobDefinition:
         show(context, {"changed": True, **_metadata(done)})
         _materialized(context, done)
 
-    @dg.job(
-        name=VIEWS_TAKE_BACK,
-        executor_def=dg.in_process_executor,
-        tags=run_tags("take_back"),
-        description="Returns a view to the definition that was applied before. The confirmation is the view's name.",
-    )
-    def taking_back() -> None:
-        taken_back()
-
-    return taking_back
+    description = "Returns a view to the definition that was applied before. The confirmation is the view's name."
+    return job_of(taken_back, VIEWS_TAKE_BACK, run_tags("take_back"), description)
 
 
 def _materialized(context: dg.OpExecutionContext, done: "ReplaceReport") -> None:

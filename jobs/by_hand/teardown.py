@@ -9,8 +9,8 @@ from pydantic import Field
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_page
-from jobs.by_hand.confirmed import Confirmed, is_confirmed, not_done, show
-from jobs.names import run_tags, teardown_job_name
+from jobs.by_hand.page import Confirmed, is_confirmed, not_done, show, source_job_of
+from jobs.names import SourceJob
 from lakeproof.commands.teardown import TeardownPlan, plan_teardown, teardown
 from lakeproof.config.model import SourceConfig
 from resources import Settings
@@ -41,19 +41,13 @@ def teardown_job(source: SourceConfig) -> dg.JobDefinition:
         metadata = md.optional(slot=done.slot, wal_released_bytes=done.released_bytes)
         show(context, {"changed": True, **metadata, "publications": ", ".join(done.publications)})
 
-    @dg.job(
-        name=teardown_job_name(source.name),
-        executor_def=dg.in_process_executor,
-        tags=run_tags("teardown", source=source.name, slot=source.slot),
-        description=(
-            f"Drops slot {source.slot} and the publication of {source.name} on the server; the lake stays as it is. Without "
-            f"`confirm: {source.name}` it shows what it would drop."
-        ),
+    return source_job_of(
+        torn_down,
+        SourceJob.TEARDOWN,
+        source,
+        f"Drops slot {source.slot} and the publication of {source.name} on the server; the lake stays as it is. Without "
+        f"`confirm: {source.name}` it shows what it would drop.",
     )
-    def tearing_down() -> None:
-        torn_down()
-
-    return tearing_down
 
 
 def _plan(plan: TeardownPlan) -> md.Metadata:

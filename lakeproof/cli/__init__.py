@@ -7,7 +7,7 @@ The work of a command does not belong here (`lakeproof.commands`).
     context.py          what every command receives: configuration, progress, stop request, Spark
     source_commands.py  commands that talk to PostgreSQL    lake_commands.py     commands that work on the lake
     machine_commands.py init, fetch-jars, inspect           status_page.py       the text of `status`
-    results.py          results as JSON and as text         progress.py          events on stderr
-    interruption.py     Ctrl-C and SIGTERM                  read_results.py     results back from JSON
+    results.py          results as JSON, back from it, and as text
+    interruption.py     Ctrl-C and SIGTERM                  progress.py          events on stderr
     pipes.py            events and result to a Dagster run
 """

@@ -288,7 +288,7 @@ def _days_and_status(commands: argparse._SubParsersAction[_Parser]) -> None:
         metavar="FILE",
         help="a manifest, a data file or a landing",
     )
-    jars = _command(commands, "fetch-jars", "download the jars that Spark needs, for a host without a network")
+    jars = _command(commands, "fetch-jars", "download the jars that Spark needs, and archive its classes for this Java")
     jars.add_argument(
         "folder",
         type=Path,

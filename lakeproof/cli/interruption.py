@@ -66,10 +66,12 @@ class Interruption:
             os._exit(TRY_AGAIN)
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        if self._stop.requested:
+        again = self._stop.requested
+        # Each time: an exception raised amid a wait may have taken the word that others wait for.
+        self._stop.request()
+        if again:
             threading.Thread(target=self._end_at_once, name="lakeproof-end", daemon=True).start()
             raise KeyboardInterrupt
-        self._stop.request()
         if os.isatty(_STDERR):
             # Write to the descriptor directly: the stream may be in the middle of a write.
             os.write(_STDERR, b"\nending at the next safe point; press Ctrl-C again to end at once\n")

@@ -42,8 +42,9 @@ def init(context: Context, args: argparse.Namespace) -> Outcome:
 
 
 def fetch_jars(context: Context, args: argparse.Namespace) -> Outcome:
-    """Download the pinned jars into a folder; existing jars are kept."""
+    """Download the pinned jars into a folder, and make this Java's archive of classes; what is there is kept."""
     from lakeproof.lake.spark import jars as step
+    from lakeproof.lake.spark.class_archive import make_archive
     from lakeproof.lake.spark.s3 import S3, jars_with_s3
 
     folder = args.folder.absolute()
@@ -53,6 +54,7 @@ def fetch_jars(context: Context, args: argparse.Namespace) -> Outcome:
         message = f"fetching {', '.join(missing)} from the repositories that Spark's Ivy is configured for"
         context.report(Event("jars.fetch", message, {"jars": missing}))
     files = tuple(file.name for file in (jars_with_s3(folder) if args.s3 else step.jars(folder)))
+    make_archive(folder)
     text = f"{folder}: {counted(len(files), 'jar')} with the pinned checksums, {len(missing)} of them fetched now"
     remedy = f"on the host without a network, copy them to a folder and set {step.VARIABLE} to it"
     return Outcome(DONE, FetchedJars(folder, files, tuple(missing)), "\n".join([printable(text), remedy]))

@@ -19,9 +19,8 @@ from lakeproof.proof.record import Proved
 from lakeproof.snapshot.progress import sentence
 from lakeproof.snapshot.status import SnapshotStatus
 from lakeproof.state.problem import Problem
-from lakeproof.state.readers import TableReaders
 from lakeproof.state.shortfall import listed
-from lakeproof.state.source import SourceStatus
+from lakeproof.state.source import SourceStatus, TableReaders
 from lakeproof.state.status import GroupStatus, StatusReport
 from lakeproof.state.views import ViewStatus
 

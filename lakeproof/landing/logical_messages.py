@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeproof.commit_times import is_of_calendar, number_of
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, MESSAGE, SEQ, XID
 from lakeproof.landing.segments.manifest import LogicalMessageFile
 from lakeproof.lsn import Lsn
@@ -19,6 +18,7 @@ from lakeproof.pgoutput.messages import LogicalMessage, Origin
 from lakeproof.pgoutput.rows import StreamMessage
 from lakeproof.storage.parquet import abandon
 from lakeproof.storage.store import NewFile
+from lakeproof.values.commit_times import is_of_calendar, number_of
 
 GROUP_BYTES = 16 << 20
 _MESSAGE_OVERHEAD_BYTES = 500  # of the Python objects that stand for one

@@ -9,5 +9,6 @@ No socket, file or clock belongs here; the stream that brings the bytes is `lake
     batch.py                  a batch, by column               table_rows.py   one table's rows of a batch
     tuples.py                 the values of the tuples         warm_up.py      loads the compiled loops
 
-The slow twin of `batch.py`, which reads one message at a time, is the tests' oracle: tests/pgoutput_reference.py.
+The slow twin of `batch.py`, which reads one message at a time, is the tests' oracle:
+tests/core/pgoutput/pgoutput_reference.py.
 """

@@ -3,10 +3,10 @@
     buffer ─► positions (B, C)  ─► runs: the messages of one table under one version
               controls (R, T)    └─► walk the tuples ─► cast the columns ─► TableChanges
 
-Invariant: for the same messages the result equals that of tests/pgoutput_reference.py, which reads one message at a time
-(tests/core compares the two on random batches). Cost: no Python per change except for control messages; the loops over
-bytes are compiled (`table_rows.py` and its imports). Weakness: many tables with few changes each pay some calls per table
-and column.
+Invariant: for the same messages the result equals that of tests/core/pgoutput/pgoutput_reference.py, which reads one
+message at a time (tests/core compares the two on random batches). Cost: no Python per change except for control messages;
+the loops over bytes are compiled (`table_rows.py` and its imports). Weakness: many tables with few changes each pay some
+calls per table and column.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakeproof.commit_times import of_number
 from lakeproof.hidden_columns import ORD
 from lakeproof.names import Oid
 from lakeproof.pgoutput.controls import Controls, TruncatedTable, read_controls
@@ -26,6 +25,7 @@ from lakeproof.pgoutput.relations import RelationCache, RelationSchema
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, TransactionInfo
 from lakeproof.pgoutput.tags import ROW_CHANGES, tag_of
 from lakeproof.pgoutput.transaction_positions import TransactionPositions, part_of, whole_transactions
+from lakeproof.values.commit_times import of_number
 
 if TYPE_CHECKING:
     from lakeproof.pgoutput.table_rows import TableRun

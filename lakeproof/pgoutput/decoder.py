@@ -11,7 +11,6 @@ import struct
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from lakeproof.commit_times import of_number
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, Xid
 from lakeproof.pgoutput.messages import (
@@ -44,6 +43,7 @@ from lakeproof.pgoutput.messages import (
 )
 from lakeproof.pgoutput.tags import tag_of
 from lakeproof.schema import Identity
+from lakeproof.values.commit_times import of_number
 
 # An XLogData frame has `w`, start, end and send time before the message.
 HEADER_BYTES = 25

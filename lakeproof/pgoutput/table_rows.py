@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.commit_times import EARLIEST_US, LATEST_US, POSTGRES_EPOCH_US, number_of
 from lakeproof.pgoutput.controls import TruncatedTable
 from lakeproof.pgoutput.message_buffer import Ints, MessageBuffer
 from lakeproof.pgoutput.rows import (
@@ -27,6 +26,7 @@ from lakeproof.pgoutput.transaction_positions import TransactionPositions
 from lakeproof.pgoutput.tuples import Rows, walk
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.cast import Cast
+from lakeproof.values.commit_times import EARLIEST_US, LATEST_US, POSTGRES_EPOCH_US, number_of
 from lakeproof.values.parse.spans import UNCHANGED, Spans, cast_spans
 
 

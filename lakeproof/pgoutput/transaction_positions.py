@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lakeproof.commit_times import number_of, of_number
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
 from lakeproof.pgoutput.message_buffer import Flags, Ints, MessageBuffer
 from lakeproof.pgoutput.messages import Begin, Commit, LogicalMessage
 from lakeproof.pgoutput.rows import TransactionInfo
 from lakeproof.pgoutput.tags import tag_of
+from lakeproof.values.commit_times import number_of, of_number
 
 _BEGIN_BYTES = 21
 _COMMIT_BYTES = 26
@@ -27,7 +27,7 @@ class TransactionPositions:
 
     A message between transactions has `inside` False, and its other entries mean nothing. `begins` are the indices of the
     messages with which transactions begin, `number` is the ordinal of a message's transaction. `time` is PostgreSQL's number
-    (`lakeproof.commit_times`): there are times for which 64 bits since 1970 are too few.
+    (`lakeproof.values.commit_times`): there are times for which 64 bits since 1970 are too few.
     """
 
     lsn: Ints

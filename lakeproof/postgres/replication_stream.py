@@ -34,7 +34,6 @@ from psycopg.errors import Diagnostic
 from psycopg.sql import SQL, Identifier, Literal
 from pydantic import SecretStr
 
-from lakeproof.commit_times import number_of
 from lakeproof.errors import RECOVER, GapError, InvariantError, LakeproofError, SourceError, TransientError
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.message_buffer import MessageBuffer
@@ -50,6 +49,7 @@ from lakeproof.postgres.connections.libpq import wait_readable
 from lakeproof.postgres.connections.protocol import LARGE_FETCH_BYTES, STREAM
 from lakeproof.postgres.replication_slot import in_use
 from lakeproof.postgres.replication_start import StreamOptions, check_before_start, newest_protocol
+from lakeproof.values.commit_times import number_of
 
 # The limit of one read before the loop checks its clock: some 5 ms of a fast stream.
 READ_BYTES = 1 << 20

@@ -8,9 +8,9 @@ What follows from a state does not belong here, nor does how it is shown.
     source.py         one source, for people                   slot.py          the slot, as the server has it
     shortfall.py      what the lake lacks, and was not proven  absent.py        published tables that are in no lake
     days.py           days of `daily` that are missing         due_copies.py    copies that are due, and those that are not
-    views.py          views: behind, or overwritten            readers.py       what each table's readers must know
-    due_work.py       whether compact or refresh has work      known_tables.py  a source's tables without its database
-    findings.py       what is wrong between source and lake    machine.py       what is wrong with this machine
+    views.py          views: behind, or overwritten            due_work.py      whether compact or refresh has work
+    known_tables.py   a source's tables without its database   findings.py      what is wrong between source and lake
+    machine.py        what is wrong with this machine
 """
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "known_tables",
     "machine",
     "problem",
-    "readers",
     "shortfall",
     "slot",
     "source",

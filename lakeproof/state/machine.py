@@ -19,7 +19,7 @@ from lakeproof.config.model import Config
 from lakeproof.config.section.spark import SparkConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeproofError
 from lakeproof.lake.spark import jars
-from lakeproof.lake.spark.driver_start import check_java
+from lakeproof.lake.spark.java import check_java
 from lakeproof.lake.spark.s3 import S3
 from lakeproof.postgres.checks.findings import Finding, Severity, error, from_error, note, warning
 from lakeproof.storage.open import folder_to_check, open_store
@@ -160,7 +160,7 @@ def check_spark(spark: SparkConfig, *, s3: bool = False) -> SparkCheck:
         only = note("Spark", reason, "or run `pip install 'lakeproof[spark]'` here")
         return SparkCheck(False, None, spark.driver_memory, _machine_memory(), str(jars.folder()), False, (only,))
     try:
-        java = check_java()
+        java = check_java().major
     except DefiniteError as refusal:
         findings.append(from_error(refusal))
     memory = _machine_memory()

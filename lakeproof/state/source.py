@@ -5,13 +5,15 @@ Showing it does not belong here. Whatever could not be read is listed as a probl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from lakeproof.config.model import Config
 from lakeproof.drain.slot_health import SlotHealth
+from lakeproof.errors import LakeError
+from lakeproof.lake.delta.log.protocol import NOT_PORTABLE, reader_features
 from lakeproof.lake.planning.forecast import will_be_held
 from lakeproof.lake.planning.set_aside import left_behind, paused_among
 from lakeproof.lake.records.documents import Cut, WrittenBy
@@ -25,10 +27,10 @@ from lakeproof.postgres.server import ServerIdentity
 from lakeproof.proof.record import Proved
 from lakeproof.snapshot.status import SnapshotStatus
 from lakeproof.state.problem import Problem, Problems
-from lakeproof.state.readers import TableReaders, table_readers
 from lakeproof.state.shortfall import Shortfall, proved_tables, shortfall
 from lakeproof.state.slot import ServerSeen, refuse_stuck, remedy_if_stuck, slot_status
 from lakeproof.state.source_state import SourceState
+from lakeproof.storage.source_lake import SourceLake
 
 if TYPE_CHECKING:
     # Importing it needs PySpark, which a state without sizes does not.
@@ -214,3 +216,32 @@ def _switch(cut: Cut | None, chain: Chain | None, source: str) -> list[Problem]:
 def distance(later: Lsn | None, earlier: Lsn | None) -> int | None:
     """Return the bytes of WAL from one position to a later one, 0 if it is not later; None if one is unknown."""
     return None if later is None or earlier is None else max(0, later - earlier)
+
+
+@dataclass(frozen=True, slots=True)
+class TableReaders:
+    """The features that readers of a table's history or current must know: feature → reason.
+
+    `keeps`: the table is configured as portable, and has features since before, which it keeps until it begins again.
+    """
+
+    features: Mapping[str, str]
+    keeps: bool
+
+
+def table_readers(lake: SourceLake, cut: Cut, portable: Collection[TableName]) -> dict[TableName, TableReaders]:
+    """Return the features at the versions that a cut names, without tables whose logs can't be read."""
+    needs = {}
+    for table, cut_table in sorted(cut.tables.items()):
+        places = (
+            (lake.paths.history(table), cut_table.history_version),
+            (lake.paths.current(table), cut_table.current_version),
+        )
+        try:
+            read = [reader_features(lake.url(key), version).reasons for key, version in places]
+        except (LakeError, OSError):
+            # The next compaction holds such a table, with the reason.
+            continue
+        features = {name: reason for reasons in read for name, reason in reasons.items()}
+        needs[table] = TableReaders(features, table in portable and not NOT_PORTABLE.isdisjoint(features))
+    return needs

@@ -6,7 +6,7 @@ A file is written while somebody waits, and read as a file of a table, so the ti
 size. Numbers near their neighbours are stored as differences, texts with their lengths apart: against plain values a
 third of the time to write and a fourth of the size, on the mixed columns of `bench/bootstrap.py`. Dictionaries pay only if
 the caller knows that values repeat. Spark's vectorized reader, delta-rs and Arrow read all of it
-(tests/edges/test_parquet_encodings.py).
+(tests/edges/values/test_parquet_encodings.py).
 """
 
 from __future__ import annotations

@@ -11,4 +11,5 @@ belongs here. In Arrow it is here.
     exact_texts.py    exact forms of typed values     md5.py            the digests of rows
     loading.py        the error of a loop that can't be loaded
     pinned_settings.py   how PostgreSQL prints the texts
+    commit_times.py   times that a calendar holds or not
 """

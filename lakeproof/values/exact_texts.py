@@ -13,10 +13,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from decimal import Decimal
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,12 +24,10 @@ from lakeproof.schema import Column, SchemaVersion
 from lakeproof.values.cast import beside_patterns
 from lakeproof.values.exact_kinds import END, NULL_FORM, PLAIN_ARRAY, is_ended, key_columns
 from lakeproof.values.forms_in_arrow import Part, flags_of, joined, octets_of, texts_of
-from lakeproof.values.md5 import digest_bits
-from lakeproof.values.types import kind_of
+from lakeproof.values.md5 import Bits, digest_bits
+from lakeproof.values.types import KINDS, kind_of
 
 _WRONG = NULL_FORM.encode()
-
-Bits: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ class HiddenTexts:
 
 def row_bits(version: SchemaVersion, columns: Mapping[str, pa.Array], hidden: HiddenTexts, rows: int) -> Bits:
     """Return the first 60 bits of each row's digest, as a proof has it: instants of a table with a key by their octets."""
-    return _bits(_row_parts(version, columns, hidden, by_octets=not version.is_bag), rows)
+    return digest_bits(_row_parts(version, columns, hidden, by_octets=not version.is_bag), rows)
 
 
 def row_digests(version: SchemaVersion, columns: Mapping[str, pa.Array], hidden: HiddenTexts, rows: int) -> pa.Array:
@@ -77,7 +75,7 @@ def key_texts(version: SchemaVersion, columns: Mapping[str, pa.Array], hidden: H
 
 def key_bits(version: SchemaVersion, columns: Mapping[str, pa.Array], hidden: HiddenTexts, rows: int) -> Bits:
     """Return the first 60 bits of the digest of each row's key."""
-    return _bits(_key_parts(version, columns, hidden), rows)
+    return digest_bits(_key_parts(version, columns, hidden), rows)
 
 
 def _row_parts(
@@ -109,25 +107,8 @@ def exact_texts(column: Column, values: pa.Array, hidden: HiddenTexts) -> pa.Arr
 
 
 def warm_up() -> None:
-    """Run the loop once, so that no row waits for the compiler."""
-    _bits([pa.array(["a"])], 1)
-
-
-def _bits(parts: Sequence[Part], rows: int) -> Bits:
-    bits = np.zeros(rows, np.int64)
-    texts = joined(parts) if parts else pa.array([""] * rows, pa.string())
-    if rows:
-        _, offsets, octets = texts.buffers()
-        places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + rows + 1]
-        digest_bits(_frozen(np.frombuffer(octets or b"", np.uint8)), _frozen(places), bits)
-    return bits
-
-
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the array as the loop reads it, which is compiled for one kind of argument."""
-    view: npt.NDArray[Any] = array.view()
-    view.flags.writeable = False
-    return view
+    """Run the loops once, so that no row waits for the compiler."""
+    digest_bits([texts_of(pa.array([Decimal("0.1")]), KINDS["numeric"]), END], 1)
 
 
 def _framed(texts: pa.Array) -> list[Part]:

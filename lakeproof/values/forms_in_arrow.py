@@ -125,16 +125,16 @@ def _element_texts(texts: pa.Array, element: TypeKind) -> pa.Array:
 
 
 def _decimal_texts(values: pa.Array) -> pa.Array:
-    """Return plain digits: Arrow writes a small one as 1E-7."""
-    scale = values.type.scale
-    whole = pa.Array.from_buffers(pa.decimal128(38, 0), len(values), values.buffers(), values.null_count, values.offset)
-    digits = whole.cast(pa.string())
-    if not scale:
-        return digits
-    sign = pc.if_else(pc.starts_with(digits, "-"), "-", "")
-    digits = pc.utf8_lpad(pc.utf8_ltrim(digits, "-"), scale + 1, "0")
-    before, after = (pc.utf8_slice_codeunits(digits, *ends) for ends in ((0, -scale), (-scale, None)))
-    return joined([sign, before, ".", after])
+    # numba takes 0.15 s and 60 MB: only where there are decimals.
+    from lakeproof.values.decimal_texts import ROOM, write_decimals
+
+    halves: npt.NDArray[np.uint64] = np.frombuffer(values.buffers()[1] or b"", np.uint64)
+    halves = halves[2 * values.offset : 2 * (values.offset + len(values))].copy()
+    if values.null_count:
+        halves.reshape(-1, 2)[~flags_of(values)] = 0
+    octets, offsets = np.empty(len(values) * ROOM, np.uint8), np.zeros(len(values) + 1, np.int32)
+    write_decimals(halves, values.type.scale, octets, offsets)
+    return _strings(octets[: offsets[-1]].copy(), offsets, values)
 
 
 def _clock_texts(values: pa.Array) -> pa.Array:

@@ -1,4 +1,4 @@
-"""A view's definition: its SQL bound to the tables it reads, and what it may not be.
+"""A view's definition: its SQL bound to the tables it reads, its columns beside the table's, and what it may not be.
 
 Writing the result belongs to `lakeproof.views.refresh`.
 """
@@ -14,7 +14,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
-from lakeproof.hidden_columns import HIDDEN_PREFIX, SCRATCH_PREFIX
+from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, SCRATCH_PREFIX
+from lakeproof.lake.columns import needs_mapping
 from lakeproof.lake.records.views.definitions import AppliedView, read_sql
 from lakeproof.lake.rows.columns import pick
 from lakeproof.lake.rows.exact import exact_form_of_type, row_digest
@@ -119,3 +120,28 @@ def _named(view: ViewConfig) -> Iterator[Any]:
         yield
     except ConfigError as error:
         raise ConfigError(f"view {view.name}: {error.thing}", error.reason, error.remedy) from None
+
+
+def columns_of(rows: DataFrame) -> dict[str, str]:
+    """Return the columns with their types, those of a view's table whether or not `rows` has its numbers."""
+    return {f.name: f.dataType.simpleString() for f in rows.schema.fields} | {DUP: "bigint"}
+
+
+def check_same_columns(view: str, desired: DataFrame, stored: DataFrame) -> None:
+    """Raise ConfigError if the query's columns are not the table's."""
+    now, then = columns_of(desired), columns_of(stored)
+    if now != then:
+        changed = sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
+        raise ConfigError(
+            f"view {view}",
+            f"its query gives other columns than its table has: {', '.join(changed)}",
+            f"see what would change with `lakeproof replace {view}`, and apply it",
+        )
+
+
+def check_names(view: str, desired: DataFrame, metadata: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a name that the files of the table with this `metaData` can't have."""
+    if needs_mapping(desired.columns) and "delta.columnMapping.mode" not in (metadata.get("configuration") or {}):
+        odd = next(name for name in desired.columns if needs_mapping([name]))
+        reason = "Parquet refuses a character in its name, and the view's table was made for other names"
+        raise ConfigError(f"view {view}: column {odd}", reason, "give it another name with AS")

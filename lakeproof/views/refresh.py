@@ -47,7 +47,16 @@ from lakeproof.lake.spark.scanned_rows import counting, note
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
 from lakeproof.views.cycle import app_id, begin_view_cycle, end_view_cycle
-from lakeproof.views.definition import bind, bind_again, digest_of, in_order_of, query_errors
+from lakeproof.views.definition import (
+    bind,
+    bind_again,
+    check_names,
+    check_same_columns,
+    columns_of,
+    digest_of,
+    in_order_of,
+    query_errors,
+)
 from lakeproof.views.incremental.carried_keys import analyse
 from lakeproof.views.incremental.held_rows import DUP_BITS, OWN_FAULTS, NotIncrementalError, PlacedChange, StoredView
 from lakeproof.views.incremental.since_cut import check_can_go_on, earlier_files
@@ -55,7 +64,6 @@ from lakeproof.views.incremental.strategies import Partial, Plan, ViewTables, pa
 from lakeproof.views.incremental.sum_plans import sums_of
 from lakeproof.views.incremental.table_changes import ChangeSource
 from lakeproof.views.read_at import ReadAt
-from lakeproof.views.view_columns import check_names, check_same_columns, columns_of
 
 _STORED = scratch("stored")
 

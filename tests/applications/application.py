@@ -30,9 +30,9 @@ from lakeproof.names import TableName
 from lakeproof.state.due_copies import recopy
 from lakeproof.storage.source_lake import SourceLake
 from tests.applications.mutator import Mutator
-from tests.compare import Rows, current_lsn, lake_rows, rows_of, source_rows, table_columns
-from tests.fix_drain import SOURCE, Drained, wait_until
-from tests.fix_postgres import Database
+from tests.support.ingest.fix_drain import SOURCE, Drained, wait_until
+from tests.support.lake.compare import Rows, current_lsn, lake_rows, rows_of, source_rows, table_columns
+from tests.support.servers.fix_postgres import Database
 
 _LIMITS: dict[str, Any] = {"catalog_interval_s": 0.5, "progress_interval_s": 0.2, "flush_interval_s": 0.1}
 _PATIENCE_S = 120.0

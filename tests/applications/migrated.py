@@ -1,6 +1,6 @@
 """An application whose ORM migrates its tables from zero, while some of them have rows: a mutator's, and backfills.
 
-The migrations are those of `tests/migration_run.py`.
+The migrations are those of `tests/support/workloads/migration_run.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import psycopg
 
 from lakeproof.names import TableName
 from tests.applications.mutator import Mutator
-from tests.migration_run import Migrations
+from tests.support.workloads.migration_run import Migrations
 
 _USED = 0.3
 

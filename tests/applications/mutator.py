@@ -18,7 +18,7 @@ import psycopg
 from lakeproof.names import TableName
 from tests.applications.random_values import RandomValues
 from tests.applications.source_tables import SourceColumn, SourceTable, quoted, read_tables
-from tests.fix_postgres import Database
+from tests.support.servers.fix_postgres import Database
 
 # One thread runs all sessions: who waits for a lock waits for itself.
 _SESSION = "-c lock_timeout=40ms -c client_min_messages=error"

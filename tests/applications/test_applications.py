@@ -22,8 +22,8 @@ from tests.applications.billing import BILLING
 from tests.applications.migrated import Migrated
 from tests.applications.music import MUSIC
 from tests.applications.shop import SHOP
-from tests.fix_postgres import Database
-from tests.shell.sample import password_of, write_source
+from tests.support.servers.fix_postgres import Database
+from tests.support.shell.sample import password_of, write_source
 
 pytestmark = pytest.mark.postgres
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)

@@ -19,8 +19,8 @@ from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError, SourceError
 from lakeproof.postgres.connections.connect import connect, connect_replication
 from lakeproof.postgres.connections.pooler import is_pooled, pooler_at, pooler_in, server_of
-from tests.fix_pooler import pooled
-from tests.fix_postgres import Database
+from tests.support.servers.fix_pooler import pooled
+from tests.support.servers.fix_postgres import Database
 
 _ITSELF = "connect to the server itself"
 

@@ -23,8 +23,8 @@ from lakeproof.lake.records.store import newest_cut, newest_number
 from lakeproof.lake.spark_on_demand import AnySpark, NoSparkError, SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
-from tests.compare import lake_rows, source_rows, table_columns
-from tests.fix_postgres import Database
+from tests.support.lake.compare import lake_rows, source_rows, table_columns
+from tests.support.servers.fix_postgres import Database
 
 pytestmark = pytest.mark.postgres
 

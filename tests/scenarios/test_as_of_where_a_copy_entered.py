@@ -22,9 +22,9 @@ from lakeproof.events import silent
 from lakeproof.lake.read.spark.as_of import as_of
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from tests.fix_lake import into_the_lake
-from tests.fix_postgres import Database
-from tests.maintain_steps import MUCH_LATER
+from tests.support.lake.maintain_steps import MUCH_LATER
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 T = TableName("public", "t")

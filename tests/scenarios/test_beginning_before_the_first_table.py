@@ -24,10 +24,10 @@ from lakeproof.config.model import Config
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import read_request, snapshot_folders
 from lakeproof.storage.source_lake import SourceLake
-from tests.compare import lake_rows, source_rows, table_columns
-from tests.fix_lake import TABLES_ALONE, into_the_lake
-from tests.fix_postgres import Database
-from tests.lake_cuts import cut_of
+from tests.support.lake.compare import lake_rows, source_rows, table_columns
+from tests.support.lake.lake_cuts import cut_of
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.postgres]
 TABLES = tuple(TableName("public", name) for name in ("items", "log"))

@@ -23,9 +23,9 @@ from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import part_key, read_snapshot, snapshot_folders
 from lakeproof.snapshot.run import SnapshotReport
 from lakeproof.storage.source_lake import SourceLake
-from tests.fix_drain import SOURCE, Drained, wait_until
-from tests.fix_proxy import End, Fault, Faults, Proxy, random_faults
-from tests.snapshot_rows import copied_and_landed
+from tests.support.ingest.fix_drain import SOURCE, Drained, wait_until
+from tests.support.ingest.snapshot_rows import copied_and_landed
+from tests.support.servers.fix_proxy import End, Fault, Faults, Proxy, random_faults
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))

@@ -17,10 +17,10 @@ import pytest
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.drain import drain
 from lakeproof.drain.until import Until
-from tests.cluster_pipeline import TABLES, Done, Pipeline, new_pipeline
-from tests.fix_cluster import Cluster
-from tests.fix_object_store import S3Server
-from tests.fix_postgres import Database
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.cluster_pipeline import TABLES, Done, Pipeline, new_pipeline
+from tests.support.spark.fix_cluster import Cluster
+from tests.support.stores.fix_object_store import S3Server
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 SEED = int(os.environ["LAKEPROOF_SEED"])
@@ -112,7 +112,7 @@ def test_what_is_lost_comes_back_the_same_and_what_is_not_reached_is_refused(pip
     cluster, folder = pipeline.cluster, pipeline.file.parent / "alone"
     folder.mkdir(mode=0o700)
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.cluster_process", str(pipeline.file), str(folder)],
+        [sys.executable, "-m", "tests.support.spark.cluster_process", str(pipeline.file), str(folder)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -18,9 +18,9 @@ from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.records.held import HeldCause
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.storage.source_lake import SourceLake
-from tests.compare import lake_rows, source_rows, table_columns
-from tests.fix_postgres import Database
-from tests.proof_steps import into_the_lake, table
+from tests.support.lake.compare import lake_rows, source_rows, table_columns
+from tests.support.lake.proof_steps import into_the_lake, table
+from tests.support.servers.fix_postgres import Database
 
 pytestmark = pytest.mark.postgres
 

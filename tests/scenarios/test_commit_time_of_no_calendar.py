@@ -20,9 +20,9 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.segments.manifest import LogicalMessageFile
 from lakeproof.landing.segments.reader import file_url
 from lakeproof.storage.times import time_of
-from tests.fix_drain import Drained, landed_rows
-from tests.fix_postgres import Database
-from tests.recovery import ITEMS, Shop
+from tests.support.ingest.fix_drain import Drained, landed_rows
+from tests.support.servers.fix_postgres import Database
+from tests.support.servers.recovery import ITEMS, Shop
 
 pytestmark = pytest.mark.postgres
 

@@ -13,8 +13,8 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.drain import drain
 from lakeproof.config.load import load
 from lakeproof.drain.until import Until
-from tests.fix_postgres import Database
-from tests.shell.sample import password_of, write_source
+from tests.support.servers.fix_postgres import Database
+from tests.support.shell.sample import password_of, write_source
 
 pytestmark = [pytest.mark.postgres]
 

@@ -24,11 +24,11 @@ from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lake.records.documents import CycleKind
 from lakeproof.lake.records.store import newest_number, read_cut
 from lakeproof.names import CycleNumber, Oid
-from tests.fix_drain import wait_until
-from tests.lake_steps import check, make_config, run_compact
-from tests.lake_workload import SEED, insert_random_row, make_tables, random_row, run_transactions
-from tests.simulated_rows import images_of
-from tests.simulated_source import SOURCE, SimulatedSource
+from tests.support.ingest.fix_drain import wait_until
+from tests.support.lake.lake_steps import check, make_config, run_compact
+from tests.support.lake.simulated_rows import images_of
+from tests.support.lake.simulated_source import SOURCE, SimulatedSource
+from tests.support.workloads.lake_workload import SEED, insert_random_row, make_tables, random_row, run_transactions
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = (
@@ -49,7 +49,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def killed_at(step: str, lake: Path) -> int:
     """The exit status of a compaction that meets the failpoint."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.compact_process", str(lake)],
+        [sys.executable, "-m", "tests.support.spark.compact_process", str(lake)],
         cwd=ROOT,
         env={**os.environ, VARIABLE: step},
         capture_output=True,
@@ -145,7 +145,7 @@ def test_a_compaction_whose_jvm_is_killed_says_so_and_the_next_one_ends_its_cycl
     run_transactions(rng, source, 10)
     here = tmp_path / "here"
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.compact_process", str(tmp_path)],
+        [sys.executable, "-m", "tests.support.spark.compact_process", str(tmp_path)],
         cwd=ROOT,
         env={**os.environ, VARIABLE: f"cycle.after_history@hold:{here}"},
         stderr=subprocess.PIPE,

@@ -18,11 +18,11 @@ from lakeproof.config.model import Config
 from lakeproof.errors import LakeError, LakeproofError, TransientError
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.s3 import s3_settings
-from tests.fix_object_store import S3Server, storage
-from tests.lake_steps import check, make_config, run_compact
-from tests.lake_workload import SEED, make_tables, run_transactions
-from tests.object_proxy import Fault, Proxied, Request, object_proxy
-from tests.simulated_source import SimulatedSource
+from tests.support.lake.lake_steps import check, make_config, run_compact
+from tests.support.lake.simulated_source import SimulatedSource
+from tests.support.stores.fix_object_store import S3Server, storage
+from tests.support.stores.object_proxy import Fault, Proxied, Request, object_proxy
+from tests.support.workloads.lake_workload import SEED, make_tables, run_transactions
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.full]
 TABLES = ("order lines", "bag")

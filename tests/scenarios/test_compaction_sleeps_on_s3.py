@@ -23,15 +23,15 @@ from lakeproof.lake.delta.log.commits import commit_name, log_files
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
 from lakeproof.storage.folder import Folder
-from tests.fix_object_store import S3Server
-from tests.lake_steps import check, make_config, run_compact
-from tests.lake_workload import SEED, make_tables, run_transactions
-from tests.object_proxy import Fault, Hold, Request, object_proxy
-from tests.simulated_source import SimulatedSource
-from tests.sleeper import continued, sleeper, stop, wait_until_there
+from tests.support.faults.sleeper import continued, sleeper, stop, wait_until_there
+from tests.support.lake.lake_steps import check, make_config, run_compact
+from tests.support.lake.simulated_source import SimulatedSource
+from tests.support.stores.fix_object_store import S3Server
+from tests.support.stores.object_proxy import Fault, Hold, Request, object_proxy
+from tests.support.workloads.lake_workload import SEED, make_tables, run_transactions
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.full]
-PROGRAM = "tests.compact_process"
+PROGRAM = "tests.support.spark.compact_process"
 TABLES = ("order lines", "bag")
 _COMMIT, _CHECKSUM = r"/_delta_log/0{19}\d\.json", r"/_delta_log/0{19}\d\.crc"
 # Where the sleeper's request is kept: what it asks for arrives after its follower's.

@@ -21,8 +21,8 @@ from lakeproof.config.load import load
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
-from tests.compare import lake_rows, source_rows, table_columns
-from tests.compose_services import DOCKER, WAIT_S, Compose, replaced
+from tests.support.lake.compare import lake_rows, source_rows, table_columns
+from tests.support.spark.compose_services import DOCKER, WAIT_S, Compose, replaced
 
 TABLES = (TableName("shop", "products"), TableName("shop", "orders"))
 SOURCE = "cluster"

@@ -13,8 +13,8 @@ import pytest
 
 from lakeproof.landing.chain import verify_chain
 from lakeproof.names import TableName
-from tests.fix_drain import Drained, landed_rows, told_to_stop, wait_until
-from tests.fix_proxy import Proxy
+from tests.support.ingest.fix_drain import Drained, landed_rows, told_to_stop, wait_until
+from tests.support.servers.fix_proxy import Proxy
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS = TableName("public", "items")

@@ -19,10 +19,10 @@ from lakeproof.lake.records.store import newest_number, read_cut
 from lakeproof.lake.spark_on_demand import AnySpark
 from lakeproof.names import CycleNumber
 from lakeproof.schema import Identity
-from tests.crashes import Crash, Crashes
-from tests.lake_steps import make_config, run_compact
-from tests.simulated_rows import rows_of, schema
-from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
+from tests.support.faults.crashes import Crash, Crashes
+from tests.support.lake.lake_steps import make_config, run_compact
+from tests.support.lake.simulated_rows import rows_of, schema
+from tests.support.lake.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 TABLES = ("a", "b", "late")

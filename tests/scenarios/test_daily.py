@@ -1,6 +1,6 @@
 """Days: each table as it was at the end of each UTC day, made in any order and again, and what can't be known any more.
 
-Dagster's half is in `tests/shell/test_daily_in_dagster.py`.
+Dagster's half is in `tests/shell/runs/test_daily_in_dagster.py`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import Identity
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
-from tests.lake_steps import check, make_config, run_compact
-from tests.simulated_rows import Row, canonical, schema
-from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
+from tests.support.lake.lake_steps import check, make_config, run_compact
+from tests.support.lake.simulated_rows import Row, canonical, schema
+from tests.support.lake.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
 pytestmark = pytest.mark.spark
 RNG = random.Random(4)

@@ -15,9 +15,9 @@ from lakeproof.commands.check import check_source
 from lakeproof.commands.status import status
 from lakeproof.errors import LakeError, SourceError
 from lakeproof.names import TableName
-from tests.fix_drain import SOURCE, Drained
-from tests.fix_postgres import Database
-from tests.snapshot_rows import copied_and_landed
+from tests.support.ingest.fix_drain import SOURCE, Drained
+from tests.support.ingest.snapshot_rows import copied_and_landed
+from tests.support.servers.fix_postgres import Database
 
 pytestmark = [pytest.mark.postgres]
 ITEMS = TableName("public", "items")

@@ -10,8 +10,8 @@ from psycopg.sql import SQL, Identifier, Literal
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.descriptions import read_descriptions
 from lakeproof.postgres.connections.connect import Connection, connect
-from tests.fix_drain import SOURCE, make_config
-from tests.fix_postgres import Database
+from tests.support.ingest.fix_drain import SOURCE, make_config
+from tests.support.servers.fix_postgres import Database
 
 pytestmark = pytest.mark.postgres
 COLUMNS = 400

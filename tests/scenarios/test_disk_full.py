@@ -21,8 +21,9 @@ from lakeproof.drain.until import Until
 from lakeproof.errors import NoRoomError
 from lakeproof.landing.chain import verify_chain
 from lakeproof.names import TableName
-from tests.fix_drain import Drained, told_to_stop, wait_until
-from tests.fix_postgres import Database
+from tests.support.ingest.fix_drain import Drained, told_to_stop, wait_until
+from tests.support.ingest.forked import Forked
+from tests.support.servers.fix_postgres import Database
 
 pytestmark = [
     pytest.mark.postgres,
@@ -60,9 +61,8 @@ def _filled(disk: Path, left_bytes: int) -> Iterator[None]:
         ballast.unlink()
 
 
-def _wait_for_line(process: subprocess.Popen[str], words: str) -> str:
+def _wait_for_line(process: Forked, words: str) -> str:
     """The first line about it."""
-    assert process.stderr is not None
     lines = [process.stderr.readline()]
     while words not in lines[-1]:
         assert lines[-1], "".join(lines)

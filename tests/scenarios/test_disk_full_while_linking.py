@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from lakeproof.errors import NoRoomError
 from lakeproof.lake.delta.link_commit import prepare_links
-from tests.link_process import link_request
-from tests.linkable_rows import as_numbers, land, random_rows
+from tests.support.lake.linkable_rows import as_numbers, land, random_rows
+from tests.support.spark.link_process import link_request
 
 pytestmark = [
     pytest.mark.spark,

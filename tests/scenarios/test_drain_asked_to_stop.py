@@ -6,7 +6,6 @@ A drain that waits for the slot or the server ends at once. The zombie, the cras
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,9 @@ from pydantic import SecretStr
 
 from lakeproof.names import TableName
 from lakeproof.postgres.replication_stream import ReplicationStream
-from tests.fix_drain import Drained, wait_until
-from tests.fix_proxy import End, Fault, Proxy
+from tests.support.ingest.fix_drain import Drained, wait_until
+from tests.support.ingest.forked import Forked
+from tests.support.servers.fix_proxy import End, Fault, Proxy
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS = TableName("public", "items")
@@ -152,14 +152,14 @@ def _bytes_before_the_stream(items: Drained, proxy: Proxy) -> int:
         return proxy.passed()[-1]
 
 
-def _asked_and_released(process: subprocess.Popen[str], how: signal.Signals, here: Path) -> None:
+def _asked_and_released(process: Forked, how: signal.Signals, here: Path) -> None:
     process.send_signal(how)
     here.unlink()
     _, err = process.communicate(timeout=180)
     assert process.returncode == 0, err
 
 
-def _ends_at_once(process: subprocess.Popen[str]) -> None:
+def _ends_at_once(process: Forked) -> None:
     begun = time.monotonic()
     process.terminate()
     _, err = process.communicate(timeout=180)
@@ -167,8 +167,7 @@ def _ends_at_once(process: subprocess.Popen[str]) -> None:
     assert time.monotonic() - begun < AT_ONCE_S
 
 
-def _wait_for_line(process: subprocess.Popen[str], words: str) -> None:
-    assert process.stderr is not None
+def _wait_for_line(process: Forked, words: str) -> None:
     line = "first"
     while words not in line:
         line = process.stderr.readline()

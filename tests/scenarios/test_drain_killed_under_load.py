@@ -18,7 +18,7 @@ import pytest
 
 from lakeproof.landing.chain import verify_chain
 from lakeproof.names import TableName
-from tests.fix_drain import Drained, wait_until
+from tests.support.ingest.fix_drain import Drained, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))

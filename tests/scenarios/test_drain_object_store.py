@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,12 +21,13 @@ from lakeproof.config.model import Config, SnapshotConfig
 from lakeproof.errors import TransientError
 from lakeproof.landing.chain import verify_chain
 from lakeproof.names import TableName
-from tests.fix_drain import SOURCE, Drained, told_to_stop
-from tests.fix_object_store import S3Server, object_store
-from tests.fix_object_store import storage as storage_of
-from tests.object_proxy import Fault, Proxied, Request, object_proxy
-from tests.snapshot_process import start_bootstrap
-from tests.snapshot_rows import copied_and_landed
+from tests.support.ingest.fix_drain import SOURCE, Drained, told_to_stop
+from tests.support.ingest.forked import Forked
+from tests.support.ingest.snapshot_process import start_bootstrap
+from tests.support.ingest.snapshot_rows import copied_and_landed
+from tests.support.stores.fix_object_store import S3Server, object_store
+from tests.support.stores.fix_object_store import storage as storage_of
+from tests.support.stores.object_proxy import Fault, Proxied, Request, object_proxy
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))
@@ -77,9 +77,7 @@ def _change(shop: Drained, chance: random.Random, transactions: int) -> None:
             conn.execute("UPDATE notes SET id = id + 1000 WHERE id = %s", [note])
 
 
-def _change_until_killed_or_landed(
-    shop: Drained, chance: random.Random, drain: subprocess.Popen[str], segments: int
-) -> None:
+def _change_until_killed_or_landed(shop: Drained, chance: random.Random, drain: Forked, segments: int) -> None:
     """Change rows until the drain has ended or landed more segments: one that starts late lands much in its first one."""
     begun, deadline = shop.chain().next_number, time.monotonic() + 90
     while drain.poll() is None and shop.chain().next_number <= begun + segments:

@@ -1,6 +1,6 @@
 """Bootstrap and drain into a store that speaks as Azure's or Google's: what landed is what PostgreSQL has.
 
-S3 is `test_drain_object_store.py`'s; what a store promises is in `tests/edges/test_store.py`.
+S3 is `test_drain_object_store.py`'s; what a store promises is in `tests/edges/storage/test_store.py`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import pytest
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.landing.chain import verify_chain
 from lakeproof.names import TableName
-from tests.fix_cloud_servers import CLOUDS, CloudServer
-from tests.fix_drain import SOURCE, Drained
-from tests.snapshot_rows import copied_and_landed
+from tests.support.ingest.fix_drain import SOURCE, Drained
+from tests.support.ingest.snapshot_rows import copied_and_landed
+from tests.support.stores.fix_cloud_servers import CLOUDS, CloudServer
 
 pytestmark = [pytest.mark.postgres, pytest.mark.full]
 SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))

@@ -24,8 +24,8 @@ import pytest
 from demo.server import EmbeddedPostgres, ServerError
 from lakeproof.landing.chain import verify_chain
 from lakeproof.names import TableName
-from tests.fix_drain import Drained, landed_rows, own_values, told_to_stop, wait_until
-from tests.fix_postgres import MakeServer, new_database
+from tests.support.ingest.fix_drain import Drained, landed_rows, own_values, told_to_stop, wait_until
+from tests.support.servers.fix_postgres import MakeServer, new_database
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))

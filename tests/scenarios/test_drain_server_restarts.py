@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from lakeproof.names import TableName
-from tests.fix_drain import Drained, wait_until
-from tests.fix_postgres import MakeServer, new_database
+from tests.support.ingest.fix_drain import Drained, wait_until
+from tests.support.servers.fix_postgres import MakeServer, new_database
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS = TableName("public", "items")

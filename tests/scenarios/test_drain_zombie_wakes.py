@@ -15,7 +15,7 @@ from lakeproof.landing.catalog_history import newest_catalog_manifest
 from lakeproof.landing.chain import verify_chain
 from lakeproof.landing.retention import first_needed, put_chain_start, remove_below
 from lakeproof.names import TableName
-from tests.fix_drain import Drained, wait_until
+from tests.support.ingest.fix_drain import Drained, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS = TableName("public", "items")

@@ -39,10 +39,10 @@ from lakeproof.names import TableName
 from lakeproof.proof.run import ProofRequest
 from lakeproof.state.due_copies import recopy
 from lakeproof.storage.source_lake import SourceLake
-from tests.compare import lake_rows, source_rows, table_columns
-from tests.fix_lake import into_the_lake, options_of
-from tests.fix_postgres import Database
-from tests.maintain_steps import MUCH_LATER
+from tests.support.lake.compare import lake_rows, source_rows, table_columns
+from tests.support.lake.maintain_steps import MUCH_LATER
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import into_the_lake, options_of
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.full]
 ITEMS = TableName("public", "items")

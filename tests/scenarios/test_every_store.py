@@ -1,7 +1,7 @@
 """Every store alike: copy, cycles, maintenance, proof and reading without a JVM, in a folder, on S3, Google's and Azure's.
 
-Of each an emulator, or a server of ours that speaks as it does. What a store promises is in `tests/edges/test_store.py`,
-what only Spark does on S3 in `test_whole_pipeline_on_s3.py`.
+Of each an emulator, or a server of ours that speaks as it does. What a store promises is in
+`tests/edges/storage/test_store.py`, what only Spark does on S3 in `test_whole_pipeline_on_s3.py`.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from lakeproof.names import TableName
 from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.source_lake import SourceLake
-from tests.compare import Rows, lake_rows, source_rows, table_columns
-from tests.fix_drain import SOURCE, make_config
-from tests.fix_lake import options_of
-from tests.fix_object_store import storage
-from tests.fix_postgres import Database
-from tests.maintain_steps import MUCH_LATER
+from tests.support.ingest.fix_drain import SOURCE, make_config
+from tests.support.lake.compare import Rows, lake_rows, source_rows, table_columns
+from tests.support.lake.maintain_steps import MUCH_LATER
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import options_of
+from tests.support.stores.fix_object_store import storage
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 TABLES = ITEMS, NOTES = tuple(TableName("public", name) for name in ("items", "notes"))

@@ -1,7 +1,7 @@
 """Every cause for which a table is held is met on a real server, and each way out is walked to its end.
 
 Seen once: a partition got an identity of its own, and the command that the held table named refused it. The tables and what
-is done to them are in `tests/held_walks.py`; one lake and one JVM serve them all.
+is done to them are in `tests/support/faults/held_walks.py`; one lake and one JVM serve them all.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from lakeproof.landing.segments.reader import Slice
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.values import types
-from tests.compare import lake_rows, source_rows, table_columns
-from tests.fix_postgres import new_database
-from tests.held_walks import DSN, WALKS, Shop
+from tests.support.faults.held_walks import DSN, WALKS, Shop
+from tests.support.lake.compare import lake_rows, source_rows, table_columns
+from tests.support.servers.fix_postgres import new_database
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 # Met by maintenance alone, which holds nothing for it (`test_maintenance_killed.py` and `test_history_damaged.py`).

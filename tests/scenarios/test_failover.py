@@ -16,10 +16,10 @@ from lakeproof.drain.until import Until
 from lakeproof.errors import GapError, TransientError
 from lakeproof.events import Stop, silent
 from lakeproof.landing.timelines import newest_followed
-from tests.fix_drain import landed_rows, own_values, wait_until
-from tests.fix_postgres import MakeServer
-from tests.recovery import Shop
-from tests.standby import PRIMARY_CONF, caught_up, make_standby, promote, sync_slot
+from tests.support.ingest.fix_drain import landed_rows, own_values, wait_until
+from tests.support.servers.fix_postgres import MakeServer
+from tests.support.servers.recovery import Shop
+from tests.support.servers.standby import PRIMARY_CONF, caught_up, make_standby, promote, sync_slot
 
 pytestmark = [pytest.mark.postgres, pytest.mark.full, pytest.mark.since(17)]
 SLOT = "shop_slot"

@@ -12,10 +12,10 @@ from lakeproof.failpoints import watched
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.schema import Identity
-from tests.crashes import Crash
-from tests.lake_steps import check, make_config, run_compact
-from tests.simulated_rows import schema
-from tests.simulated_source import SimulatedSource, SimulatedTable
+from tests.support.faults.crashes import Crash
+from tests.support.lake.lake_steps import check, make_config, run_compact
+from tests.support.lake.simulated_rows import schema
+from tests.support.lake.simulated_source import SimulatedSource, SimulatedTable
 
 _TABLES = 20
 _COPIES = 3

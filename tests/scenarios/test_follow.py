@@ -1,6 +1,6 @@
 """A compaction that follows the landing: changes are soon in a cut, everybody gets a turn at the lease, kills lose nothing.
 
-One cycle does not belong here, nor Dagster's run that follows (`tests/shell/test_job_end_to_end.py`).
+One cycle does not belong here, nor Dagster's run that follows (`tests/shell/runs/test_job_end_to_end.py`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from lakeproof.follow import follower as following
 from lakeproof.follow.follower import FollowOptions, FollowReport
 from lakeproof.lake.records.lease import hold_lease, newest_epoch
 from lakeproof.lake.records.store import newest_cut, newest_number
-from tests.fix_drain import wait_until
-from tests.lake_steps import check, make_config, run_compact
-from tests.lake_workload import SEED, make_tables, run_transactions
-from tests.simulated_source import SOURCE, SimulatedSource
+from tests.support.ingest.fix_drain import wait_until
+from tests.support.lake.lake_steps import check, make_config, run_compact
+from tests.support.lake.simulated_source import SOURCE, SimulatedSource
+from tests.support.workloads.lake_workload import SEED, make_tables, run_transactions
 
 TABLES = ("order lines", "bag")
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -149,7 +149,7 @@ def test_a_follower_that_is_killed_is_followed_by_the_next_one(
     rng, config = random.Random(f"{SEED} {place}"), make_config(tmp_path)
     run_compact(spark, config)
     killed = subprocess.Popen(
-        [sys.executable, "-m", "tests.follow_process", str(tmp_path)],
+        [sys.executable, "-m", "tests.support.spark.follow_process", str(tmp_path)],
         cwd=Path(__file__).resolve().parents[2],
         env={**os.environ, VARIABLE: place},
     )

@@ -25,14 +25,14 @@ from lakeproof.lake.records.held import WayOut
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
-from tests.crashes import Crash
-from tests.fix_lake import TABLES_ALONE
-from tests.fix_postgres import Database
-from tests.foreign_commits import NAMES, begun, foreign_commit, place, write
-from tests.lake_steps import check, run_compact
-from tests.maintain_steps import MUCH_LATER, policy
-from tests.simulated_rows import rows_of
-from tests.simulated_source import SOURCE, SimulatedSource
+from tests.support.faults.crashes import Crash
+from tests.support.faults.foreign_commits import NAMES, begun, foreign_commit, place, write
+from tests.support.lake.lake_steps import check, run_compact
+from tests.support.lake.maintain_steps import MUCH_LATER, policy
+from tests.support.lake.simulated_rows import rows_of
+from tests.support.lake.simulated_source import SOURCE, SimulatedSource
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import TABLES_ALONE
 
 pytestmark = pytest.mark.spark
 TWO = ("deleted", "good")

@@ -1,6 +1,6 @@
 """A group over its life: the command, views and retention at its cuts, and a source that is recovered.
 
-What is refused by the landings alone is in `tests/core/test_group_position.py`.
+What is refused by the landings alone is in `tests/core/lake/test_group_position.py`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from lakeproof.lake.records.store import cut_numbers
 from lakeproof.names import TableName
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
-from tests.fix_lake import TABLES_ALONE
-from tests.fix_postgres import Database
-from tests.two_slots import GROUP, SOURCES, TwoSlots, lake_state
+from tests.support.servers.fix_postgres import Database
+from tests.support.servers.two_slots import GROUP, SOURCES, TwoSlots, lake_state
+from tests.support.spark.fix_lake import TABLES_ALONE
 
 
 def _lakes(slots: TwoSlots) -> list[SourceLake]:

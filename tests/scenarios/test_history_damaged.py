@@ -21,9 +21,9 @@ from lakeproof.names import TableName
 from lakeproof.proof.record import read_proved
 from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake
-from tests.damage import alter, data_files
-from tests.fix_lake import into_the_lake
-from tests.fix_postgres import Database
+from tests.support.faults.damage import alter, data_files
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 _TABLES = ("altered", "doubled", "lost", "bag", "changed")

@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.events import silent
 from lakeproof.storage.times import time_of
-from tests.lake_steps import check, make_config, run_compact
-from tests.lake_workload import random_row
-from tests.maintain_steps import BAG, LINES, TABLES, begun, newest_cut_of, policy
-from tests.simulated_source import SOURCE
+from tests.support.lake.lake_steps import check, make_config, run_compact
+from tests.support.lake.maintain_steps import BAG, LINES, TABLES, begun, newest_cut_of, policy
+from tests.support.lake.simulated_source import SOURCE
+from tests.support.workloads.lake_workload import random_row
 
 pytestmark = pytest.mark.spark
 _DAY_S = 86_400

@@ -21,11 +21,11 @@ from lakeproof.names import TableName
 from lakeproof.proof.lake.history import check_history
 from lakeproof.proof.lake.side import Reader
 from lakeproof.schema import Identity
-from tests.damage import data_files
-from tests.lake_steps import check, run_compact
-from tests.maintain_steps import policy
-from tests.simulated_rows import schema
-from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
+from tests.support.faults.damage import data_files
+from tests.support.lake.lake_steps import check, run_compact
+from tests.support.lake.maintain_steps import policy
+from tests.support.lake.simulated_rows import schema
+from tests.support.lake.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ITEM = {"id": "int4", "doc": "text"}

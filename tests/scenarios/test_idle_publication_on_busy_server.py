@@ -6,8 +6,8 @@ import pytest
 from typing_extensions import LiteralString
 
 from lakeproof.landing.segments.manifest import Kind
-from tests.fix_drain import Drained, told_to_stop, wait_until
-from tests.fix_postgres import new_database
+from tests.support.ingest.fix_drain import Drained, told_to_stop, wait_until
+from tests.support.servers.fix_postgres import new_database
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ROUNDS = 4

@@ -15,10 +15,10 @@ from lakeproof.config.model import Config
 from lakeproof.events import silent
 from lakeproof.lake.records.views.cuts import view_path
 from lakeproof.storage.open import open_store
-from tests.fix_lake import TABLES_ALONE, into_the_lake
-from tests.fix_postgres import Database
-from tests.foreign_commits import foreign_commit
-from tests.typed_commands import Place, place_of
+from tests.support.faults.foreign_commits import foreign_commit
+from tests.support.servers.fix_postgres import Database
+from tests.support.servers.typed_commands import Place, place_of
+from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

@@ -1,7 +1,7 @@
 """A lake that lacks, keeps, doubles or moves a row: the fault is reported at its key's next change.
 
 Seen once: a partition of another identity sent old keys of NULLs, which met no row, and nobody knew until a proof. Both ways
-of committing are held against each other in `tests/properties/test_write_strategies.py`.
+of committing are held against each other in `tests/properties/cycles/test_ways_to_write.py`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.rows.correction import NULL_KEY
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.schema import Identity
-from tests.lake_steps import check, make_config, run_compact
-from tests.simulated_rows import schema
-from tests.simulated_source import SOURCE, Event, SimulatedSource, SimulatedTable
+from tests.support.lake.lake_steps import check, make_config, run_compact
+from tests.support.lake.simulated_rows import schema
+from tests.support.lake.simulated_source import SOURCE, Event, SimulatedSource, SimulatedTable
 
 RNG = random.Random(1)
 COLUMNS = {"id": "int4", "v": "text"}

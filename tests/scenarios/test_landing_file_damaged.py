@@ -1,6 +1,6 @@
 """A file of the newest segment is empty, missing, cut short or changed: the drain does not need it, and goes on.
 
-What a compaction does with such a file, and the way out of that, is in `tests/edges/test_lake_damaged_files.py`.
+What a compaction does with such a file, and the way out of that, is in `tests/edges/lake/test_lake_damaged_files.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakeproof.drain.until import Until
 from lakeproof.errors import LakeError, SourceError
 from lakeproof.events import Event
 from lakeproof.landing.segments.reader import file_url, verify_files
-from tests.fix_drain import SOURCE, Drained
+from tests.support.ingest.fix_drain import SOURCE, Drained
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 

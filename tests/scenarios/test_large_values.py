@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.fix_drain import REPOSITORY
-from tests.fix_postgres import Database
+from tests.support.pages.manual_blocks import ROOT
+from tests.support.servers.fix_postgres import Database
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.full]
 SOME = {"memory": "768m", "value_mb": 12, "documents": 60, "document_mb": 4, "updates": 150, "unchanged_mb": 2}
@@ -27,8 +27,8 @@ def test_large_values_go_through_a_small_driver(database: Database, tmp_path: Pa
     """A value updated a few times, documents copied, a counter beside a value that does not change; then a kill."""
     database.execute("CREATE PUBLICATION shop FOR ALL TABLES")
     given = {**sizes, "dsn": database.dsn, "lake": str(tmp_path), "slot": database.name}
-    command = [sys.executable, "-m", "tests.large_values_process", json.dumps(given)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=1800, check=False)
+    command = [sys.executable, "-m", "tests.support.spark.large_values_process", json.dumps(given)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     message = json.loads(done.stdout.strip().rpartition("\n")[2])
     (killed,) = message.pop("killed")

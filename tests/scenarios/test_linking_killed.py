@@ -16,9 +16,9 @@ from lakeproof.failpoints import VARIABLE
 from lakeproof.lake.delta.files.needed import table_files, unneeded
 from lakeproof.lake.delta.link_commit import linked_name, prepare_links
 from lakeproof.lake.delta.log.commits import NO_VERSION, newest_version
-from tests.fix_lake import other_file_system
-from tests.link_process import link_request
-from tests.linkable_rows import as_numbers, land, random_rows
+from tests.support.lake.linkable_rows import as_numbers, land, random_rows
+from tests.support.spark.fix_lake import other_file_system
+from tests.support.spark.link_process import link_request
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -31,14 +31,13 @@ def _killed(place: str, module: str, *arguments: str) -> None:
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
 
 
-# Each is a JVM more. The try on a scratch table, which comes first, makes two commits.
-@pytest.mark.parametrize("place", ["apply.after_links", pytest.param("apply.before_commit:3", marks=pytest.mark.full)])
+@pytest.mark.parametrize("place", ["apply.after_links", "apply.before_commit"])
 def test_a_killed_link_is_made_once_by_the_next_process(spark: SparkSession, tmp_path: Path, place: str) -> None:
     """The name is there and no commit has it; the same file goes under the same name again."""
     rows = random_rows(random.Random(8), 100)
     file = Path(land(tmp_path / "landing", "a.parquet", rows).url)
     table = tmp_path / "t"
-    _killed(place, "tests.link_process", str(table), str(file))
+    _killed(place, "tests.support.spark.link_process", str(table), str(file))
     request = link_request(table, file)
     name = linked_name(request.info, request.links[0].landed)
     assert (newest_version(str(table)), (table / name).samefile(file)) == (NO_VERSION, True)
@@ -68,7 +67,7 @@ def test_a_name_that_is_half_given_is_given_again(
         table = (other if is_copied else tmp_path) / "t"
         request = link_request(table, file)
         name = linked_name(request.info, request.links[0].landed)
-        _killed(place, "tests.place_process", str(file), str(table), name)
+        _killed(place, "tests.support.spark.place_process", str(file), str(table), name)
         temporary = [path.name for path in table.glob(".lp-*")]
         assert ((table / name).exists(), (table / f".{name}.crc").exists(), len(temporary)) == left
         assert prepare_links(request).commit().version == 0

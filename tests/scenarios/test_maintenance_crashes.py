@@ -1,6 +1,7 @@
 """Maintenance is interrupted between any two of its steps; whoever comes next goes on, and nothing is lost.
 
-A crash here is an exception that nobody may catch. Links of the landing alone are in `tests/core/test_landing_retention.py`.
+A crash here is an exception that nobody may catch. Links of the landing alone are in
+`tests/core/landing/test_landing_retention.py`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from lakeproof.failpoints import watched
 from lakeproof.lake.records.store import newest_number
 from lakeproof.landing.chain import Chain, verify_chain
 from lakeproof.lsn import Lsn
-from tests.crashes import Crash
-from tests.lake_steps import check, run_compact
-from tests.lake_workload import SEED, run_transactions
-from tests.maintain_steps import BAG, LINES, MUCH_LATER, TABLES, begun, policy
-from tests.simulated_rows import rows_of
-from tests.simulated_source import SOURCE
+from tests.support.faults.crashes import Crash
+from tests.support.lake.lake_steps import check, run_compact
+from tests.support.lake.maintain_steps import BAG, LINES, MUCH_LATER, TABLES, begun, policy
+from tests.support.lake.simulated_rows import rows_of
+from tests.support.lake.simulated_source import SOURCE
+from tests.support.workloads.lake_workload import SEED, run_transactions
 
 STEPS = (
     "apply.before_commit",

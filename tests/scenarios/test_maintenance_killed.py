@@ -33,12 +33,12 @@ from lakeproof.landing.chain import Chain, verify_chain
 from lakeproof.names import CycleNumber
 from lakeproof.storage.document import canonical
 from lakeproof.storage.paths import LakePaths
-from tests.fix_lake import SPARK
-from tests.lake_steps import check, run_compact
-from tests.lake_workload import SEED, run_transactions
-from tests.maintain_steps import BAG, LINES, TABLES, begun
-from tests.simulated_rows import rows_of
-from tests.simulated_source import SOURCE, SimulatedSource
+from tests.support.lake.lake_steps import check, run_compact
+from tests.support.lake.maintain_steps import BAG, LINES, TABLES, begun
+from tests.support.lake.simulated_rows import rows_of
+from tests.support.lake.simulated_source import SOURCE, SimulatedSource
+from tests.support.spark.fix_lake import SPARK
+from tests.support.workloads.lake_workload import SEED, run_transactions
 
 ROOT = Path(__file__).resolve().parents[2]
 # In this order each is passed by the process that resumes what the one before left.

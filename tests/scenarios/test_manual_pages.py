@@ -1,7 +1,7 @@
 """The pages that a newcomer types from are typed: each command, statement and program of them, in their order.
 
 They run as they stand, but for the address of the server. Commands on the other pages are parsed
-(`tests/core/test_manual_commands.py`).
+(`tests/core/project/test_manual_commands.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from demo.server import EmbeddedPostgres
 from scripts.readers import fetch
-from tests.fix_postgres import MakeServer
-from tests.manual_blocks import ROOT, Block, blocks, lines
+from tests.support.pages.manual_blocks import ROOT, Block, blocks, lines
+from tests.support.servers.fix_postgres import MakeServer
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.full]
 

@@ -6,8 +6,8 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from lakeproof.names import TableName
-from tests.fix_drain import Drained
-from tests.fix_postgres import Database
+from tests.support.ingest.fix_drain import Drained
+from tests.support.servers.fix_postgres import Database
 
 pytestmark = pytest.mark.postgres
 TABLES = 120

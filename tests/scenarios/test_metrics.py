@@ -1,6 +1,6 @@
 """A drain and a compaction at work, seen from outside: what Prometheus scrapes, and what pg_stat_replication shows.
 
-The server of the metrics alone is in `tests/core/test_metrics_server.py`.
+The server of the metrics alone is in `tests/core/state/test_metrics_server.py`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.metrics import definitions as m
 from lakeproof.storage.source_lake import SourceLake
-from tests.fix_drain import wait_until
-from tests.fix_lake import TABLES_ALONE
-from tests.fix_postgres import Database
-from tests.monitoring_queries import names_of, queries_of_dashboard, rules
+from tests.support.ingest.fix_drain import wait_until
+from tests.support.pages.monitoring_queries import names_of, queries_of_dashboard, rules
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import TABLES_ALONE
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 # A server without max_slot_wal_keep_size invalidates no slot, and there is no view.

@@ -1,6 +1,6 @@
 """An application's migrations run from zero: tables without a row are altered in every way, and next to none is held.
 
-Cycles are planned as they are run, and added up by plain Python (`tests/modelled_lake.py`): no JVM is needed.
+Cycles are planned as they are run, and added up by plain Python (`tests/support/lake/modelled_lake.py`): no JVM is needed.
 `LAKEPROOF_SEED` repeats a run.
 """
 
@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from lakeproof.names import TableName
-from tests.fix_drain import Drained
-from tests.fix_postgres import Database
-from tests.migration_run import Migrations
-from tests.modelled_lake import ModelledLake
+from tests.support.ingest.fix_drain import Drained
+from tests.support.lake.modelled_lake import ModelledLake
+from tests.support.servers.fix_postgres import Database
+from tests.support.workloads.migration_run import Migrations
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)

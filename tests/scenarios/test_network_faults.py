@@ -22,9 +22,9 @@ import pytest
 
 from lakeproof.landing.chain import verify_chain
 from lakeproof.names import TableName
-from tests.fix_drain import Drained, landed_rows, told_to_stop, wait_until
-from tests.fix_postgres import Database
-from tests.fix_proxy import End, Fault, Proxy, random_faults
+from tests.support.ingest.fix_drain import Drained, landed_rows, told_to_stop, wait_until
+from tests.support.servers.fix_postgres import Database
+from tests.support.servers.fix_proxy import End, Fault, Proxy, random_faults
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))

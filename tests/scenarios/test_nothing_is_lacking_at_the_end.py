@@ -15,8 +15,8 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
-from tests.compare import lake_rows, source_rows, table_columns
-from tests.fix_drain import SOURCE, Drained
+from tests.support.ingest.fix_drain import SOURCE, Drained
+from tests.support.lake.compare import lake_rows, source_rows, table_columns
 
 pytestmark = pytest.mark.postgres
 T = TableName("public", "t")

@@ -1,7 +1,7 @@
 """Alterations that take no row and change no value: the table is followed, though its catalog looks like worse.
 
 Seen once: an empty partition, a TRUNCATE beside a dropped sequence and a domain altered to its own base type held their
-tables until a copy. The words of the catalog's records are in `tests/edges/test_catalog_differences.py`.
+tables until a copy. The words of the catalog's records are in `tests/edges/schema/test_catalog_differences.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from lakeproof.catalog.differences import Consequence
 from lakeproof.lake.planning.schema_change import compare_schemas, why_not_in_place
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
-from tests.fix_drain import Drained
-from tests.fix_postgres import Database
+from tests.support.ingest.fix_drain import Drained
+from tests.support.servers.fix_postgres import Database
 
 pytestmark = pytest.mark.postgres
 T = TableName("public", "t")

@@ -1,7 +1,7 @@
 """A table that can't be published safely, copied or named is refused by itself, and all others go on.
 
 Seen once: a table without a key refused the source whole, at every command. What makes a table unfit is in
-`tests/edges/test_source_checks.py`.
+`tests/edges/source/test_source_checks.py`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.state.absent import absence
 from lakeproof.state.source_state import SourceState
-from tests.fix_lake import into_the_lake
-from tests.fix_postgres import Database
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import into_the_lake
 
 pytestmark = [pytest.mark.postgres]
 

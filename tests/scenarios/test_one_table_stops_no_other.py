@@ -32,11 +32,11 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import Identity
 from lakeproof.storage.source_lake import SourceLake
-from tests.foreign_commits import begun, write
-from tests.lake_steps import check, make_config, run_compact
-from tests.maintain_steps import MUCH_LATER, policy
-from tests.simulated_rows import rows_of, schema
-from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
+from tests.support.faults.foreign_commits import begun, write
+from tests.support.lake.lake_steps import check, make_config, run_compact
+from tests.support.lake.maintain_steps import MUCH_LATER, policy
+from tests.support.lake.simulated_rows import rows_of, schema
+from tests.support.lake.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
 BAD, GOOD = "bag", "good"
 NAMES = (BAD, GOOD)

@@ -24,10 +24,10 @@ from lakeproof.config.table_names import parse_table
 from lakeproof.events import silent
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
-from tests.compare import lake_rows, source_rows, table_columns
-from tests.fix_lake import TABLES_ALONE, into_the_lake
-from tests.fix_postgres import Database
-from tests.lake_cuts import cut_of
+from tests.support.lake.compare import lake_rows, source_rows, table_columns
+from tests.support.lake.lake_cuts import cut_of
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 PARENT, CHILD, KEYED, SECRET = (

@@ -1,7 +1,7 @@
 """A partition identified by more columns than its root: its changes arrive with all that the root's key needs.
 
 Which identities fit is decided by `lakeproof.schema.identity_fits`; the words of the catalog's records are in
-`tests/edges/test_catalog_differences.py`.
+`tests/edges/schema/test_catalog_differences.py`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lakeproof.errors import LakeproofError
 from lakeproof.lake.planning.catalog_drift import suspected_changes
 from lakeproof.lake.records.held import WayOut, describe
 from lakeproof.names import TableName
-from tests.fix_drain import SOURCE, Drained
-from tests.fix_postgres import Database
+from tests.support.ingest.fix_drain import SOURCE, Drained
+from tests.support.servers.fix_postgres import Database
 
 pytestmark = pytest.mark.postgres
 

@@ -1,7 +1,7 @@
 """The power goes at any fsync of a compaction, a refresh or a maintenance: the next one makes the lake what the source is.
 
-What is on the disk then is simulated by `tests.power_cut`: of all that was written since the last sync any part is whole,
-empty, cut short, or not there. Spark and Delta are real, and one JVM reads all the states that are tried.
+What is on the disk then is simulated by `tests.support.faults.power_cut`: of all that was written since the last sync any
+part is whole, empty, cut short, or not there. Spark and Delta are real, and one JVM reads all the states that are tried.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from lakeproof.lake.records.views.cuts import newest_view_cut, view_path
 from lakeproof.names import TableName
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
-from tests.crashes import Crash
-from tests.lake_steps import check, run_compact
-from tests.lake_workload import insert_random_row, make_tables, run_transactions
-from tests.maintain_steps import policy
-from tests.power_cut import PowerCut
-from tests.simulated_rows import rows_of
-from tests.simulated_source import SOURCE, SimulatedSource
+from tests.support.faults.crashes import Crash
+from tests.support.faults.power_cut import PowerCut
+from tests.support.lake.lake_steps import check, run_compact
+from tests.support.lake.maintain_steps import policy
+from tests.support.lake.simulated_rows import rows_of
+from tests.support.lake.simulated_source import SOURCE, SimulatedSource
+from tests.support.workloads.lake_workload import insert_random_row, make_tables, run_transactions
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 # Of hundreds; each takes half a minute.

@@ -1,6 +1,6 @@
 """The power goes at any fsync of a bootstrap: what a document names is whole, and the next goes on from there.
 
-`tests/power_cut.py` describes what the disk may have then; `tests/core` has a test for the drain.
+`tests/support/faults/power_cut.py` describes what the disk may have then; `tests/core` has a test for the drain.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import finished_tables, read_end, read_request, read_snapshot, snapshot_folders
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
-from tests.fix_drain import SOURCE, Drained
-from tests.power_cut import PowerCut, State
-from tests.snapshot_rows import copied_and_landed
+from tests.support.faults.power_cut import PowerCut, State
+from tests.support.ingest.fix_drain import SOURCE, Drained
+from tests.support.ingest.snapshot_rows import copied_and_landed
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))

@@ -26,8 +26,8 @@ from orchestration.build import build
 from orchestration.outside_proofs import LastLook
 from orchestration.sensors import slot_drain_sensor
 from resources import Compute, Settings
-from tests.shell.launched import dagster
-from tests.shell.sample import write_sample
+from tests.support.shell.launched import dagster
+from tests.support.shell.sample import write_sample
 
 ORDERS, LINES = TableName("shop", "orders"), TableName("shop", "order lines")
 CURRENT = dg.AssetKey(["proof", "current", "shop", "shop", "orders"])

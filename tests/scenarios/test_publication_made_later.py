@@ -24,9 +24,9 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.planning.catalog_drift import suspected_changes
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from tests.fix_drain import SOURCE, Drained, wait_until
-from tests.fix_postgres import Database
-from tests.snapshot_rows import copied_and_landed
+from tests.support.ingest.fix_drain import SOURCE, Drained, wait_until
+from tests.support.ingest.snapshot_rows import copied_and_landed
+from tests.support.servers.fix_postgres import Database
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS, LOG = TableName("public", "items"), TableName("public", "log")

@@ -16,9 +16,9 @@ from lakeproof.config.model import Config
 from lakeproof.names import TableName
 from lakeproof.proof.result import TableProof
 from lakeproof.storage.source_lake import SourceLake
-from tests.damage import alter, data_files
-from tests.fix_lake import TABLES_ALONE, into_the_lake
-from tests.fix_postgres import Database
+from tests.support.faults.damage import alter, data_files
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 _T = TableName("public", "t")
@@ -34,7 +34,7 @@ def _renamed(rows: pa.Table) -> pa.Table:
 def test_damage_is_no_truncate(database: Database, spark: SparkSession, tmp_path: Path) -> None:
     """Without `truncate`, as many publish: what a TRUNCATE left is excused, damage beside it differs and is repaired.
 
-    Damage alone is in `tests/edges/test_proof_corruptions.py`.
+    Damage alone is in `tests/edges/proof/test_proof_corruptions.py`.
     """
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, v text)",

@@ -21,8 +21,8 @@ from lakeproof.proof.record import record
 from lakeproof.proof.result import ProofReport, TableProof
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import now_text
-from tests.fix_postgres import Database
-from tests.typed_commands import Place, place_of
+from tests.support.servers.fix_postgres import Database
+from tests.support.servers.typed_commands import Place, place_of
 
 pytestmark = pytest.mark.postgres
 

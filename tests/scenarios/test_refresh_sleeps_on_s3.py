@@ -28,16 +28,16 @@ from lakeproof.lake.records.views.cuts import ViewCut, cuts_in_order, newest_vie
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
-from tests.fix_object_store import S3Server
-from tests.lake_steps import check, run_compact
-from tests.lake_workload import SEED, make_tables, run_transactions
-from tests.object_proxy import Fault, Hold, Request, object_proxy
-from tests.refresh_process import TABLE, VIEW, with_view
-from tests.simulated_source import SOURCE, SimulatedSource
-from tests.sleeper import continued, sleeper, stop, wait_until_there
+from tests.support.faults.sleeper import continued, sleeper, stop, wait_until_there
+from tests.support.lake.lake_steps import check, run_compact
+from tests.support.lake.simulated_source import SOURCE, SimulatedSource
+from tests.support.spark.refresh_process import TABLE, VIEW, with_view
+from tests.support.stores.fix_object_store import S3Server
+from tests.support.stores.object_proxy import Fault, Hold, Request, object_proxy
+from tests.support.workloads.lake_workload import SEED, make_tables, run_transactions
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.full]
-PROGRAM = "tests.refresh_process"
+PROGRAM = "tests.support.spark.refresh_process"
 SQL = "SELECT id, v FROM t WHERE id % 2 = 0"
 # Where the sleeper's request is kept: what it asks for arrives after its follower's.
 REQUESTS = {

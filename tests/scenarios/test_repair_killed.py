@@ -19,11 +19,11 @@ from lakeproof.config.model import Config
 from lakeproof.failpoints import watched
 from lakeproof.lake.records.store import newest_cut, newest_number
 from lakeproof.storage.source_lake import SourceLake
-from tests.crashes import Crash
-from tests.damage import alter
-from tests.fix_lake import TABLES_ALONE, into_the_lake
-from tests.fix_postgres import Database
-from tests.repair_steps import REPAIR, Keyed, check_rows, largest_file, make_config, run
+from tests.support.faults.crashes import Crash
+from tests.support.faults.damage import alter
+from tests.support.lake.repair_steps import REPAIR, Keyed, check_rows, largest_file, make_config, run
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

@@ -23,11 +23,11 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
-from tests.compare import lake_rows, source_rows, table_columns
-from tests.fix_object_store import S3Server, storage
-from tests.fix_postgres import Database
-from tests.object_proxy import Proxied, object_proxy
-from tests.request_budget import within
+from tests.support.lake.compare import lake_rows, source_rows, table_columns
+from tests.support.servers.fix_postgres import Database
+from tests.support.stores.fix_object_store import S3Server, storage
+from tests.support.stores.object_proxy import Proxied, object_proxy
+from tests.support.stores.request_budget import within
 
 pytestmark = pytest.mark.postgres
 TABLES = 20

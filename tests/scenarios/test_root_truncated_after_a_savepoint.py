@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from lakeproof.catalog.differences import Difference
-from tests.fix_drain import Drained
+from tests.support.ingest.fix_drain import Drained
 
 pytestmark = pytest.mark.postgres
 

@@ -24,12 +24,12 @@ from lakeproof.postgres.copying.keys import keys_query
 from lakeproof.proof.compare import rows_in
 from lakeproof.proof.source.side import source_buckets
 from lakeproof.storage.source_lake import SourceLake
-from tests.compare import lake_rows, table_columns
-from tests.damage import alter, data_files
-from tests.fix_lake import TABLES_ALONE, into_the_lake
-from tests.fix_postgres import Database
-from tests.lake_cuts import cut_of
-from tests.repair_steps import REPAIR
+from tests.support.faults.damage import alter, data_files
+from tests.support.lake.compare import lake_rows, table_columns
+from tests.support.lake.lake_cuts import cut_of
+from tests.support.lake.repair_steps import REPAIR
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.postgres]
 ROOT, LIGHT = TableName("public", "root"), TableName("public", "light")

@@ -31,10 +31,10 @@ from orchestration.outside_proofs import outside_proofs
 from orchestration.policies.run import UNLOCKED_S_MAX
 from orchestration.sensors import compaction_sensor, slot_drain_sensor
 from resources import Settings
-from tests.fix_drain import fold, landed_rows, wait_until
-from tests.fix_postgres import Database
-from tests.shell.launched import Dagster, dagster
-from tests.shell.sample import password_of, write_source
+from tests.support.ingest.fix_drain import fold, landed_rows, wait_until
+from tests.support.servers.fix_postgres import Database
+from tests.support.shell.launched import Dagster, dagster
+from tests.support.shell.sample import password_of, write_source
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 JOB = "shop_drain"

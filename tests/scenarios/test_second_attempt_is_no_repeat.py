@@ -17,10 +17,10 @@ from lakeproof.failpoints import watched
 from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.names import TableName
 from lakeproof.schema import Identity
-from tests.crashes import Crash
-from tests.lake_steps import check, make_config, run_compact
-from tests.simulated_rows import schema
-from tests.simulated_source import SOURCE, SimulatedSource, SimulatedTable
+from tests.support.faults.crashes import Crash
+from tests.support.lake.lake_steps import check, make_config, run_compact
+from tests.support.lake.simulated_rows import schema
+from tests.support.lake.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 
 pytestmark = pytest.mark.spark
 BAGS, KEYED = ("bag", "portable", "emptied"), "keyed"

@@ -20,8 +20,8 @@ from lakeproof.drain.until import Until
 from lakeproof.errors import GapError, SourceError
 from lakeproof.events import Event
 from lakeproof.lsn import Lsn
-from tests.fix_postgres import MakeServer
-from tests.recovery import Shop, restore_files, save_files
+from tests.support.servers.fix_postgres import MakeServer
+from tests.support.servers.recovery import Shop, restore_files, save_files
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 

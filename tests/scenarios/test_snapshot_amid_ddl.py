@@ -15,8 +15,8 @@ from psycopg.sql import SQL, Identifier
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig
 from lakeproof.names import TableName
-from tests.fix_drain import SOURCE, Drained
-from tests.snapshot_rows import copied_and_landed
+from tests.support.ingest.fix_drain import SOURCE, Drained
+from tests.support.ingest.snapshot_rows import copied_and_landed
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))

@@ -33,9 +33,9 @@ from lakeproof.snapshot.folder import (
 )
 from lakeproof.snapshot.run import SnapshotReport
 from lakeproof.storage.source_lake import SourceLake
-from tests.fix_drain import SOURCE, Drained, wait_until
-from tests.snapshot_process import start_bootstrap
-from tests.snapshot_rows import copied_and_landed
+from tests.support.ingest.fix_drain import SOURCE, Drained, wait_until
+from tests.support.ingest.snapshot_process import start_bootstrap
+from tests.support.ingest.snapshot_rows import copied_and_landed
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))

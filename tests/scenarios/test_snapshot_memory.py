@@ -11,8 +11,8 @@ from lakeproof.config.model import Config, SnapshotConfig
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import finished_tables
 from lakeproof.storage.source_lake import SourceLake
-from tests.fix_drain import SOURCE, Drained
-from tests.snapshot_process import start_bootstrap
+from tests.support.ingest.fix_drain import SOURCE, Drained
+from tests.support.ingest.snapshot_process import start_bootstrap
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.full]
 _MB = 1 << 20

@@ -9,8 +9,8 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig, SourceConfig
 from lakeproof.events import Event
 from lakeproof.names import TableName
-from tests.fix_drain import SOURCE, Drained
-from tests.fix_proxy import Proxy
+from tests.support.ingest.fix_drain import SOURCE, Drained
+from tests.support.servers.fix_proxy import Proxy
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 CONNECTIONS = 2

@@ -18,9 +18,9 @@ from lakeproof.config.model import Config, SnapshotConfig
 from lakeproof.errors import TransientError
 from lakeproof.events import Event
 from lakeproof.names import TableName
-from tests.fix_drain import SOURCE, Drained, wait_until
-from tests.fix_postgres import MakeServer, new_database
-from tests.snapshot_rows import copied_and_landed
+from tests.support.ingest.fix_drain import SOURCE, Drained, wait_until
+from tests.support.ingest.snapshot_rows import copied_and_landed
+from tests.support.servers.fix_postgres import MakeServer, new_database
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.full]
 BIG, SMALL = TableName("public", "big"), TableName("public", "small")

@@ -1,6 +1,6 @@
 """A source sends more than may wait on disk: the drain goes on, or says what is too large.
 
-How spills are counted is in `tests/core/test_drain_streamed_transactions.py`.
+How spills are counted is in `tests/core/drain/test_drain_streamed_transactions.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from psycopg.sql import SQL, Identifier
 
 from lakeproof.errors import LakeError
 from lakeproof.names import TableName
-from tests.fix_drain import Drained, told_to_stop, wait_until
+from tests.support.ingest.fix_drain import Drained, told_to_stop, wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS = TableName("public", "items")

@@ -23,8 +23,8 @@ from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.landing.stuck import note_stuck
 from lakeproof.postgres.checks.findings import Severity
 from lakeproof.state.status import lake_status
-from tests.fix_postgres import Database
-from tests.recovery import ITEMS, TABLES, Shop
+from tests.support.servers.fix_postgres import Database
+from tests.support.servers.recovery import ITEMS, TABLES, Shop
 
 pytestmark = pytest.mark.postgres
 

@@ -1,6 +1,6 @@
 """Tables made while the stream runs: those with every row in it enter the lake without a copy, the others wait for one.
 
-Which are believed, and why, case by case, is in `tests/edges/test_tables_created.py`; the cases are the same.
+Which are believed, and why, case by case, is in `tests/edges/drain/test_tables_created.py`; the cases are the same.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.folder import snapshot_folders
 from lakeproof.state.due_copies import recopy
 from lakeproof.storage.source_lake import SourceLake
-from tests.edges.created_table_cases import CASES, do
-from tests.fix_lake import TABLES_ALONE, into_the_lake
-from tests.fix_postgres import Database
+from tests.edges.drain.created_table_cases import CASES, do
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 SEED = random.SystemRandom().randrange(1 << 32)

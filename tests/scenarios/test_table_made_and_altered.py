@@ -1,7 +1,7 @@
 """A table that is made in the stream and altered before or after a look at the catalog: nothing of it is lost in silence.
 
-Cycles are planned as they are run, and added up by plain Python (`tests/modelled_lake.py`): no JVM is needed. The whole way
-with one is at the end; random orders are in `tests/properties/test_made_and_altered_random.py`.
+Cycles are planned as they are run, and added up by plain Python (`tests/support/lake/modelled_lake.py`): no JVM is
+needed. The whole way with one is at the end; random orders are in `tests/properties/schema/test_made_and_altered_random.py`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
 from lakeproof.names import TableName
 from lakeproof.proof.run import ProofRequest
-from tests.fix_drain import Drained
-from tests.fix_lake import into_the_lake
-from tests.fix_postgres import Database
-from tests.modelled_lake import ModelledLake
+from tests.support.ingest.fix_drain import Drained
+from tests.support.lake.modelled_lake import ModelledLake
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import into_the_lake
 
 pytestmark = pytest.mark.postgres
 FAST = TableName("public", "fast")

@@ -19,7 +19,7 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.state.due_copies import recopy
-from tests.fix_drain import SOURCE, Drained
+from tests.support.ingest.fix_drain import SOURCE, Drained
 
 pytestmark = pytest.mark.postgres
 A, B = TableName("public", "a"), TableName("public", "b")

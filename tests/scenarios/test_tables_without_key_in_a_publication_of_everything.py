@@ -3,7 +3,7 @@
 Seen once: with a publication FOR ALL TABLES, or of a schema, each table without a key was refused and not copied at all,
 with a remedy (ALTER PUBLICATION … DROP TABLE) that such a publication refuses; and a root without a key over partitions with
 keys was refused with the words that its application's changes fail, which they don't. That `plan` publishes no schema with
-such a table is in `tests/edges/test_publications_configured.py`.
+such a table is in `tests/edges/source/test_publications_configured.py`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.postgres.checks.findings import Finding, Severity
 from lakeproof.storage.source_lake import SourceLake
-from tests.compare import lake_rows, source_rows, table_columns
-from tests.fix_lake import TABLES_ALONE, into_the_lake
-from tests.fix_postgres import Database
-from tests.lake_cuts import cut_of
+from tests.support.lake.compare import lake_rows, source_rows, table_columns
+from tests.support.lake.lake_cuts import cut_of
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 EVERYTHING: dict[str, LiteralString] = {"all": "FOR ALL TABLES", "schema": "FOR TABLES IN SCHEMA public"}

@@ -19,10 +19,10 @@ from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.storage.source_lake import SourceLake
 from resources import Settings
-from tests.fix_drain import wait_until
-from tests.fix_postgres import Database
-from tests.shell.launched import dagster
-from tests.shell.sample import password_of, write_source
+from tests.support.ingest.fix_drain import wait_until
+from tests.support.servers.fix_postgres import Database
+from tests.support.shell.launched import dagster
+from tests.support.shell.sample import password_of, write_source
 
 Kind = dg.DagsterEventType
 

@@ -29,10 +29,10 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
 from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake
-from tests.compare import Rows, lake_rows, source_rows, table_columns
-from tests.fix_lake import into_the_lake, options_of
-from tests.fix_postgres import Database
-from tests.maintain_steps import MUCH_LATER
+from tests.support.lake.compare import Rows, lake_rows, source_rows, table_columns
+from tests.support.lake.maintain_steps import MUCH_LATER
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import into_the_lake, options_of
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 ITEMS, LOG, NOTES = (TableName("public", name) for name in ("items", "log", "notes"))

@@ -25,7 +25,6 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from lakeproof.commit_times import EARLIEST_US
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.schemas.history import publish_schemas
@@ -42,6 +41,7 @@ from lakeproof.names import Incarnation, TableName
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
 from lakeproof.storage.times import now_text, time_text, time_us
+from lakeproof.values.commit_times import EARLIEST_US
 
 T = TypeVar("T")
 

@@ -1,15 +1,13 @@
-"""The Java that Spark will find, and the environment in which its driver is started: log, scratch folder, output.
+"""The environment in which Spark's driver is started: its log, its scratch folder, its variables, and its output.
 
-The session's settings belong to `session`. Spark itself gives one message for a missing Java, an old one and a bad heap.
+The session's settings belong to `session`.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-import re
 import shutil
-import subprocess
 import tempfile
 import threading
 from collections import deque
@@ -17,43 +15,6 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-
-from lakeproof.errors import DefiniteError
-
-OLDEST_JAVA = 17
-_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
-_ANSWER_S_MAX = 30
-_INSTALL = f"install Java {OLDEST_JAVA} or newer, and name its folder in JAVA_HOME if it is not the first on PATH"
-
-
-def java_program() -> str:
-    """Return the Java that Spark will start; raises DefiniteError if there is none."""
-    home = os.environ.get("JAVA_HOME")
-    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if program is None:
-        raise DefiniteError("Java", "there is none on PATH, and JAVA_HOME is not set", _INSTALL)
-    return program
-
-
-def check_java() -> int:
-    """Return the major version of the Java that Spark will start; raises DefiniteError if there is none, or it is too old.
-
-    Costs one start of Java, 0.1 s.
-    """
-    program = java_program()
-    try:
-        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_ANSWER_S_MAX, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        reason = getattr(error, "strerror", None) or "it does not answer"
-        raise DefiniteError(f"Java {program}", f"it could not be started ({reason})", _INSTALL) from None
-    version = _VERSION.search(done.stderr + done.stdout)
-    if done.returncode != 0 or version is None:
-        raise DefiniteError(f"Java {program}", "it does not say which version it is", _INSTALL)
-    major = int(version[1])
-    if major < OLDEST_JAVA:
-        raise DefiniteError(f"Java {program}", f"it is version {major}, and Spark needs {OLDEST_JAVA}", _INSTALL)
-    return major
-
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 # Lines of the JVM itself about modules that Spark asks for; nobody can act on them.

@@ -19,12 +19,14 @@ from lakeproof.config.load import load
 from lakeproof.config.location import ObjectPlace, StorageConfig
 from lakeproof.config.model import Config
 from lakeproof.config.secret import secret_variables
-from lakeproof.config.section.spark import SparkConfig
+from lakeproof.config.section.spark import SparkConfig, is_local
 from lakeproof.errors import ConfigError, DefiniteError
+from lakeproof.lake.spark.class_archive import archive_options
 from lakeproof.lake.spark.cluster import placed_settings, refuse_connect, scratch_given, secret_given
 from lakeproof.lake.spark.driver_end import driver_started
-from lakeproof.lake.spark.driver_start import check_java, filtered_stderr, log_option, without
+from lakeproof.lake.spark.driver_start import filtered_stderr, log_option, without
 from lakeproof.lake.spark.jars import jars
+from lakeproof.lake.spark.java import Java, check_java
 from lakeproof.lake.spark.lost_driver import stop_session
 from lakeproof.lake.spark.s3 import is_on_s3, jars_with_s3, s3_settings
 
@@ -98,12 +100,11 @@ def build_session(
     """
     refuse_connect(spark)
     is_there = SparkSession.getActiveSession() is not None
-    if not is_there:
-        check_java()
+    java = None if is_there else check_java()
     # Spark's Python workers take `python3` from PATH otherwise: another interpreter, without our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.Builder().master(spark.master).appName(app_name)
-    for key, value in _all_settings(spark, s3).items():
+    for key, value in _all_settings(spark, s3, java).items():
         builder = builder.config(key, value)
     with secret_given(spark), scratch_given(spark), without(secrets), filtered_stderr() as lines:
         try:
@@ -120,13 +121,14 @@ def build_session(
     return session
 
 
-def _all_settings(spark: SparkConfig, s3: StorageConfig | None) -> dict[str, str]:
+def _all_settings(spark: SparkConfig, s3: StorageConfig | None, java: Java | None) -> dict[str, str]:
     store = {} if s3 is None else s3_settings(s3)
     memory = {"spark.driver.memory": spark.driver_memory}
     settings = {**_SETTINGS, **placed_settings(spark), **store, **memory, **spark.conf}
     ours = jars() if s3 is None else jars_with_s3()
     settings["spark.jars"] = ",".join([*map(str, ours), *filter(None, [spark.conf.get("spark.jars")])])
-    options = f"{log_option()} {spark.conf.get('spark.driver.extraJavaOptions', '')}".strip()
+    classes = "" if java is None or not is_local(spark.master) else archive_options(java, ours[0].parent)
+    options = " ".join(filter(None, [log_option(), classes, spark.conf.get("spark.driver.extraJavaOptions")]))
     if options:
         settings["spark.driver.extraJavaOptions"] = options
     return settings

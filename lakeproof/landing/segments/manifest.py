@@ -15,7 +15,6 @@ from typing import Annotated, Any
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from lakeproof.change_counts import COUNT_NAMES, ChangeCounts
-from lakeproof.commit_times import is_of_calendar, number_of, of_number
 from lakeproof.errors import RECOVER, LakeError
 from lakeproof.field_types import (
     AsText,
@@ -35,6 +34,7 @@ from lakeproof.landing.segments.decoded import Decoded
 from lakeproof.landing.segments.row_order import ordinal_behind
 from lakeproof.storage.document import Document, Part, canonical
 from lakeproof.storage.times import time_text, time_us
+from lakeproof.values.commit_times import is_of_calendar, number_of, of_number
 
 # Above this a document is not a manifest: 10 000 tables of 100 columns that all change schema at once need 150 MB.
 BYTES_MAX = 256 << 20
@@ -159,10 +159,9 @@ class Manifest(Document):
     """One element of the chain: the range (`start_lsn`, `end_lsn`] and what happened in it.
 
     `last_commit` is the last commit with rows: the server's history can be compared with it without reading a file. The
-    first and last commit times, as they count (`lakeproof.commit_times`), are microseconds since 1970 UTC, None if the range
-    has no rows. `first_ordinal` is the
-    `_lp_ord` of its first row. Every commit that ends at or before `catalog_lsn` was in a reading of the catalog that agreed
-    with the newest `catalog` record so far.
+    first and last commit times, as they count (`lakeproof.values.commit_times`), are microseconds since 1970 UTC, None if
+    the range has no rows. `first_ordinal` is the `_lp_ord` of its first row. Every commit that ends at or before
+    `catalog_lsn` was in a reading of the catalog that agreed with the newest `catalog` record so far.
     """
 
     FORMAT = "lakeproof.manifest/1"

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.commit_times import of_number
 from lakeproof.errors import BEGIN_AGAIN, LakeError
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, OP, UNCHANGED
 from lakeproof.landing.chain import Chain
@@ -21,6 +20,7 @@ from lakeproof.landing.segments.manifest import LogicalMessageFile, Manifest, Se
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.storage.store import NotFoundError, Store
+from lakeproof.values.commit_times import of_number
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -27,7 +27,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.commit_times import counts_as, of_number
 from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, ORD, XID
@@ -44,6 +43,7 @@ from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.store import NewFile
 from lakeproof.storage.times import now_text, time_us
+from lakeproof.values.commit_times import counts_as, of_number
 
 # A reader holds one row group in memory; below 100 k rows zstd and the footer cost more per row.
 ROW_GROUP_ROWS = 131_072

@@ -193,7 +193,7 @@ class _Held:
             columns[name] = _filled(columns[name], {row: value for row, (value, _) in by_row.items()})
             hidden = {row: text for row, (_, text) in by_row.items() if text is not None}
             texts[attnum] = texts.get(attnum, {}) | hidden
-        return RowsOfBatch(columns, HiddenTexts(texts), batch.rows)
+        return RowsOfBatch(columns, HiddenTexts(texts), batch.rows, batch.bytes)
 
 
 def _named(rows: pa.RecordBatch) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -9,7 +9,10 @@ than `BYTES_MAX` is given up (`TooLargeError`).
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +26,8 @@ from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows
 from lakeproof.proof.compare import Bucket, Buckets, ProofRow
 from lakeproof.schema import Column, SchemaVersion
 from lakeproof.values.exact_kinds import key_columns, whole_key
-from lakeproof.values.exact_texts import Bits, HiddenTexts, exact_texts, key_bits, row_bits
+from lakeproof.values.exact_texts import HiddenTexts, exact_texts, key_bits, row_bits
+from lakeproof.values.md5 import Bits
 from lakeproof.values.types import arrow_type
 
 # A table of more decoded bytes than this is read by Spark, which has all cores for one table.
@@ -31,6 +35,9 @@ BYTES_MAX = 1 << 30
 # The most bytes of rows that are looked at together; and of rows that are decoded at once, if each were the largest.
 TOGETHER_BYTES = 32 << 20
 DECODED_BYTES = 256 << 20
+# Rows that wait to be hashed, or are: their texts are once or twice as much again, of `_THREADS` batches at a time.
+IN_HAND_BYTES = 64 << 20
+_THREADS = min(4, len(os.sched_getaffinity(0)))
 # So many rows are decoded at once even if a few of them are large, since each time costs as much as a thousand small rows.
 _DECODED_ROWS_MIN = 16
 _HALF = 30  # bits of a hash in each of its two sums: of a batch's rows each is exact as a float
@@ -51,10 +58,32 @@ class BucketSums:
 
     def add(self, rows: RowsOfBatch, sign: int = 1) -> None:
         """Add a batch's rows, or with the sign -1 take them out."""
+        self._sums += sign * self._of(rows)
+
+    def add_all(self, batches: Iterable[RowsOfBatch]) -> None:
+        """Add batches: `_THREADS` hash while this one reads on, at most `IN_HAND_BYTES` ahead of them."""
+        waiting, in_hand = deque[tuple[Future[npt.NDArray[np.int64]], int]](), 0
+        last = None
+        with ThreadPoolExecutor(_THREADS, "lakeproof-hash") as pool:
+            for rows in batches:
+                if last is not None:
+                    waiting.append((pool.submit(self._of, last), last.bytes))
+                    in_hand += last.bytes
+                while waiting and (waiting[0][0].done() or in_hand + rows.bytes > IN_HAND_BYTES):
+                    future, size = waiting.popleft()
+                    self._sums += future.result()
+                    in_hand -= size
+                last = rows
+            # A small table is one batch, and needs no other thread.
+            if last is not None:
+                self.add(last)
+            for future, _ in waiting:
+                self._sums += future.result()
+
+    def _of(self, rows: RowsOfBatch) -> npt.NDArray[np.int64]:
         bits, bucket = rows.hashed(self._version, self._buckets)
         weights = (None, bits & ((1 << _HALF) - 1), bits >> _HALF)
-        added = [np.bincount(bucket, weight, self._buckets).astype(np.int64) for weight in weights]
-        self._sums += sign * np.stack(added)
+        return np.stack([np.bincount(bucket, weight, self._buckets).astype(np.int64) for weight in weights])
 
     def sums(self) -> Buckets:
         """Return the buckets that have rows."""
@@ -70,13 +99,14 @@ class RowsOfBatch:
     columns: Mapping[str, pa.Array]
     hidden: HiddenTexts
     rows: int
+    bytes: int
 
     @classmethod
     def of(cls, version: SchemaVersion, batch: pa.RecordBatch) -> RowsOfBatch:
         """Return the rows of a batch that has the columns of `version`, and `_lp_text` if its table has that."""
         columns = {c.name: of_kind(batch.column(c.name), c) for c in version.columns}
         texts = batch.column(TEXT) if TEXT in batch.schema.names else None
-        return cls(columns, HiddenTexts.of(texts), batch.num_rows)
+        return cls(columns, HiddenTexts.of(texts), batch.num_rows, batch.nbytes)
 
     def hashed(self, version: SchemaVersion, buckets: int) -> tuple[Bits, npt.NDArray[np.int64]]:
         """Return the hash of each row, and its bucket."""
@@ -174,8 +204,7 @@ class ArrowSide:
     def buckets(self, buckets: int) -> Buckets:
         """Return the buckets that have rows; raises UnreadableRowsError if a file can't be read, TooLargeError."""
         sums = BucketSums(self.version, buckets)
-        for rows in self._batches():
-            sums.add(rows)
+        sums.add_all(self._batches())
         return sums.sums()
 
     def rows(self, buckets: int, chosen: Sequence[int]) -> Iterator[tuple[int, ProofRow]]:

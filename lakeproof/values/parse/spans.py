@@ -2,7 +2,7 @@
 
 Only `cast.py` defines what a text means. A kind has a loop here (`parse_*.py`) only for the form in which PostgreSQL usually
 prints it; a column with any other text, and a kind without a loop, returns None and goes through `cast_column`.
-Invariant: if both paths return values, the values are equal (tests/core/test_values_spans.py).
+Invariant: if both paths return values, the values are equal (tests/core/values/test_values_spans.py).
 
 Memory: a typed column is at most 16 bytes a row, or as large as its texts.
 """

@@ -1,7 +1,7 @@
 """Compacting small files, in one commit that changes no data, along a column: history's order, or current's key.
 
 Choosing tables and times belongs to `lakeproof.commands.maintain`; the cycle around it to `lakeproof.lake.cycle`, for a view
-to `lakeproof.views.optimize`; removing the replaced files to `files`.
+to `lakeproof.views.maintain`; removing the replaced files to `files`.
 
 If files were put together by size alone, each new one might hold the oldest and the newest rows, and positions and times
 would no longer be pruned. So history's files are taken in the order of their rows, neighbours with neighbours, and the rows

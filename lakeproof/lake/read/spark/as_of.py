@@ -9,7 +9,7 @@ end. A position before the `exact_from` of a copy that was applied is refused, s
 time T means the prefix of the stream before the first transaction that the source committed after T. Commit times are not
 in commit order, and one beyond the year 9999 is after every T. This is the only prefix that contains no commit later than T
 and omits nothing before the first such commit. (From cut to cut, a commit counts no later than it landed:
-`lakeproof.commit_times`.) A table that is held at K or K+1 is read as cut K has it.
+`lakeproof.values.commit_times`.) A table that is held at K or K+1 is read as cut K has it.
 """
 
 from __future__ import annotations

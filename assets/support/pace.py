@@ -1,0 +1,182 @@
+"""The pace of events: how old an asset's newest event may be, and how many a long run writes.
+
+Which events these are does not belong here, nor writing them; the policies themselves are Dagster's, and `assets.catalog`
+puts them on the specs. Everything but its locks is pure: the clocks are arguments.
+
+An event costs Dagster 1.5 to 8.7 KB for ever, and the plots show the last hundred, while a drain flushes every second: 200
+tables with an event a minute each would be half a million events a day. So a run writes one for each table, and then one a
+second, whatever the number of tables. A table without changes has one from time to time, or nobody could tell a quiet table
+from work that stands still.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from datetime import timedelta
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+import dagster as dg
+
+from assets.support.keys import Layer
+from lakeproof.config.model import Config, SourceConfig
+from lakeproof.names import TableName
+
+_HOUR_S = 3600.0
+_EVENTS_S = 3 * _HOUR_S
+_PROOF_S = {"hourly": 26 * _HOUR_S, "daily": 72 * _HOUR_S, "off": 0.0}
+# Four runs of the slot's schedule.
+_SLOT_S = _HOUR_S
+# Dagster's policies know no shorter window.
+_WINDOW_MIN_S = 60.0
+# An asset without changes has this many events within its window.
+_EVENTS_PER_WINDOW = 3
+# Between two looks if quiet things are up to date: each asks a server or reads a lake.
+_PAUSE_S = 30.0
+# On average over a run; a source with 30 tables has an event of each of them every minute.
+EVENTS_PER_S = 1.0
+_NEVER_S = float("-inf")
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+def window_s(config: Config, source: SourceConfig, table: TableName, layer: Layer) -> float:
+    """Return the greatest age of a table's newest event in a layer, in seconds; 0 if it may have any age."""
+    own, common = source.table_config(table).freshness, source.freshness
+    if layer is Layer.CHANGES:
+        return _first(own.changes_s, common.changes_s, _EVENTS_S)
+    if layer is Layer.CURRENT:
+        is_continuous = source.compaction.mode == "continuous"
+        return _first(own.current_s, common.current_s, _EVENTS_S if is_continuous else 0.0)
+    if layer is Layer.PROOF:
+        return _first(own.proof_s, common.proof_s, _PROOF_S[config.proof_interval])
+    return 0.0
+
+
+@lru_cache(maxsize=64)
+def policy(seconds: float) -> dg.FreshnessPolicy | None:
+    """Return the policy of a window: half of it is a warning; None for 0."""
+    if not seconds:
+        return None
+    fail = max(seconds, 2 * _WINDOW_MIN_S)
+    return dg.FreshnessPolicy.time_window(fail_window=timedelta(seconds=fail), warn_window=timedelta(seconds=fail / 2))
+
+
+def slot_policy() -> dg.FreshnessPolicy | None:
+    """Return the policy of a slot, whose schedule runs every 15 minutes."""
+    return policy(_SLOT_S)
+
+
+def _first(*values: float | None) -> float:
+    return next(value for value in values if value is not None)
+
+
+class EventBudget:
+    """The events that a run may write now; its methods may be called from different threads.
+
+    `burst` events come at once, as many as a run has tables: a person sees each soon after the run has begun. What is spent
+    comes back at EVENTS_PER_S.
+    """
+
+    def __init__(self, burst: int, now_s: float) -> None:
+        self._burst = self._left = float(burst)
+        self._at_s = now_s
+        self._lock = threading.Lock()
+
+    def spend(self, events: int, now_s: float, *, must: bool = False) -> bool:
+        """Return True if so many events may be written now, and count them; those that `must` be always are."""
+        with self._lock:
+            self._left = min(self._burst, self._left + (now_s - self._at_s) * EVENTS_PER_S)
+            self._at_s = now_s
+            if self._left < events and not must:
+                return False
+            self._left -= events
+            return True
+
+
+class Throttle(Generic[K, V]):
+    """What a long run has done and no event has reported yet; its methods may be called from different threads.
+
+    A key is due at its first change, when its last event is `every_s` seconds old, and when a change `is_urgent`; if more
+    are due than `budget` has events for, `events` for each, those wait longer whose last event is younger. `add_up` returns
+    the sum of a change and a later one, so memory is bounded by the number of keys, however long nobody takes them.
+    """
+
+    def __init__(
+        self,
+        every_s: float,
+        add_up: Callable[[V, V], V],
+        is_urgent: Callable[[V], bool] = lambda _: False,
+        *,
+        budget: EventBudget | None = None,
+        events: int = 1,
+    ) -> None:
+        self._every_s, self._add_up, self._is_urgent = every_s, add_up, is_urgent
+        self._budget, self._events = budget, events
+        self._waiting: dict[K, V] = {}
+        self._last_event_s: dict[K, float] = {}
+        self._lock = threading.Lock()
+
+    def add(self, changes: Mapping[K, V]) -> None:
+        """Add what has just been done."""
+        with self._lock:
+            for key, change in changes.items():
+                self._waiting[key] = self._add_up(self._waiting[key], change) if key in self._waiting else change
+
+    def is_waiting(self, key: K) -> bool:
+        """Return True if a key has changes that no event has reported."""
+        with self._lock:
+            return key in self._waiting
+
+    def take_due(self, now_s: float) -> dict[K, V]:
+        """Return the changes that are due and count them as reported; `now_s` comes from a monotonic clock."""
+        with self._lock:
+            due = [key for key in self._waiting if self._is_due(key, now_s)]
+            due.sort(key=lambda key: self._last_event_s.get(key, _NEVER_S))
+            return self._take([key for key in due if self._is_paid(key, now_s)], now_s)
+
+    def take_all(self, now_s: float) -> dict[K, V]:
+        """Return all changes not reported yet, at the end of a run."""
+        with self._lock:
+            return self._take(list(self._waiting), now_s)
+
+    def _is_due(self, key: K, now_s: float) -> bool:
+        return self._is_urgent(self._waiting[key]) or now_s - self._last_event_s.get(key, _NEVER_S) >= self._every_s
+
+    def _is_paid(self, key: K, now_s: float) -> bool:
+        must = self._is_urgent(self._waiting[key])
+        return self._budget is None or self._budget.spend(self._events, now_s, must=must)
+
+    def _take(self, keys: Iterable[K], now_s: float) -> dict[K, V]:
+        taken = {key: self._waiting.pop(key) for key in keys}
+        self._last_event_s.update(dict.fromkeys(taken, now_s))
+        return taken
+
+
+class Heartbeat(Generic[K]):
+    """The things that have had no event for a third of their window; `windows_s` has the windows, in seconds.
+
+    What `is_waiting` for an event of its changes is not quiet.
+    """
+
+    def __init__(
+        self, windows_s: Mapping[K, float], now_s: float, is_waiting: Callable[[K], bool] = lambda _: False
+    ) -> None:
+        self._every_s = {key: window / _EVENTS_PER_WINDOW for key, window in windows_s.items() if window}
+        self._last_s = dict.fromkeys(self._every_s, now_s)
+        self._is_waiting = is_waiting
+        self._looked_s = _NEVER_S
+
+    def beat(self, keys: Iterable[K], now_s: float) -> None:
+        """Note that these have had an event."""
+        self._last_s.update((key, now_s) for key in keys if key in self._every_s)
+
+    def due(self, now_s: float) -> list[K]:
+        """Return the quiet things that are due for an event, if it is time to look if they are up to date."""
+        due = [key for key, s in self._last_s.items() if now_s - s >= self._every_s[key] and not self._is_waiting(key)]
+        if not due or now_s - self._looked_s < _PAUSE_S:
+            return []
+        self._looked_s = now_s
+        return due

@@ -1,0 +1,99 @@
+"""Common parts of the jobs by hand: a step as a job, the tables a person names, a confirmation, and a run's page.
+
+What a job does does not belong here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from pydantic import Field
+
+from assets.bootstrap import snapshot_event
+from assets.support.engine_call import failure
+from jobs.names import SourceJob, source_tags
+from lakeproof.config.mistakes import nearest_table
+from lakeproof.config.model import SourceConfig
+from lakeproof.config.table_names import parse_table, write_table
+from lakeproof.errors import ConfigError, LakeproofError
+from lakeproof.names import TableName
+
+if TYPE_CHECKING:
+    from lakeproof.snapshot.run import SnapshotReport
+
+
+def job_of(step: dg.OpDefinition, name: str, tags: Mapping[str, str], description: str) -> dg.JobDefinition:
+    """Return the job that is this one step, in one process."""
+    graph = dg.GraphDefinition(name, node_defs=[step])
+    return graph.to_job(executor_def=dg.in_process_executor, tags=tags, description=description)
+
+
+def source_job_of(step: dg.OpDefinition, kind: SourceJob, source: SourceConfig, description: str) -> dg.JobDefinition:
+    """Return the job of a source that is this one step."""
+    return job_of(step, kind.of(source.name), source_tags(kind, source), description)
+
+
+class Confirmed(dg.Config):
+    """The configuration of a job that destroys something: without the confirmation it shows what it would do."""
+
+    confirm: str = Field(
+        default="",
+        description="the source's name. Without it, the run shows what it would do and changes nothing",
+    )
+
+
+def is_confirmed(config: Confirmed, source: str) -> bool:
+    """Return True if the source's name was given, False if nothing was; raises dagster.Failure for any other text."""
+    if config.confirm not in {"", source}:
+        reason = f"it is {config.confirm[:80]!r}, and the source's name is {source!r}"
+        remedy = f"give {source!r} to change it, or nothing to see what would be done"
+        raise failure(ConfigError("confirm", reason, remedy))
+    return config.confirm == source
+
+
+def show(
+    context: dg.OpExecutionContext,
+    metadata: Mapping[str, object],
+    rows: Sequence[Mapping[str, str | int | float | bool | None]] = (),
+) -> None:
+    """Put the result on the run's page: its values, and a table of what it is about."""
+    table = {"tables": dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows])} if rows else {}
+    context.add_output_metadata({**metadata, **table})
+
+
+def not_done(context: dg.OpExecutionContext, source: str, would: str) -> None:
+    """Say in the run's log that nothing was changed, what would be, and how to have it done."""
+    context.log.warning("nothing was changed. It would %s. To do it, launch with confirm: %s", would, source)
+
+
+def chosen_tables(source: SourceConfig, names: Sequence[str], verb: str) -> list[TableName]:
+    """Return the tables; raises dagster.Failure if one is not the source's, or none is named."""
+    try:
+        tables = list(dict.fromkeys(map(parse_table, names)))
+        unknown = [table for table in tables if table not in source.tables]
+        if unknown:
+            near = nearest_table(unknown[0], source.tables)
+            remedy = (
+                f"did you mean {near}?" if near else f"name tables of it: {', '.join(map(write_table, source.tables))}"
+            )
+            raise ConfigError(f"table {unknown[0]}", f"source {source.name} does not have it", remedy)
+        if not tables:
+            raise ConfigError("tables", "none is named", f"name the tables to {verb}")
+    except LakeproofError as error:
+        raise failure(error) from error
+    except ValueError as error:
+        raise failure(ConfigError("tables", str(error), "write each as schema.table")) from error
+    return tables
+
+
+def copied(
+    context: dg.OpExecutionContext, source: SourceConfig, done: SnapshotReport, reason: str
+) -> list[dict[str, str | int]]:
+    """Write an event for each table that a run has copied, and return the rows that its page shows of them."""
+    copies = sorted({**done.tables, **done.kept}.items())
+    for table, _ in copies:
+        if table in source.tables:
+            context.log_event(snapshot_event(source.name, table, done, reason))
+    return [{"table": str(table), "rows": copy.rows, "copied at": str(copy.consistent_point)} for table, copy in copies]

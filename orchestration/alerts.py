@@ -1,0 +1,294 @@
+"""The sensor that notifies people of problems, and of their end: one for the whole location, if `alerts` names a way.
+
+It looks at what Dagster and the lake know: failed runs and checks, held tables, assets that are too old. A problem keeps its
+key as long as it lasts. Which messages are sent does not belong here (`policies.alert`), nor how (`resources.messages`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+from urllib.parse import quote
+
+import dagster as dg
+from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
+
+from assets.slots import WHOLE
+from assets.support.keys import Layer
+from lakeproof.config.model import Config
+from lakeproof.config.section.alerts import AlertsConfig
+from lakeproof.errors import LakeproofError
+from orchestration.policies import alert as alert_policy
+from orchestration.policies.alert import Limits, Memory, Message, Problem, Severity
+from orchestration.start import Start
+from resources import Settings
+from resources.messages import Line, Way, ways
+
+ALERTS = "alert_sensor"
+_INTERVAL_S = 28
+# A cursor is a text in Dagster's database.
+_PROBLEMS_MAX = 500
+# Requests of one tick by each way: a tick ends within 60 s, also if nobody answers.
+_REQUESTS_MAX = 3
+_ON = Start()
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The names of what the sensor looks at in Dagster."""
+
+    jobs: frozenset[str]
+    checks: tuple[dg.AssetCheckKey, ...]
+    assets: tuple[dg.AssetKey, ...]
+    sources: tuple[str, ...]
+
+
+def watched(config: Config, jobs: Sequence[str], assets: Sequence[dg.AssetsDefinition]) -> Watched:
+    """Return what belongs to the location of a configuration."""
+    return Watched(
+        frozenset(jobs),
+        tuple(check for asset in assets for check in asset.check_keys),
+        tuple(spec.key for asset in assets for spec in asset.specs if spec.freshness_policy is not None),
+        tuple(source.name for source in config.sources.values() if source.tables),
+    )
+
+
+def alert_sensor(
+    config: Config, names: Watched, clock: Callable[[], float] = time.time, start: Start = _ON, name: str = ALERTS
+) -> list[dg.SensorDefinition]:
+    """Return the sensor, none if nobody is to be notified."""
+    if not config.alerts.is_on:
+        return []
+
+    @dg.sensor(
+        name=name,
+        minimum_interval_seconds=_INTERVAL_S,
+        default_status=start.sensor,
+        description=(
+            "Notifies people, by the ways that `alerts` names, of failed runs, held tables, slots, proofs, expectations and "
+            "assets that are too old: once, again while it lasts, and when it is over."
+        ),
+    )
+    def sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
+        alerts, now = settings.config().alerts, clock()
+        state = _State.from_cursor(context.cursor, now)
+        runs = failed_runs(context.instance, names.jobs, state.runs, now)
+        every = [
+            *runs.problems(),
+            *failed_checks(context.instance, names.checks),
+            *stale_assets(context.instance, names.assets),
+            *_held(settings, names.sources, context.log),
+        ]
+        problems = sorted(chosen(every, alerts), key=lambda problem: (problem.severity, problem.key))[:_PROBLEMS_MAX]
+        limits = Limits(alerts.repeat_s, alerts.per_hour)
+        memories: dict[str, Memory] = {}
+        for way in ways(alerts):
+            before = state.memories.get(way.name, Memory())
+            sending = _Sending(way, limits, alerts.ui or "", context.log)
+            memories[way.name] = sending.tell(before, problems, now)
+        reason = f"{len(problems)} known problems" if problems else "nothing is wrong"
+        return dg.SensorResult(skip_reason=reason, cursor=_State(memories, runs).to_cursor())
+
+    return [sensor]
+
+
+def _held(settings: Settings, sources: Sequence[str], log: logging.Logger) -> list[Problem]:
+    problems: list[Problem] = []
+    for source in sources:
+        try:
+            problems += held_tables(settings, [source])
+        except (LakeproofError, OSError) as error:
+            log.warning("the lake of %s can't be read: %s", source, error)
+    return problems
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """State that one tick passes to the next: the memory of each way, and the failed runs."""
+
+    memories: Mapping[str, Memory]
+    runs: FailedRuns
+
+    def to_cursor(self) -> str:
+        runs = {job: list(failed) for job, failed in self.runs.runs.items()}
+        return alert_policy.cursor(self.memories, runs=runs, looked=self.runs.looked)
+
+    @classmethod
+    def from_cursor(cls, text: str | None, now: float) -> _State:
+        """Read a cursor; without one, or with that of another version of this file, runs count from now on."""
+        try:
+            document = json.loads(text or "{}")
+            memories = {str(way): Memory.from_json(memory) for way, memory in document["ways"].items()}
+            runs = {str(job): (str(run), str(reason)) for job, (run, reason) in document["runs"].items()}
+            return cls(memories, FailedRuns(runs, float(document["looked"])))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return cls({}, FailedRuns({}, now))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sending:
+    """One way of notifying people, in one tick."""
+
+    way: Way
+    limits: Limits
+    ui: str
+    log: logging.Logger
+
+    def tell(self, memory: Memory, problems: Sequence[Problem], now: float) -> Memory:
+        """Send what is due and return the memory after it; what fails is due again at the next tick."""
+        memory = alert_policy.look(memory, problems, now)
+        messages = alert_policy.due(memory, problems, now, self.limits)
+        requests = min(alert_policy.room(memory, self.limits), _REQUESTS_MAX)
+        for _ in range(requests):
+            part, messages = messages[: self.way.takes], messages[self.way.takes :]
+            if not part:
+                break
+            try:
+                self.way.send([self._line(message) for message in part])
+            except LakeproofError as error:
+                self.log.warning("%d messages were not sent: %s", len(part), error)
+                break
+            memory = alert_policy.sent(memory, part, now)
+        return memory
+
+    def _line(self, message: Message) -> Line:
+        problem = message.problem
+        url = self.ui.rstrip("/") + problem.path if self.ui and problem.path else ""
+        since = datetime.fromtimestamp(message.since, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+        return Line(message.event, problem.key, problem.kind, problem.severity, problem.title, problem.text, since, url)
+
+
+# A run that has worked for this long has got over what its predecessor failed of.
+_HEALTHY_S = 60.0
+# Runs that ended since the last look.
+_RUNS_MAX = 200
+# Executions of a check among which the newest evaluation is looked for.
+_CHECKS_MAX = 10
+_KINDS = {Layer.SLOTS.value: "slot", Layer.PROOF.value: "proof", Layer.EXPECTATIONS.value: "expectation"}
+_ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]
+_RETRIED = "dagster/will_retry"
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRuns:
+    """The newest failed run of each job that has not got over it: job → (run, text); `looked` is the time of the look."""
+
+    runs: Mapping[str, tuple[str, str]]
+    looked: float
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield one problem for each job."""
+        for job, (run_id, text) in self.runs.items():
+            yield Problem(f"run/{job}", "run", "error", f"{job} failed", text, f"/runs/{run_id}")
+
+
+def failed_runs(
+    instance: DagsterInstance, jobs: Collection[str], before: FailedRuns, now: float | None = None
+) -> FailedRuns:
+    """Return the failed runs of these jobs, from those of the look before and the runs that have ended since."""
+    now = time.time() if now is None else now
+    since = datetime.fromtimestamp(before.looked - 1.0, timezone.utc)
+    runs = {job: failed for job, failed in before.runs.items() if job in jobs}
+    records = instance.get_run_records(
+        RunsFilter(statuses=_ENDED, updated_after=since), limit=_RUNS_MAX, ascending=True
+    )
+    for record in records:
+        run = record.dagster_run
+        if run.job_name not in jobs or run.tags.get(_RETRIED) == "true":
+            continue
+        if run.status is DagsterRunStatus.SUCCESS:
+            runs.pop(run.job_name, None)
+        else:
+            runs[run.job_name] = run.run_id, _reason(instance, run.run_id)
+    return FailedRuns({job: failed for job, failed in runs.items() if not _is_over(instance, job, failed[0], now)}, now)
+
+
+def _is_over(instance: DagsterInstance, job: str, failed: str, now: float) -> bool:
+    """True if a later run of the job works; one that goes on for an hour succeeds only then."""
+    newest = instance.get_run_records(RunsFilter(job_name=job), limit=1)
+    if not newest or newest[0].dagster_run.run_id == failed or newest[0].start_time is None:
+        return False
+    is_working = newest[0].dagster_run.status is DagsterRunStatus.STARTED
+    return is_working and now - newest[0].start_time >= _HEALTHY_S
+
+
+def _reason(instance: DagsterInstance, run_id: str) -> str:
+    """Return the engine's own words, if a step failed with them; other exceptions may quote a row's values."""
+    for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_FAILURE):
+        failure = entry.dagster_event.step_failure_data if entry.dagster_event is not None else None
+        if failure is not None and failure.user_failure_data is not None:
+            return failure.user_failure_data.description or ""
+    return ""
+
+
+def failed_checks(instance: DagsterInstance, checks: Iterable[dg.AssetCheckKey]) -> Iterator[Problem]:
+    """Yield the checks whose newest evaluation did not pass."""
+    # The instance's own method asks for one check at a time.
+    newest = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(checks))
+    for check, record in newest.items():
+        evaluation = newest_evaluation(instance, check, record)
+        if evaluation is None or evaluation.passed:
+            continue
+        severity: Severity = "error" if evaluation.severity is dg.AssetCheckSeverity.ERROR else "warn"
+        asset = check.asset_key.to_user_string()
+        yield Problem(
+            f"check/{asset}/{check.name}",
+            "lacking" if check.name == WHOLE else _KINDS.get(check.asset_key.path[0], "expectation"),
+            severity,
+            f"{asset}: {check.name}",
+            evaluation.description or "",
+            _page(check.asset_key, "checks"),
+        )
+
+
+def newest_evaluation(
+    instance: DagsterInstance, check: dg.AssetCheckKey, record: Any
+) -> dg.AssetCheckEvaluation | None:
+    """Return a check's newest evaluation, if it was ever evaluated; `record` is its newest execution."""
+    return _evaluation(record) or _evaluation_before(instance, check)
+
+
+def _evaluation(record: Any) -> dg.AssetCheckEvaluation | None:
+    """Return the evaluation of an execution; None while it runs, or if it came to none."""
+    # The class of such a record has no public name.
+    event = None if record.event is None else record.event.dagster_event
+    data = None if event is None else event.event_specific_data
+    return data if isinstance(data, dg.AssetCheckEvaluation) else None
+
+
+def _evaluation_before(instance: DagsterInstance, check: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
+    """Return the newest evaluation behind executions without one: a proof that runs says nothing yet."""
+    records = instance.event_log_storage.get_asset_check_execution_history(check, limit=_CHECKS_MAX)
+    return next((evaluation for record in records if (evaluation := _evaluation(record)) is not None), None)
+
+
+def stale_assets(instance: DagsterInstance, assets: Sequence[dg.AssetKey]) -> Iterator[Problem]:
+    """Yield the assets whose newest event is older than their freshness policy allows."""
+    for asset, record in instance.get_freshness_state_records(assets).items():
+        state = record.freshness_state.value
+        if state in {"FAIL", "WARN"}:
+            name = asset.to_user_string()
+            severity: Severity = "error" if state == "FAIL" else "warn"
+            yield Problem(f"age/{name}", "freshness", severity, f"{name} is too old", "", _page(asset, "overview"))
+
+
+def held_tables(settings: Settings, sources: Iterable[str]) -> Iterator[Problem]:
+    """Yield the tables that stand still in the lake, with reason and remedy."""
+    for source in sources:
+        for table, held in settings.held_tables(source).items():
+            text = f"{held.reason}; {held.remedy}"
+            yield Problem(f"held/{source}/{table}", "held", "error", f"{source}: {table} is held", text)
+
+
+def _page(asset: dg.AssetKey, view: str) -> str:
+    return "/assets/" + "/".join(quote(part, safe="") for part in asset.path) + f"?view={view}"
+
+
+def chosen(problems: Iterable[Problem], alerts: AlertsConfig) -> list[Problem]:
+    """Return the problems that the configuration has reported."""
+    return [p for p in problems if p.kind in alerts.on and (alerts.least == "warn" or p.severity == "error")]

@@ -1,0 +1,77 @@
+"""A file that is not what was made durable is refused before a row of it is in the lake.
+
+A flipped bit is not always an error to a Parquet reader: it can be another value, or NULL.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from psycopg.sql import SQL, Identifier
+
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.compact import compact
+from lakeproof.commands.drain import drain
+from lakeproof.commands.prove import prove
+from lakeproof.config.model import Config
+from lakeproof.drain.until import Until
+from lakeproof.events import Stop, silent
+from lakeproof.lake.read.arrow.open import read_lake
+from lakeproof.lake.records.held import WayOut
+from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.segments.reader import slices
+from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation, TableName
+from lakeproof.storage.source_lake import SourceLake
+from tests.support.servers.fix_postgres import Database
+from tests.support.spark.fix_lake import TABLES_ALONE
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+
+
+@pytest.mark.parametrize(
+    ("room", "message"), [("snapshots", "checksum is not the one"), ("landing", "its manifest says")]
+)
+def test_a_damaged_file_holds_its_table_and_another_copy_brings_it(
+    database: Database, no_spark: SparkOnDemand, tmp_path: Path, room: str, message: str
+) -> None:
+    """A flipped bit, a file cut short: the reason names the file, and the source's other table goes on."""
+    for name in ("items", "others"):
+        database.execute(SQL("CREATE TABLE {} (id int PRIMARY KEY, v text)").format(Identifier(name)))
+        database.execute(SQL("INSERT INTO {} VALUES (1, 'copied')").format(Identifier(name)))
+    database.execute("CREATE PUBLICATION pub FOR TABLE items, others")
+    config = Config(
+        path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=16)}
+    )
+    bootstrap(config, "shop")
+    database.execute("INSERT INTO items VALUES (2, 'streamed')", "INSERT INTO others VALUES (2, 'streamed')")
+    drain(config, "shop", Until.caught_up())
+    lake, table = SourceLake.open(config.lake, "shop"), TableName("public", "items")
+    chain = Chain.open(lake, Incarnation(1))
+    landed = [piece.url for piece in slices(chain, Lsn.ZERO, chain.end, table)]
+    oid = database.value("SELECT 'items'::regclass::oid::bigint")
+    copied = [str(file) for file in (tmp_path / "lake" / "shop" / "snapshots").rglob(f"*-{oid}-*.parquet")]
+    path = Path((landed if room == "landing" else copied)[-1])
+    whole, position = path.read_bytes(), path.stat().st_size // 2
+    flipped = whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :]
+    path.write_bytes(flipped if room == "snapshots" else whole[:-1])
+    (done,) = compact(config, "shop", no_spark, silent, Stop())
+    (held,) = done.held.values()
+    assert str(path) in held.reason
+    assert message in held.reason
+    assert held.way_out is WayOut.SNAPSHOT
+    assert _rows(config, "others") == {(1, "copied"), (2, "streamed")}
+
+    bootstrap(config, "shop", [table])
+    drain(config, "shop", Until.caught_up())
+    (*_, done) = compact(config, "shop", no_spark, silent, Stop())
+    assert not done.held
+    assert prove(config, "shop", None, no_spark, request=TABLES_ALONE).equal
+    assert _rows(config, "items") == {(1, "copied"), (2, "streamed")}
+
+
+def _rows(config: Config, table: str) -> set[tuple[int, str]]:
+    rows = read_lake(config).table("shop", f"public.{table}").arrow().to_pylist()
+    return {(row["id"], row["v"]) for row in rows}
