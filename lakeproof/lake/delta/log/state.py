@@ -37,6 +37,8 @@ from lakeproof.storage.store import NotFoundError
 
 # One file takes about 1 KB, most of it statistics.
 KEPT_FILES_MAX = 200_000
+# In place of the digest of a commit that is not there.
+_GONE = "none"
 Actions: TypeAlias = Iterable[tuple[str, Action]]
 
 
@@ -198,15 +200,16 @@ def read_state(path: str, version: int) -> TableState:
     table = Folder.at(path)
     kept = _kept.get(path)
     if kept is not None and kept.version <= version and _is_current(table, kept):
-        replay, digest = Replay(kept), kept.digest
-        first = kept.version
+        if kept.version == version:
+            return kept
+        replay, digest, first = Replay(kept), kept.digest, kept.version
     else:
         try:
             log = listed_log(table, version)
         except LakeError as error:
             raise LogGapError(path, error.reason, RESTORE_LOG) from None
-        replay, digest = at_checkpoint(table, log), _digest(table, version)
-        first = log.checkpoint
+        replay, first = at_checkpoint(table, log), log.checkpoint
+        digest = _digest(table, version) if first == version else _GONE
     for data, _ in commits_after(replay, path, first, version):
         digest = digest_of(data)
     state = replay.state(path, version, digest)
@@ -238,7 +241,7 @@ def _of_checksum(table: Folder, path: str, version: int) -> TableShape | None:
 
 
 def _is_current(table: Folder, state: TableState) -> bool:
-    return _digest(table, state.version) == state.digest
+    return state.digest != _GONE and _digest(table, state.version) == state.digest
 
 
 def _digest(table: Folder, version: int) -> str:
@@ -246,7 +249,7 @@ def _digest(table: Folder, version: int) -> str:
     try:
         return digest_of(table.get(commit_name(version)))
     except NotFoundError:
-        return "none"
+        return _GONE
 
 
 def at_checkpoint(table: Folder, log: ListedLog) -> Replay:
