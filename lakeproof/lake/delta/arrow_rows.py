@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from lakeproof.errors import LakeError, UnreadableRowsError
 from lakeproof.lake.delta.files.data_files import DeltaFile, data_file, deleted_rows, live_rows
-from lakeproof.lake.delta.files.statistics import bounds_of
+from lakeproof.lake.delta.files.statistics import Bounds, bounds_of
 from lakeproof.lake.delta.log.commits import RESTORE_LOG, Action, LogField, LogGapError, is_emptied, physical_name
 from lakeproof.lake.delta.log.protocol import (
     LISTS_FEATURES_READER,
@@ -121,7 +121,7 @@ class DeltaRows:
                 yield _shaped(_without(batch, deleted, first), self.fields)
                 first += batch.num_rows
 
-    def bounds(self, file: DeltaFile, column: str) -> tuple[Any, Any] | None:
+    def bounds(self, file: DeltaFile, column: str) -> Bounds | None:
         """Return the least and greatest value of a column in a file, deleted rows included, by the file's own statistics.
 
         None if it has none, or no row. Raises as `batches`.

@@ -21,7 +21,6 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 import numpy as np
 
@@ -202,7 +201,7 @@ class Change:
         note_end(self.path, version)
         return state
 
-    def _commit_info(self, info: CommitInfo | None, operation: Operation) -> dict[str, Any]:
+    def _commit_info(self, info: CommitInfo | None, operation: Operation) -> Action:
         kinds = {kind for kind, _ in self._actions}
         metadata = info.user_metadata if info is not None else operation.user_metadata
         described = {
@@ -310,7 +309,7 @@ def _after(
     return replay.state(path, version, digest)
 
 
-def _checksum(state: TableState, txn_id: str) -> dict[str, Any]:
+def _checksum(state: TableState, txn_id: str) -> Action:
     """Return the version's checksum file."""
     return {
         "txnId": txn_id,

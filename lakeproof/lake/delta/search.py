@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ import pyarrow.parquet as pq
 
 from lakeproof.lake.delta.arrow_rows import opened_data_file, widened
 from lakeproof.lake.delta.files.data_files import data_file, deleted_rows
-from lakeproof.lake.delta.files.statistics import bounds_of
+from lakeproof.lake.delta.files.statistics import Bounds, bounds_of
 from lakeproof.lake.delta.log.commits import Action
 from lakeproof.lake.delta.log.state import TableState
 from lakeproof.lake.rows.keys_in_memory import Numbers
@@ -83,7 +82,7 @@ def places_below(state: TableState, column: str, bound: int) -> Mapping[str, Num
     return result
 
 
-def bounds_in_log(entry: Action, physical: str) -> tuple[Any, Any] | None:
+def bounds_in_log(entry: Action, physical: str) -> Bounds | None:
     """Return the least and greatest value of a column in a file, by its entry; None if that does not say."""
     try:
         stats = json.loads(entry["stats"])
@@ -113,7 +112,7 @@ def _columns(file: pq.ParquetFile, group: int, names: Sequence[str]) -> Iterator
             yield pa.chunked_array([pa.nulls(file.metadata.row_group(group).num_rows)])
 
 
-def _group_bounds(parquet: pq.ParquetFile, group: int, name: str) -> tuple[Any, Any] | None:
+def _group_bounds(parquet: pq.ParquetFile, group: int, name: str) -> Bounds | None:
     metadata = parquet.metadata
     place = next((n for n in range(metadata.num_columns) if metadata.schema.column(n).path == name), None)
     statistics = None if place is None else metadata.row_group(group).column(place).statistics
@@ -160,7 +159,7 @@ class KeyLookup:
             whole = np.sort(first.to_numpy()).astype(np.int64)
         return cls(levels, order, whole)
 
-    def may_be_within(self, bounds: tuple[Any, Any] | None) -> bool:
+    def may_be_within(self, bounds: Bounds | None) -> bool:
         """True unless the bounds of the first column exclude every key."""
         if self.whole is None or bounds is None:
             return True

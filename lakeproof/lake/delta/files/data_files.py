@@ -19,7 +19,6 @@ import uuid
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -35,7 +34,7 @@ MAGIC = 1_681_511_377
 _VERSION = b"\x01"
 
 
-def write_vectors(table: Folder, vectors: Sequence[Numbers]) -> list[dict[str, Any]]:
+def write_vectors(table: Folder, vectors: Sequence[Numbers]) -> list[Action]:
     """Write one file with a vector for each sorted array of row numbers; return the `deletionVector` of each.
 
     It is durable with the commit that names it (`fsync`). Nothing is written for no vectors.
@@ -43,7 +42,7 @@ def write_vectors(table: Folder, vectors: Sequence[Numbers]) -> list[dict[str, A
     if not vectors:
         return []
     unique = uuid.uuid4()
-    data, places = bytearray(_VERSION), []
+    data, places = bytearray(_VERSION), list[Action]()
     for rows in vectors:
         body = struct.pack("<i", MAGIC) + BitMap64(rows.astype(np.uint64)).serialize()
         place = {
@@ -129,7 +128,7 @@ def _rows(stats: str | None) -> int | None:
         return None
 
 
-def _vector(vector: dict[str, Any]) -> str | None:
+def _vector(vector: Action) -> str | None:
     """Return the file of a deletion vector: its name is 20 letters, a UUID in base 85, after a folder that may be empty."""
     text = vector.get("pathOrInlineDv")
     if vector.get("storageType") != "u" or text is None:

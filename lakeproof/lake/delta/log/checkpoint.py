@@ -138,7 +138,7 @@ def _actions(state: TableState, now_ms: int) -> Iterator[tuple[str, Action]]:
 
 
 def _batches(actions: Iterable[tuple[str, Action]]) -> Iterator[pa.RecordBatch]:
-    rows: list[dict[str, Any]] = []
+    rows: list[Action] = []
     for kind, action in actions:
         rows.append({kind: _mapped(action)})
         if len(rows) == _ROWS_AT_ONCE:
@@ -148,7 +148,7 @@ def _batches(actions: Iterable[tuple[str, Action]]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(rows, _SCHEMA)
 
 
-def _mapped(action: Action) -> dict[str, Any]:
+def _mapped(action: Action) -> Action:
     """Return an action with its maps as Arrow takes them."""
     changed = dict(action)
     for name in ("partitionValues", "tags", "configuration"):
@@ -159,7 +159,7 @@ def _mapped(action: Action) -> dict[str, Any]:
     return changed
 
 
-def read_checkpoint(table: Folder, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_checkpoint(table: Folder, name: str) -> Iterator[tuple[str, Action]]:
     """Yield the actions of a checkpoint, or of a part of one; raises LogGapError if it is damaged."""
     try:
         with parquet_file(table.store, table.key_of(f"{LOG}/{name}")) as file:
@@ -179,7 +179,7 @@ def _is_action(action: Action | None) -> bool:
     return action is not None and any(value is not None for value in action.values())
 
 
-def _read(action: Action) -> dict[str, Any]:
+def _read(action: Action) -> Action:
     """Return an action as a commit's JSON has it: without what is NULL, and with maps as objects."""
     read: dict[str, Any] = {}
     for name, value in action.items():

@@ -164,14 +164,14 @@ def _newest(names: Iterable[str]) -> int:
     return max((int(v) for v in versions if v.isdecimal() and len(v) == _NAME_DIGITS), default=NO_VERSION)
 
 
-def read_actions(table: Folder, name: str) -> list[tuple[str, dict[str, Any]]]:
+def read_actions(table: Folder, name: str) -> list[tuple[str, Action]]:
     """Return the actions of a commit's file by kind; raises LogGapError if it is damaged, NotFoundError if it is missing."""
     return actions_of(table.get(name), table.url_of(name))
 
 
-def actions_of(data: bytes, thing: str) -> list[tuple[str, dict[str, Any]]]:
+def actions_of(data: bytes, thing: str) -> list[tuple[str, Action]]:
     """Return a commit's actions by kind; raises LogGapError about `thing` if it is damaged."""
-    actions: list[tuple[str, dict[str, Any]]] = []
+    actions: list[tuple[str, Action]] = []
     try:
         for line in data.split(b"\n"):
             if line.strip():
@@ -195,7 +195,7 @@ def read_commit(path: str, version: int) -> DeltaCommit | None:
         raise LogGapError(path, f"version {version} of its log is empty or damaged", RESTORE_LOG) from None
 
 
-def _commit(version: int, actions: list[tuple[str, dict[str, Any]]]) -> DeltaCommit:
+def _commit(version: int, actions: list[tuple[str, Action]]) -> DeltaCommit:
     txns = {str(txn["appId"]): int(txn["version"]) for kind, txn in actions if kind == "txn"}
     info = next((action for kind, action in actions if kind == "commitInfo"), {})
     changes = any(

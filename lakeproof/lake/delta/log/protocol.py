@@ -62,7 +62,7 @@ def reader_features(path: str, version: int) -> ReaderFeatures:
     return ReaderFeatures(reasons, shape.has_property(VECTORS_ENABLED, "true"))
 
 
-def _reasons(feature: str, fields: list[dict[str, Any]]) -> Iterator[str]:
+def _reasons(feature: str, fields: list[LogField]) -> Iterator[str]:
     if feature == VECTORS:
         yield "deleted rows are marked, and stay in their files"
     elif feature == MAPPING:
@@ -75,7 +75,7 @@ def _reasons(feature: str, fields: list[dict[str, Any]]) -> Iterator[str]:
             yield f"{name} is a timestamp without a time zone"
 
 
-def _renamings(fields: list[dict[str, Any]]) -> Iterator[str]:
+def _renamings(fields: list[LogField]) -> Iterator[str]:
     """Yield why columns have other names in files: where one needs it, all that came since have a name of Delta's."""
     for name, in_files in physical_names(fields).items():
         if name.startswith(PUT_AWAY):
@@ -134,12 +134,12 @@ def metadata_of(
     configuration: Mapping[str, str],
     partitions: Sequence[str] = (),
     physical: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+) -> Action:
     """Return a new table's `metaData` action, with column mapping if the configuration asks for it.
 
     `physical` are names that columns have in files; any other column has its own there, if Parquet takes that.
     """
-    settings, columns = dict(configuration), [dict(each) for each in fields]
+    settings, columns = dict(configuration), list(fields)
     if settings.get(MAPPING_MODE) == "name":
         numbers, names = count(1), physical or {}
         columns = [_with_ids(each, numbers, names.get(each["name"], each["name"])) for each in columns]
@@ -154,9 +154,9 @@ def metadata_of(
     }
 
 
-def with_other_columns(metadata: Action, fields: Sequence[LogField]) -> dict[str, Any]:
+def with_other_columns(metadata: Action, fields: Sequence[LogField]) -> Action:
     """Return a `metaData` action with these columns in place of all that the table has: no file of it has one of them."""
-    settings, columns = dict(metadata.get("configuration") or {}), [dict(each) for each in fields]
+    settings, columns = dict(metadata.get("configuration") or {}), list(fields)
     if settings.get(MAPPING_MODE, "none") != "none":
         numbers = count(int(settings[MAX_COLUMN_ID]) + 1)
         columns = [_with_ids(each, numbers, f"col-{uuid.uuid4()}") for each in columns]
@@ -165,7 +165,7 @@ def with_other_columns(metadata: Action, fields: Sequence[LogField]) -> dict[str
     return {**metadata, "schemaString": schema, "configuration": settings}
 
 
-def _with_ids(field: LogField, numbers: Iterator[int], in_files: str) -> dict[str, Any]:
+def _with_ids(field: LogField, numbers: Iterator[int], in_files: str) -> Action:
     """Return a column with its number and its name in files, if Parquet takes that; so with each field inside it."""
     in_files = f"col-{uuid.uuid4()}" if needs_mapping([in_files]) else in_files
     metadata = {**(field.get("metadata") or {}), COLUMN_ID: next(numbers), PHYSICAL_NAME: in_files}
@@ -187,7 +187,7 @@ def statistics_of(metadata: Action) -> tuple[str, ...]:
     return tuple(quoted.replace("``", "`") if quoted else bare.strip() for quoted, bare in _NAMES.findall(chosen))
 
 
-def protocol_for(metadata: Action, before: Action | None) -> dict[str, Any]:
+def protocol_for(metadata: Action, before: Action | None) -> Action:
     """Return the protocol that a table needs: what it has, and the features that its columns and properties ask for."""
     settings = metadata.get("configuration") or {}
     needed = set()
@@ -239,7 +239,7 @@ def in_log(spark_type: str) -> Any:
     return spark_type if spark_type.startswith("decimal(") else LAKE_TYPES[spark_type].in_log
 
 
-def in_spark(type_in_log: str | dict[str, Any]) -> str:
+def in_spark(type_in_log: str | LogField) -> str:
     """Return the name that Spark's SQL has for a type of the log's schema text."""
     if isinstance(type_in_log, str):
         # A string with a collation is a string.
@@ -269,7 +269,7 @@ def column_types(path: str, version: int | None = None) -> dict[str, str]:
     return {field["name"]: in_spark(field["type"]) for field in fields if not field["name"].startswith(PUT_AWAY)}
 
 
-def new_fields(columns: Mapping[str, str]) -> list[dict[str, Any]]:
+def new_fields(columns: Mapping[str, str]) -> list[LogField]:
     """Return columns, by name with their Spark types, as the fields of a schema text."""
     return [{"name": n, "type": in_log(kind), "nullable": True, "metadata": {}} for n, kind in columns.items()]
 

@@ -17,13 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.log.checkpoint import TOMBSTONES_MAX, ListedLog, listed_log, read_checkpoint
 from lakeproof.lake.delta.log.commits import (
     RESTORE_LOG,
     Action,
+    LogField,
     LogGapError,
     actions_of,
     checksum_name,
@@ -58,7 +59,7 @@ class TableShape:
     metadata: Action
 
     @property
-    def fields(self) -> list[dict[str, Any]]:
+    def fields(self) -> list[LogField]:
         """The columns, as the log's schema text has them."""
         return list(json.loads(self.metadata["schemaString"])["fields"])
 
