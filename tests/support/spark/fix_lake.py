@@ -19,7 +19,7 @@ from lakeproof.config.section.spark import SparkConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.cycle.runner import CutReport
-from lakeproof.lake.spark.s3_settings import s3_settings
+from lakeproof.lake.spark.s3 import s3_settings
 from lakeproof.lake.spark.session import build_session
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.proof.lake.by_itself import LakePart
