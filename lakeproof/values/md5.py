@@ -80,7 +80,7 @@ def digest_bits(parts: Sequence[pa.Array | str], rows: int) -> Bits:
     _end(blocks, places, firsts)
     _digest(blocks.view("<u4"), firsts, ends, bits)
     for row in long:
-        text = memoryview(blocks[firsts[row] << 6 : places[row]])
+        text = blocks[firsts[row] << 6 : places[row]].data
         bits[row] = int(hashlib.md5(text, usedforsecurity=False).hexdigest()[:15], 16)
     return bits
 
