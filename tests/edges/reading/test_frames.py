@@ -24,7 +24,7 @@ from lakeproof.lake.read.arrow.frames import Rows
 from lakeproof.lake.read.spark.lake_frame import LakeFrame
 from lakeproof.names import TableName
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 from tests.support.workloads.lake_workload import SEED
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]

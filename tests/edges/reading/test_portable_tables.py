@@ -28,7 +28,7 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, TableConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Event, Stop, silent
-from lakeproof.lake.delta.log.reader_features import MAPPING, NO_ZONE, VECTORS, WIDENING, reader_features
+from lakeproof.lake.delta.log.protocol import MAPPING, NO_ZONE, VECTORS, WIDENING, reader_features
 from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lake.records.held import HeldCause
 from lakeproof.names import TableName
@@ -39,7 +39,7 @@ from lakeproof.state.status import lake_status
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.lake.lake_cuts import cut_of
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

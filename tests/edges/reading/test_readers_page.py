@@ -20,14 +20,14 @@ from typing_extensions import LiteralString
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, TableConfig
-from lakeproof.lake.delta.log.reader_features import reader_features
+from lakeproof.lake.delta.log.protocol import reader_features
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from scripts.readers import FetchError, fetch
 from tests.support.lake.lake_cuts import cut_of
 from tests.support.pages.reader_process import texts
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
