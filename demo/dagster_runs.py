@@ -50,24 +50,32 @@ class Runs:
         self.config = load(path)
         self._definitions = build(self.config)
         self._instance = dg.DagsterInstance.get()
-        # A session that outlives a run: five starts would cost more than the work.
+        # A session that outlives a run: five starts would cost more than the work. As it is: Dagster makes a copy of a
+        # resource for each run, and a copy has a session of its own.
         self._session = RunSession(config_path=str(path))
-        self._spark = Compute(config_path=str(path)).with_session(self._session)
+        self._compute = dg.ResourceDefinition.hardcoded_resource(
+            Compute(config_path=str(path)).with_session(self._session)
+        )
 
     def start_spark(self) -> None:
         """Start the session that all runs share."""
         self._session.spark_session.range(1).count()
 
     def run(self, job: str, assets: Sequence[dg.AssetKey] | None = None) -> dg.ExecuteInProcessResult:
-        """Run `job`, or some of its assets, to its end; raises DemoError with the one line of a failed step."""
+        """Run `job`, or some of its assets, to its end; raises DemoError with the one line of a failed step.
+
+        Dagster takes no other resource for a part of a job. Its own gets the session that runs in this process, and ends it
+        with the run: so parts come last.
+        """
         definition = self._definitions.resolve_job_def(job)
+        shared = assets is None and "compute" in definition.required_resource_keys
         try:
             return definition.execute_in_process(
                 run_config=dg.RunConfig(loggers={"console": {"config": {"log_level": "CRITICAL"}}}),
                 instance=self._instance,
                 asset_selection=assets,
                 tags=LISTED,
-                resources={"compute": self._spark} if "compute" in definition.required_resource_keys else None,
+                resources={"compute": self._compute} if shared else None,
             )
         except dg.Failure as failure:
             raise DemoError(f"{job}: {failure.description}") from failure
