@@ -27,7 +27,7 @@ from assets.views import view_asset
 from jobs.by_hand import jobs_by_hand
 from jobs.by_hand.replace import replace_jobs
 from jobs.names import VIEWS_REFRESH, SourceJob
-from jobs.source import compaction_job, source_jobs, views_refresh_job
+from jobs.source import Job, compaction_job, repair_job, source_jobs, views_refresh_job
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import ConfigError, LakeproofError
@@ -63,7 +63,11 @@ def build(file: Config, only: Sequence[str] | None = None, job: str | None = Non
         *(compaction_job(unit) for unit in units),
         *([views_job] if views_job else []),
     ]
-    by_hand = [*(each for source in sources for each in jobs_by_hand(source)), *replace_jobs(config)]
+    by_hand: list[Job | dg.JobDefinition] = [
+        *map(repair_job, sources),
+        *(each for source in sources for each in jobs_by_hand(source)),
+        *replace_jobs(config),
+    ]
     own = [each for each in (*scheduled, *by_hand) if each.name == job]
     if own:
         chosen = [make() for jobs, make in _families(config, sources, units) if job in jobs]

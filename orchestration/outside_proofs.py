@@ -20,7 +20,7 @@ from assets.checks.outcomes import RECORDED_AT, ProofOutcome, recorded_history, 
 from assets.checks.proof import CHECK, HISTORY_CHECK, ProofTargets, check_result, evaluation, proof_targets
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
-from lakeproof.state.due_work import LastProofs
+from lakeproof.state.due import LastProofs
 from lakeproof.storage.times import time_of
 from orchestration.alerts import newest_evaluation
 from resources import Settings

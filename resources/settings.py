@@ -23,9 +23,17 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.descriptions import TableDescription
-from lakeproof.state.days import DueDays, due_days
+from lakeproof.state.due import (
+    DueDays,
+    DueProofs,
+    FollowState,
+    LastProofs,
+    due_days,
+    due_proofs,
+    follow_state,
+    last_proofs,
+)
 from lakeproof.state.due_copies import Recopy, recopy
-from lakeproof.state.due_work import DueProofs, FollowState, LastProofs, due_proofs, follow_state, last_proofs
 from lakeproof.state.shortfall import Shortfall, shortfall
 from lakeproof.state.slot import SlotStatus, ask_slot
 from lakeproof.state.source_state import SourceState

@@ -16,7 +16,10 @@ from tests.support.pages.source_trees import nodes_of
 
 ROOT = Path(__file__).resolve().parent.parent
 # The rooms that say what is public. A further room gets its `__all__`, and a place here.
-ROOMS = ("commands", "compaction", "follow", "metrics", "state")
+ROOMS = (
+    *("commands", "compaction", "config", "continuity", "drain", "follow", "landing", "metrics", "pgoutput", "proof"),
+    *("publication", "snapshot", "state", "storage"),
+)
 _READERS = ("lakeproof", "lakeproof_dagster", "resources", "assets", "jobs", "orchestration", "bench", "demo")
 
 
@@ -29,11 +32,11 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def _used_from_outside(room: str) -> set[str]:
-    """Return the modules of a room that others import."""
+    """Return the modules and sub-rooms of a room that others import."""
     folder = ROOT / "lakeproof" / room
     files = (file for reader in _READERS for file in (ROOT / reader).rglob("*.py") if folder not in file.parents)
     names = {name.split(".")[2] for file in files for name in _imported(file) if name.startswith(f"lakeproof.{room}.")}
-    return {name for name in names if (folder / f"{name}.py").exists()}
+    return {name for name in names if (folder / f"{name}.py").exists() or (folder / name / "__init__.py").exists()}
 
 
 @pytest.mark.parametrize("room", ROOMS)

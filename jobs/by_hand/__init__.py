@@ -16,10 +16,9 @@ from jobs.by_hand.pause import pause_jobs
 from jobs.by_hand.rebuild import rebuild_job
 from jobs.by_hand.recover import recover_job
 from jobs.by_hand.teardown import teardown_job
-from jobs.source import Job, repair_job
 from lakeproof.config.model import SourceConfig
 
 
-def jobs_by_hand(source: SourceConfig) -> list[Job | dg.JobDefinition]:
-    """Return the jobs of one source with at least one table."""
-    return [repair_job(source), rebuild_job(source), recover_job(source), teardown_job(source), *pause_jobs(source)]
+def jobs_by_hand(source: SourceConfig) -> list[dg.JobDefinition]:
+    """Return the jobs of one source with at least one table; its repair is a selection of proofs (`jobs.source`)."""
+    return [rebuild_job(source), recover_job(source), teardown_job(source), *pause_jobs(source)]

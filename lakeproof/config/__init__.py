@@ -14,3 +14,5 @@ No server or lake is touched here, and no secret is read while loading.
     external_table.py  tables outside of the lake
     compute.py   where the Spark work of Dagster is done
 """
+
+__all__ = ["load", "location", "mistakes", "model", "secret", "section", "table_names", "values", "view_graph"]

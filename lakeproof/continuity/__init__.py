@@ -6,3 +6,5 @@ Repairing a gap does not belong here: `lakeproof.commands.recover` begins a new 
     timeline.py      a promoted standby: does its history contain the landing's past?
     same_history.py  files copied back: did the server write another history before the landing's end?
 """
+
+__all__ = ["gap", "same_history"]

@@ -20,3 +20,5 @@ Decoding (`lakeproof.pgoutput`), connections (`lakeproof.postgres`) and formats 
     pulse.py             its present state, for others    rates.py             how fast it is, every 15 s
     open_landing.py      the landing that it extends
 """
+
+__all__ = ["counts", "pulse", "slot_health", "supervisor", "until"]

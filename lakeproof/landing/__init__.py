@@ -16,3 +16,18 @@ Nothing here talks to PostgreSQL or needs Spark; files and folders of any kind a
     decoded.py             the number of `decoded_size.py`, in documents
     missing.py             the errors where there is no landing
 """
+
+__all__ = [
+    "catalog_history",
+    "catalog_record",
+    "chain",
+    "incarnation_record",
+    "inspect",
+    "missing",
+    "ownership",
+    "retention",
+    "segments",
+    "stuck",
+    "sweep",
+    "timelines",
+]

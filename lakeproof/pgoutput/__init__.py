@@ -12,3 +12,5 @@ No socket, file or clock belongs here; the stream that brings the bytes is `lake
 The slow twin of `batch.py`, which reads one message at a time, is the tests' oracle:
 tests/core/pgoutput/pgoutput_reference.py.
 """
+
+__all__ = ["batch", "decoder", "message_buffer", "messages", "relations", "rows", "tags", "warm_up"]

@@ -11,3 +11,5 @@ Making the snapshot, and the cycle that ends at its position, belongs to `lakepr
     record.py          the last result of each table        result.py             the result
     days.py            a day, and the changes to the next
 """
+
+__all__ = ["compare", "days", "keys_to_repair", "lake", "record", "repair", "result", "run", "source"]

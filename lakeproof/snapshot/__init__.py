@@ -15,3 +15,5 @@ Applying a finished copy to the lake does not belong here (`lakeproof.lake`), no
     status.py       the newest snapshot's state       keyed_copy.py   a copy of single keys, for a repair
                                                       keyed_rows.py   its rows and keys as files
 """
+
+__all__ = ["attempts", "copy", "folder", "incarnation", "paused", "progress", "run", "state", "status"]

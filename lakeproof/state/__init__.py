@@ -7,7 +7,8 @@ What follows from a state does not belong here, nor does how it is shown.
     problem.py        what could not be read, or is wrong      status.py        all sources, views and groups
     source.py         one source, for people                   slot.py          the slot, as the server has it
     shortfall.py      what the lake lacks, and was not proven  absent.py        published tables that are in no lake
-    days.py           days of `daily` that are missing         due_copies.py    copies that are due, and those that are not
+    due.py            days that are missing, proofs that are due
+    due_copies.py     copies that are due, and those that are not
     views.py          views: behind, or overwritten            due_work.py      whether compact or refresh has work
     known_tables.py   a source's tables without its database   findings.py      what is wrong between source and lake
     machine.py        what is wrong with this machine
@@ -15,7 +16,7 @@ What follows from a state does not belong here, nor does how it is shown.
 
 __all__ = [
     "absent",
-    "days",
+    "due",
     "due_copies",
     "due_work",
     "findings",

@@ -15,7 +15,7 @@ from lakeproof.events import counted
 from lakeproof.names import TableName
 from lakeproof.proof.record import Proved
 from lakeproof.state.absent import AbsentTable, absence
-from lakeproof.state.days import missing_days
+from lakeproof.state.due import missing_days
 from lakeproof.state.source_state import SourceState
 from lakeproof.storage.open import open_store
 from lakeproof.views.drift import newest_foreign_write

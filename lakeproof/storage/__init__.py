@@ -15,3 +15,5 @@ What a document means does not belong here, nor what Spark and Delta write thems
     object_lock.py      locks by compare-and-swap                    object_errors.py    a store's answers, as our errors
     object_probe.py     what is tried before the first write
 """
+
+__all__ = ["disk", "document", "folder", "object", "open", "parquet", "paths", "source_lake", "store", "times"]

@@ -28,7 +28,7 @@ from lakeproof.proof.record import record
 from lakeproof.proof.result import LakeProof, ProofReport, Status, TableProof
 from lakeproof.schema import Identity
 from lakeproof.state.absent import AbsentCause
-from lakeproof.state.days import DueDays, due_days
+from lakeproof.state.due import DueDays, due_days
 from lakeproof.state.problem import Problems
 from lakeproof.state.shortfall import Shortfall, shortfall
 from lakeproof.state.source_state import SourceState

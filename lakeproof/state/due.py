@@ -1,6 +1,6 @@
-"""Days that `daily` of the configuration asks for and the lake does not have.
+"""Schedules' work that is due: days that `daily` asks for and the lake does not have, proofs whose turn it is.
 
-Making them does not belong here (`lakeproof.commands.daily`).
+Doing it does not belong here (`lakeproof.commands`).
 
 The days of a table begin with the first that was made, or, if none was, with that of its copy, and end with yesterday (UTC),
 from six hours after its end on: a schedule has until then. A day that was made before it was over counts as missing once the
@@ -9,15 +9,21 @@ lake has a commit of a later day, as it may lack some of its changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
+from lakeproof.config.model import Config
 from lakeproof.lake.records.days import read_days
 from lakeproof.lake.records.documents import Cut
+from lakeproof.lake.records.store import newest_cut
+from lakeproof.landing.chain import newest_incarnation
 from lakeproof.names import TableName
+from lakeproof.proof.record import LakeProved, Proved, due, histories_due, read_proved, read_views, views_due
 from lakeproof.snapshot.folder import read_request
+from lakeproof.state.known_tables import with_known_tables
 from lakeproof.state.source_state import SourceState
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 
 GRACE = timedelta(hours=6)
@@ -79,3 +85,51 @@ def _copied_on(state: SourceState, cut: Cut, table: TableName) -> date | None:
     if request is not None:
         return time_of(request.started_at).date()
     return None if state.chain is None else time_of(state.chain.head.created_at).date()
+
+
+@dataclass(frozen=True, slots=True)
+class FollowState:
+    """State of a source in the lake: has it a landing, and does a process follow it (None: that can't be known)."""
+
+    has_landing: bool
+    is_followed: bool | None
+
+
+def follow_state(lake: SourceLake) -> FollowState:
+    """Return what the lake shows of a process that follows the source's landing."""
+    return FollowState(newest_incarnation(lake) is not None, lake.store.is_locked(lake.paths.follow_lock))
+
+
+@dataclass(frozen=True, slots=True)
+class LastProofs:
+    """The last proofs of a source's tables and of the views that read it."""
+
+    tables: Mapping[TableName, Proved]
+    views: Mapping[str, LakeProved]
+
+
+def last_proofs(lake: SourceLake) -> LastProofs:
+    """Return the lake's record of the last proofs."""
+    return LastProofs(read_proved(lake), read_views(lake))
+
+
+@dataclass(frozen=True, slots=True)
+class DueProofs:
+    """The tables, histories and views whose turn it is in a scheduled proof."""
+
+    tables: list[TableName]
+    histories: list[TableName]
+    views: list[str]
+
+
+def due_proofs(config: Config, name: str, views: Sequence[str]) -> DueProofs:
+    """Return the known tables, histories and `views` whose turn it is."""
+    source, lake = with_known_tables(config, name), SourceLake.open(config.location, name)
+    last, cut = last_proofs(lake), newest_cut(lake)
+    in_lake = {} if cut is None else cut.tables
+    rows = {table: in_lake[table].history_sum.rows for table in source.tables if table in in_lake}
+    return DueProofs(
+        due(source.tables, last.tables, source.proof_rows),
+        histories_due(rows, last.tables, source.proof_rows),
+        views_due(views, last.views),
+    )
