@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pages.source_trees import nodes_of, text_of
+
 ROOT = Path(__file__).resolve().parent.parent
 _SHELL = ("resources", "assets", "jobs", "orchestration")
 _OPENINGS = {"What", "Whether", "How", "Where", "Which", "Why", "When", "Whose"}
@@ -55,18 +57,8 @@ def _pages() -> list[Path]:
     return sorted(path for path in pages if path.name != "CHANGELOG.md")
 
 
-@functools.cache
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
-
-
-@functools.cache
-def _nodes(path: Path) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(_text(path))))
-
-
 def _docstrings(path: Path) -> Iterator[tuple[int, str]]:
-    for node in _nodes(path):
+    for node in nodes_of(path):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node)
             if docstring:
@@ -75,7 +67,7 @@ def _docstrings(path: Path) -> Iterator[tuple[int, str]]:
 
 def _defined_names(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the names of variables, parameters and attributes where they are defined."""
-    for node in _nodes(path):
+    for node in nodes_of(path):
         match node:
             case ast.arg(arg=name) | ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
                 yield node.lineno, name
@@ -84,15 +76,16 @@ def _defined_names(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _comments(path: Path) -> Iterator[str]:
-    for token in tokenize.generate_tokens(io.StringIO(_text(path)).readline):
+    for token in tokenize.generate_tokens(io.StringIO(text_of(path)).readline):
         if token.type == tokenize.COMMENT:
             yield token.string
 
 
+@functools.cache
 def _prose(path: Path) -> str:
     """Return the sentences of a file: of a page all but its code, of a module its comments and docstrings."""
     if path.suffix == ".md":
-        return re.sub(r"```.*?```|`[^`\n]*`", "", _text(path), flags=re.DOTALL)
+        return re.sub(r"```.*?```|`[^`\n]*`", "", text_of(path), flags=re.DOTALL)
     return "\n".join([*_comments(path), *(docstring for _, docstring in _docstrings(path))])
 
 

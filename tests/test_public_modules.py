@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pages.source_trees import nodes_of
+
 ROOT = Path(__file__).resolve().parent.parent
 # The rooms that say what is public. A further room gets its `__all__`, and a place here.
 ROOMS = ("commands", "compaction", "follow", "metrics", "state")
@@ -19,7 +21,7 @@ _READERS = ("lakeproof", "lakeproof_dagster", "resources", "assets", "jobs", "or
 
 
 def _imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

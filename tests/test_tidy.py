@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pages.source_trees import nodes_of, text_of, tree_of
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = (
     "lakeproof", "lakeproof_dagster", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests",
@@ -72,13 +74,8 @@ def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@functools.cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
 def _functions(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(_tree(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{_name(path)}:{node.lineno} {node.name}", (node.end_lineno or node.lineno) - node.lineno + 1
 
@@ -90,7 +87,7 @@ def _none(actual: list[str], rule: str) -> None:
 
 def test_no_file_is_longer_than_400_lines() -> None:
     """A file that does not fit its limit holds two subjects."""
-    lengths = {_name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in _python()}
+    lengths = {_name(path): len(text_of(path).splitlines()) for path in _python()}
     _none([f"{name}: {n}" for name, n in lengths.items() if n > FILE_LINES_MAX], f"more than {FILE_LINES_MAX} lines")
 
 
@@ -112,7 +109,7 @@ def test_every_module_says_what_it_is_for_and_what_does_not_belong_in_it() -> No
     """The docstring's first sentence and its second."""
     actual = []
     for path in _python():
-        docstring = ast.get_docstring(_tree(path)) or ""
+        docstring = ast.get_docstring(tree_of(path)) or ""
         sentences = len(re.findall(r"[.:;](\s|$)", docstring))
         expected = 1 if path.name == "__init__.py" or _name(path).startswith("tests/") else 2
         if sentences < expected:
@@ -139,7 +136,7 @@ def test_no_test_module_is_imported() -> None:
     imports = [
         f"{_name(path)}:{node.lineno}: {name}"
         for path in _python()
-        for node in ast.walk(_tree(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in _imported(node)
         if name.startswith("tests.") and any(part.startswith("test_") for part in name.split("."))
@@ -160,7 +157,7 @@ def test_no_sql_for_postgresql_is_put_together_by_formatting() -> None:
         f"{_name(path)}:{node.lineno}"
         for path in _python()
         if not _name(path).startswith("tests/")
-        for node in ast.walk(_tree(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.Call) and _called(node) in _TAKE_SQL and node.args and _is_formatted(node.args[0])
     ]
     _none(actual, "SQL by an f-string, %, + or format()")
@@ -172,7 +169,7 @@ def test_sql_for_postgresql_is_ascii() -> None:
         f"{_name(path)}:{node.lineno}"
         for path in _python()
         if _name(path).startswith("lakeproof/")
-        for node in _sql_texts(_tree(path))
+        for node in _sql_texts(path)
         if not str(node.value).isascii()
     ]
     _none(actual, "SQL that a database in LATIN1 would refuse")
@@ -184,28 +181,28 @@ def test_names_of_hidden_columns_stand_in_one_file() -> None:
         f"{_name(path)}:{node.lineno}"
         for path in _python()
         if _name(path).startswith("lakeproof/") and path.name != "hidden_columns.py"
-        for node in _texts(_tree(path))
+        for node in _texts(path)
         if "_lp_" in str(node.value)
     ]
     _none(faults, "the name of a hidden or scratch column in a literal")
 
 
-def _texts(tree: ast.Module) -> Iterator[ast.Constant]:
+def _texts(path: Path) -> Iterator[ast.Constant]:
     """Give the strings of a module, docstrings left out."""
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    docstrings = {id(node.value) for node in nodes_of(path) if isinstance(node, ast.Expr)}
+    for node in nodes_of(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield node
 
 
-def _sql_texts(tree: ast.Module) -> Iterator[ast.Constant]:
+def _sql_texts(path: Path) -> Iterator[ast.Constant]:
     given = {
         id(part)
-        for node in ast.walk(tree)
+        for node in nodes_of(path)
         if isinstance(node, ast.Call) and _called(node) in _TAKE_SQL and node.args
         for part in ast.walk(node.args[0])
     }
-    for node in _texts(tree):
+    for node in _texts(path):
         # A template is a constant before it is SQL.
         if id(node) in given or re.search(r"\b(SELECT|UNION|WHERE)\b", str(node.value)):
             yield node
@@ -232,7 +229,7 @@ def test_every_exception_to_a_tool_has_a_code_and_a_reason_on_its_line() -> None
     """`# noqa: S608  (why)` and `# type: ignore[arg-type]  # why`, never bare."""
     actual = []
     for path in _python():
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        for number, line in enumerate(text_of(path).splitlines(), start=1):
             comment = re.search(
                 r"# (noqa|type: ignore)(?P<code>(: ?[A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*|\[[\w, -]+\])?)(?P<why>.*)", line
             )
@@ -245,8 +242,8 @@ def test_every_patch_of_an_inside_says_why_no_outside_shows_it() -> None:
     """`# inside: why` on its line or above: configuration, failpoints and real faults come before `monkeypatch.setattr`."""
     faults = []
     for path in _python():
-        lines = path.read_text(encoding="utf-8").splitlines()
-        for node in ast.walk(_tree(path)) if _name(path).startswith("tests/") else ():
+        lines = text_of(path).splitlines()
+        for node in nodes_of(path) if _name(path).startswith("tests/") else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
                 above = lines[node.lineno - 2].strip()
                 own = lines[node.lineno - 1 : node.end_lineno]
@@ -278,7 +275,7 @@ def test_no_code_reads_a_sentence() -> None:
         for path in _python()
         if path.relative_to(ROOT).parts[0] not in {"tests", "bench", "demo", "scripts"}
         if _name(path) not in _FOREIGN_TEXTS
-        for node in ast.walk(_tree(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.expr) and _reads_a_sentence(node)
     ]
     _none(faults, "a comparison, search or replacement in a sentence for people")
@@ -314,7 +311,7 @@ def test_nothing_is_left_to_do_in_a_comment() -> None:
     actual = [
         f"{_name(path)}:{number}"
         for path in _files(".py", ".md", ".sql", ".yaml", ".toml", ".sh")
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        for number, line in enumerate(text_of(path).splitlines(), start=1)
         if marks.search(line)
     ]
     _none(actual, "left to do")
@@ -333,7 +330,7 @@ def test_every_link_in_the_documentation_leads_somewhere() -> None:
     """Relative links name files that exist, and headings that are there."""
     actual = []
     for path in _files(".md"):
-        for target in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", _without_code(path.read_text(encoding="utf-8"))):
+        for target in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", _without_code(text_of(path))):
             if re.match(r"[a-z]+:", target):
                 continue
             file, _, anchor = target.partition("#")
@@ -349,17 +346,16 @@ def test_messages_name_pages_of_the_manual_that_are_there_and_no_files() -> None
     """An installed package has no folder `docs`: messages name a page and a section by their titles, which must exist."""
     titles: dict[str, set[str]] = {}
     for path in sorted((ROOT / "docs").glob("*.md")):
-        first, *rest = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        first, *rest = re.findall(r"^#+ (.+)$", text_of(path), flags=re.MULTILINE)
         titles[first] = set(rest)
     actual = []
     for path in _files(".py"):
         if path.relative_to(ROOT).parts[0] in {"tests", "bench", "scripts", "demo"}:
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
         docstrings = {
-            id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)
+            id(n.value) for n in nodes_of(path) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)
         }
-        for node in ast.walk(tree):
+        for node in nodes_of(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
                 actual += [f"{_name(path)}:{node.lineno}: {w}" for w in re.findall(r"docs/\S+|README\S*", node.value)]
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "manual":
@@ -374,7 +370,7 @@ def _without_code(text: str) -> str:
 
 
 def _anchors(path: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text_of(path), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pages.source_trees import nodes_of, text_of
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("lakeproof", "resources", "assets", "jobs")
 # Files that are no lake's, or that a person has named on this machine.
@@ -38,7 +40,7 @@ def _calls() -> list[tuple[str, str]]:
         for room in ROOMS
         for path in sorted((ROOT / room).rglob("*.py"))
         for name in [str(path.relative_to(ROOT))]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes_of(path)
         if isinstance(node, ast.Call) and _TOUCHES_A_FILE.fullmatch(called := ast.unparse(node.func))
     ]
 
@@ -64,6 +66,6 @@ def test_rows_of_arrow_become_a_frame_in_one_place() -> None:
     faults = [
         str(path.relative_to(ROOT))
         for path in sorted((ROOT / "lakeproof").rglob("*.py"))
-        if ".createDataFrame(" in path.read_text(encoding="utf-8")
+        if ".createDataFrame(" in text_of(path)
     ]
     assert set(faults) <= _FRAMES

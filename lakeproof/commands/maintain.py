@@ -31,7 +31,7 @@ from lakeproof.config.model import Config
 from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.config.table_names import write_table
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.events import Event, Report, Stop, counted
+from lakeproof.events import Event, Report, RunControl, Stop, counted
 from lakeproof.lake.cycle.runner import archive_of, finish_interrupted
 from lakeproof.lake.cycle.upkeep.maintenance import Maintenance, archived, begin_maintenance, finish_maintenance
 from lakeproof.lake.cycle.upkeep.table_files import Damaged, fragmented, planned_of_days, remove_of_days
@@ -133,7 +133,7 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
         # Before the files of earlier versions go.
         name_cut(config, name, on_demand, report)
         removed = remove_old(lake, kept_of(config, lake), now, stop, damaged)
-    views = maintain_views(config, name, on_demand, report, stop=stop, now=now)
+    views = maintain_views(config, name, on_demand, RunControl(report, stop), now=now)
     name_views(config, on_demand, report)
     unread, limit = _unread(damaged, views.damaged), now - timedelta(seconds=source.retention.cuts_s)
     removed |= {"views": views.freed, "days": remove_of_days(lake, limit, unread)}

@@ -24,7 +24,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from tests.support.lake.maintain_steps import MUCH_LATER
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 T = TableName("public", "t")

@@ -15,7 +15,7 @@ from lakeproof.lake.records.views.cuts import view_path
 from lakeproof.names import TableName
 from lakeproof.storage.open import open_store
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

@@ -32,7 +32,7 @@ from tests.support.lake.maintain_steps import MUCH_LATER, policy
 from tests.support.lake.simulated_rows import rows_of
 from tests.support.lake.simulated_source import SOURCE, SimulatedSource
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE
+from tests.support.spark.spark_steps import TABLES_ALONE
 
 pytestmark = pytest.mark.spark
 TWO = ("deleted", "good")

@@ -34,7 +34,7 @@ from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.servers.fix_postgres import Database
 from tests.support.servers.two_slots import GROUP, SOURCES, TwoSlots, lake_state
-from tests.support.spark.fix_lake import TABLES_ALONE
+from tests.support.spark.spark_steps import TABLES_ALONE
 
 
 def _lakes(slots: TwoSlots) -> list[SourceLake]:

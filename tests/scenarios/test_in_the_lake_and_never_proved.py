@@ -18,7 +18,7 @@ from lakeproof.storage.open import open_store
 from tests.support.faults.foreign_commits import foreign_commit
 from tests.support.servers.fix_postgres import Database
 from tests.support.servers.typed_commands import Place, place_of
-from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
+from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

@@ -18,7 +18,7 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from tests.support.lake.lake_cuts import cut_of
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
+from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

@@ -35,7 +35,7 @@ from lakeproof.storage.source_lake import SourceLake
 from tests.support.ingest.fix_drain import wait_until
 from tests.support.pages.monitoring_queries import names_of, queries_of_dashboard, rules
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE
+from tests.support.spark.spark_steps import TABLES_ALONE
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 # A server without max_slot_wal_keep_size invalidates no slot, and there is no view.

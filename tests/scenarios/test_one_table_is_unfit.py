@@ -24,7 +24,7 @@ from lakeproof.names import TableName
 from lakeproof.state.absent import absence
 from lakeproof.state.source_state import SourceState
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 
 pytestmark = [pytest.mark.postgres]
 

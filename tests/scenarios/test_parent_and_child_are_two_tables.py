@@ -27,7 +27,7 @@ from lakeproof.storage.source_lake import SourceLake
 from tests.support.lake.compare import lake_rows, source_rows, table_columns
 from tests.support.lake.lake_cuts import cut_of
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
+from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 PARENT, CHILD, KEYED, SECRET = (

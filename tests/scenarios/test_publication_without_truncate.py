@@ -18,7 +18,7 @@ from lakeproof.proof.result import TableProof
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.faults.damage import alter, data_files
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
+from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 _T = TableName("public", "t")

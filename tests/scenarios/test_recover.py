@@ -20,7 +20,7 @@ from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.postgres.checks.findings import Severity
 from tests.support.servers.fix_postgres import Database, MakeServer
 from tests.support.servers.recovery import ITEMS, LOG, SCHEMA, TABLES, Shop, restore_files, save_files
-from tests.support.spark.fix_lake import TABLES_ALONE
+from tests.support.spark.spark_steps import TABLES_ALONE
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark]
 

@@ -23,7 +23,7 @@ from tests.support.faults.crashes import Crash
 from tests.support.faults.damage import alter
 from tests.support.lake.repair_steps import REPAIR, Keyed, check_rows, largest_file, make_config, run
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
+from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

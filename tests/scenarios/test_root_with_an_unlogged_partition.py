@@ -29,7 +29,7 @@ from tests.support.lake.compare import lake_rows, table_columns
 from tests.support.lake.lake_cuts import cut_of
 from tests.support.lake.repair_steps import REPAIR
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
+from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.postgres]
 ROOT, LIGHT = TableName("public", "root"), TableName("public", "light")

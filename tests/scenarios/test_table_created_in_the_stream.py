@@ -28,7 +28,7 @@ from lakeproof.state.due_copies import recopy
 from lakeproof.storage.source_lake import SourceLake
 from tests.edges.drain.created_table_cases import CASES, do
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
+from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 SEED = random.SystemRandom().randrange(1 << 32)

@@ -34,7 +34,7 @@ from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 from resources import Settings
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
+from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 BIG, SMALL = TableName("public", "big"), TableName("public", "small")

@@ -22,7 +22,7 @@ from lakeproof.proof.run import ProofRequest
 from tests.support.ingest.fix_drain import Drained
 from tests.support.lake.modelled_lake import ModelledLake
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 
 pytestmark = pytest.mark.postgres
 FAST = TableName("public", "fast")

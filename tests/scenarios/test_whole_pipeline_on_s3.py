@@ -32,7 +32,8 @@ from lakeproof.storage.source_lake import SourceLake
 from tests.support.lake.compare import Rows, lake_rows, source_rows, table_columns
 from tests.support.lake.maintain_steps import MUCH_LATER
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake, options_of
+from tests.support.spark.fix_lake import options_of
+from tests.support.spark.spark_steps import into_the_lake
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 ITEMS, LOG, NOTES = (TableName("public", name) for name in ("items", "log", "notes"))

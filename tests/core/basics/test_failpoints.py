@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from lakeproof.failpoints import Armed, failpoint
+from tests.support.pages.source_trees import nodes_of, text_of
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -109,21 +110,22 @@ def test_every_failpoint_is_one_where_a_test_kills() -> None:
     places = {
         str(node.args[0].value)
         for path in (ROOT / "lakeproof").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if "failpoint(" in text_of(path)
+        for node in nodes_of(path)
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "failpoint"
         if isinstance(node.args[0], ast.Constant)
-    }
-    texts = {
-        str(node.value)
-        for path in (ROOT / "tests").rglob("test_*.py")
-        if path != Path(__file__)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     rooms = (
         "drain|bootstrap|snapshot|recover|cycle|apply|follow|group|links|maintenance|maintain|view|prove|pause|resume"
     )
     rooms += "|repair"
+    texts = {
+        str(node.value)
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if path != Path(__file__) and re.search(rf"[\"'](?:{rooms})\.[a-z_]", text_of(path))
+        for node in nodes_of(path)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
     named = [re.fullmatch(rf"((?:{rooms})\.[a-z_]+)(?::\d+)?(@(?:hang|hold):.*)?", text) for text in texts]
     killed_at = {match[1] for match in named if match is not None and match[2] is None}
     assert len(places) > 10

@@ -55,10 +55,13 @@ def _comparable(name: str, bound: Any) -> Any:
 @given(data=st.data())
 def test_no_value_lies_outside_the_bounds(data: st.DataObject) -> None:
     """Every type that has bounds, in one row group or several, with NULLs."""
-    lists = {name: st.lists(st.one_of(st.none(), values), min_size=1, max_size=6) for name, values in VALUES.items()}
-    for name, values in lists.items():
-        column = data.draw(values, label=name)
-        statistics = _statistics(pa.table({name: array_of(name, column)}))
+    rows = data.draw(st.integers(1, 6), label="rows")
+    columns = {
+        name: data.draw(st.lists(st.one_of(st.none(), values), min_size=rows, max_size=rows), label=name)
+        for name, values in VALUES.items()
+    }
+    statistics = _statistics(pa.table({name: array_of(name, column) for name, column in columns.items()}))
+    for name, column in columns.items():
         existing: list[Any] = [v.encode() if isinstance(v, str) else v for v in column if v is not None]
         assert statistics["numRecords"] == len(column)
         assert statistics["nullCount"][name] == len(column) - len(existing)

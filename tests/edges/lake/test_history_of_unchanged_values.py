@@ -40,7 +40,7 @@ from tests.support.lake.maintain_steps import policy
 from tests.support.lake.simulated_rows import Row, rows_of, schema
 from tests.support.lake.simulated_source import SOURCE, SimulatedSource, SimulatedTable
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
+from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
 pytestmark = pytest.mark.spark
 DOCS = TableName("public", "docs")

@@ -27,7 +27,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE
+from tests.support.spark.spark_steps import TABLES_ALONE
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 

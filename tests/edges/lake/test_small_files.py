@@ -98,7 +98,7 @@ def _check_rows(config: Config, database: Database, cut: Cut) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cycles", [70, pytest.param(300, marks=pytest.mark.full)])
+@pytest.mark.parametrize("cycles", [56, pytest.param(300, marks=pytest.mark.full)])
 def test_many_cycles_leave_few_files(database: Database, config: Config, cycles: int) -> None:
     """No step has more files than the bound; the log goes with the cuts that are not kept; source and lake are equal."""
     cut = _compacted(config)

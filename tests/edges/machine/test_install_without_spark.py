@@ -20,7 +20,7 @@ from typing_extensions import LiteralString
 from lakeproof.commands.prove import prove
 from lakeproof.config.load import load
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

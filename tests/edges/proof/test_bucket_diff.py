@@ -67,6 +67,7 @@ def rng() -> random.Random:
     return random.Random(seed)
 
 
+@pytest.mark.full
 def test_rows_of_one_hash_have_one_exact_form(
     conn: Connection, spark: SparkSession, tmp_path: Path, rng: random.Random
 ) -> None:

@@ -25,7 +25,7 @@ from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.faults.damage import alter, data_files
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
+from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 ITEMS = TableName("public", "items")

@@ -167,7 +167,9 @@ def test_each_proof_finds_its_damage(database: Database, config: Config) -> None
     for number, (what, change) in enumerate(changes.items()):
         database.execute(f"UPDATE keyed SET v = 'x{number}' WHERE id <= 20")  # noqa: S608  the test's own
         into_the_lake(config)
-        for file, touched in ((newest(layer), True), (old, False)):
+        # Untouched files are alike: two of them are tried.
+        files = ((newest(layer), True), (old, False))
+        for file, touched in files if number < 2 else files[:1]:
             row = alive_in(layer, file)[-1]
             with kept(file):
                 damage(layer, file, row_changed(change, row), same_length=not touched)
@@ -336,7 +338,7 @@ def test_a_follower_keeps_every_table_proven(database: Database, config: Config)
     thread = threading.Thread(target=follow, args=(following, "shop", WITHOUT, RunControl(events.append, stop)))
     thread.start()
     try:
-        for number in range(3):
+        for number in range(2):
             database.execute(f"UPDATE keyed SET v = 'f{number}' WHERE id % 50 = {number}")  # noqa: S608  as above
             position = wal_position(database)
             until = time.monotonic() + 60

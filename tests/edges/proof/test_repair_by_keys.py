@@ -31,7 +31,7 @@ from tests.support.lake.repair_steps import (
     write_beside,
 )
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
+from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

@@ -20,7 +20,7 @@ from lakeproof.storage.source_lake import SourceLake
 from tests.support.faults.damage import alter
 from tests.support.lake.repair_steps import REPAIR, Keyed, largest_file, make_config, run
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 INTS = Keyed("ints", "id int", "id", "i")

@@ -24,7 +24,7 @@ from lakeproof.lake.read.arrow.frames import Rows
 from lakeproof.lake.read.spark.lake_frame import LakeFrame
 from lakeproof.names import TableName
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 from tests.support.workloads.lake_workload import SEED
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
@@ -91,12 +91,12 @@ def test_what_is_read_is_what_spark_reads(database: Database, config: Config, sp
     chance = random.Random(SEED)
     bootstrap(config, "shop")
     into_the_lake(config, spark)
-    for number in range(4):
+    for number in range(3):
         with database.connect() as conn:
             conn.execute(NEW_ROWS, (1000 * (number + 1), 1000 * (number + 1) + 40))
             for statement in CHANGES:
                 conn.execute(statement, (chance.randrange(5),))
-        if number == 2:
+        if number == 1:
             database.execute(*ALTERED)
         into_the_lake(config, spark)
         mine, theirs = lakeproof.read(config), lakeproof.open(spark, config)

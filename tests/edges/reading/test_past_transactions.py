@@ -37,7 +37,7 @@ from tests.support.faults.damage import alter
 from tests.support.lake.maintain_steps import MUCH_LATER
 from tests.support.lake.repair_steps import REPAIR, Keyed, largest_file, make_config, run
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 from tests.support.workloads.lake_workload import SEED
 from tests.support.workloads.pipeline_steps import pipeline_config, publish
 

@@ -39,7 +39,7 @@ from lakeproof.state.status import lake_status
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.lake.lake_cuts import cut_of
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

@@ -27,7 +27,7 @@ from scripts.readers import FetchError, fetch
 from tests.support.lake.lake_cuts import cut_of
 from tests.support.pages.reader_process import texts
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

@@ -24,7 +24,7 @@ from lakeproof.events import Event, Stop
 from lakeproof.names import TableName
 from lakeproof.sql_catalog import name_cut
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

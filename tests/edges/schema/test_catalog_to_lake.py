@@ -19,7 +19,7 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.names import TableName
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE
+from tests.support.spark.spark_steps import TABLES_ALONE
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow, pytest.mark.full]
 

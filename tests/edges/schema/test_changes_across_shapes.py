@@ -32,7 +32,7 @@ from lakeproof.lake.records.store import newest_number
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 from tests.support.workloads.lake_workload import SEED
 from tests.support.workloads.pipeline_steps import pipeline_config, publish
 

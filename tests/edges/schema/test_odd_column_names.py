@@ -18,7 +18,7 @@ from lakeproof.landing.segments.reader import file_url
 from lakeproof.names import Incarnation, TableName
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
+from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.postgres]
 _T = TableName("public", "t")

@@ -51,8 +51,11 @@ def _config(shop: Drained, attempts: int = 10) -> Config:
 
 @contextmanager
 def _once_copying(shop: Drained, statement: LiteralString) -> Iterator[None]:
-    """Runs it as soon as the first chunk of `t` is there, beside the block, whose copy waits until it has begun."""
-    copying, begun = threading.Event(), threading.Event()
+    """Runs it as soon as the first chunk of `t` is there, beside the block.
+
+    The copy waits until it has begun, and at the end of its chunks until it is over, unless that waits for the copy.
+    """
+    copying, begun, over = threading.Event(), threading.Event(), threading.Event()
     waits: LiteralString = "SELECT count(*) FROM pg_stat_activity WHERE query = %s AND wait_event_type = 'Lock'"
     failures: list[BaseException] = []
 
@@ -61,6 +64,8 @@ def _once_copying(shop: Drained, statement: LiteralString) -> Iterator[None]:
             copying.set()
             wait_until(lambda: begun.is_set() or shop.database.value(waits, [statement]) > 0, timeout_s=60)
             begun.set()
+        if place == "bootstrap.after_chunks" and begun.is_set():
+            wait_until(lambda: over.is_set() or shop.database.value(waits, [statement]) > 0, timeout_s=60)
 
     def act() -> None:
         try:
@@ -69,6 +74,7 @@ def _once_copying(shop: Drained, statement: LiteralString) -> Iterator[None]:
         except BaseException as error:  # noqa: BLE001  raised again below, in the test's thread
             failures.append(error)
         begun.set()
+        over.set()
 
     thread = threading.Thread(target=act)
     thread.start()

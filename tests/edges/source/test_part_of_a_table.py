@@ -17,7 +17,7 @@ from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.names import TableName
 from lakeproof.state.due_copies import recopy
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE
+from tests.support.spark.spark_steps import TABLES_ALONE
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow, pytest.mark.since(15)]
 ORDERS = TableName("public", "orders")

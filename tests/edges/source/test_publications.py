@@ -22,7 +22,7 @@ from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.lake.compare import lake_rows, source_rows, table_columns
 from tests.support.servers.fix_postgres import Database, new_database
-from tests.support.spark.fix_lake import TABLES_ALONE
+from tests.support.spark.spark_steps import TABLES_ALONE
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow, pytest.mark.since(15)]
 

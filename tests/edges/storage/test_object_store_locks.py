@@ -98,6 +98,7 @@ def test_a_living_holder_keeps_a_newcomer_out_and_is_followed_at_once_when_it_en
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_holder_that_was_killed_is_followed_within_half_a_minute(s3_store: ObjectStore) -> None:
     """Not before its last renewal is old enough, and by one of those who wait."""
     with process(s3_store) as holder:

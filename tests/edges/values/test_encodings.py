@@ -22,7 +22,7 @@ from lakeproof.snapshot.run import SnapshotIncompleteError
 from tests.support.ingest.fix_drain import SOURCE, Drained
 from tests.support.ingest.snapshot_rows import copied_and_landed
 from tests.support.servers.fix_postgres import Database, new_database
-from tests.support.spark.fix_lake import TABLES_ALONE
+from tests.support.spark.spark_steps import TABLES_ALONE
 
 pytestmark = pytest.mark.postgres
 GOOD, BAD, WORSE = (TableName("public", name) for name in ("good", "bad", "worse"))

@@ -236,7 +236,8 @@ def test_staged_rows_have_any_names_and_are_all_there_or_not_used(place: Edited)
         assert Counter(map(str, map(tuple, rows.collect()))) == Counter(str((n, [n], value)) for n in range(3))
 
 
-@pytest.mark.parametrize("new_columns", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("new_columns", [False, True])
 def test_a_killed_step_leaves_the_view_old_or_new(place: Edited, *, new_columns: bool) -> None:
     """A reader sees the old rows until there is a cut, and the same command then does all of it."""
     config, spark = place.config, place.spark

@@ -20,7 +20,7 @@ from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

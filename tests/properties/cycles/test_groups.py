@@ -43,7 +43,7 @@ def _land(slots: TwoSlots, rng: random.Random) -> None:
 @pytest.mark.parametrize(
     ("rounds", "lake_place"),
     [
-        (2, "folder"),
+        (1, "folder"),
         pytest.param(25, "folder", marks=pytest.mark.full),
         pytest.param(6, "s3", marks=pytest.mark.full),
         pytest.param(4, "versitygw", marks=pytest.mark.full),

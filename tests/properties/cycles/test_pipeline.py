@@ -31,7 +31,8 @@ from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.lake.compare import Rows, current_lsn, lake_rows, source_rows, table_columns
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE, options_of
+from tests.support.spark.fix_lake import options_of
+from tests.support.spark.spark_steps import TABLES_ALONE
 from tests.support.workloads.pipeline_steps import _SOURCE, Tables, pipeline_config, publish
 from tests.support.workloads.random_workload import TABLES, RandomWorkload
 

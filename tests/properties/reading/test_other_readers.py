@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.log.protocol import reader_features
 from scripts.readers import FetchError, fetch
-from tests.properties.cycles.apply_model import COMPOSITE, KINDS, SEED, Batch, Kind, Row, Table, Way
+from tests.properties.cycles.apply_model import KINDS, SEED, Batch, Kind, Row, Table, Way
 from tests.support.pages.reader_process import texts
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -128,20 +128,12 @@ def _read(reader: str, tables: Sequence[Left]) -> list[Mapping[str, list[str] | 
     return read
 
 
-@pytest.mark.parametrize(
-    ("kinds", "ways"),
-    [
-        pytest.param([COMPOSITE], [(Way.FEW, False)], id="some"),
-        pytest.param(KINDS, WAYS, id="all", marks=pytest.mark.full),
-    ],
-)
-def test_all_readers_see_what_was_written(
-    spark: SparkSession, tmp_path: Path, kinds: Sequence[Kind], ways: Sequence[tuple[Way, bool]]
-) -> None:
+@pytest.mark.full
+def test_all_readers_see_what_was_written(spark: SparkSession, tmp_path: Path) -> None:
     """Our own reader, delta-rs, DuckDB and Polars; tables as we leave them, and as Spark leaves them after us."""
     left: list[Left] = []
-    for kind in kinds:
-        for way, portable in ways:
+    for kind in KINDS:
+        for way, portable in WAYS:
             name = f"{kind.name}, {way.value}{', portable' if portable else ''}"
             table = _written(spark, tmp_path / name.replace(" ", "_"), kind, way, portable=portable)
             left += [_left(table, name), _treated_by_spark(table, name)]

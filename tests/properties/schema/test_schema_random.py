@@ -28,7 +28,7 @@ from lakeproof.names import TableName
 from lakeproof.proof.run import ProofRequest
 from tests.support.ingest.fix_drain import wait_until
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE
+from tests.support.spark.spark_steps import TABLES_ALONE
 from tests.support.workloads.altering import Altering
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]

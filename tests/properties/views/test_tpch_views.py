@@ -21,7 +21,7 @@ from lakeproof.names import TableName
 from lakeproof.views.round import ViewReport
 from tests.support.lake.bags import bag
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 from tests.support.workloads.tpch import DDL, QUERIES, TABLES, Rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]

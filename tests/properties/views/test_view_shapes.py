@@ -58,7 +58,7 @@ def test_some_shapes_are_what_their_query_gives(spark: SparkSession, database: D
         "total_of_distinct",
         random.Random(SEED).choice(sorted(SHAPES)),
     }
-    _run(spark, database, tmp_path, sorted(chosen), [_PAIR])
+    _run(spark, database, tmp_path, sorted(chosen), [])
 
 
 @pytest.mark.full

@@ -79,7 +79,7 @@ def _wait_for_a_cut_after(shop: Shop, before: int) -> None:
     wait_until(lambda: shop.newest > before, timeout_s=120)
 
 
-@pytest.mark.parametrize("place", ["here", "elsewhere"])
+@pytest.mark.parametrize("place", ["here", pytest.param("elsewhere", marks=pytest.mark.full)])
 def test_a_run_that_lasts_reports_its_changes_once_wherever_its_work_is_done(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
@@ -118,6 +118,7 @@ def test_a_run_that_lasts_reports_its_changes_once_wherever_its_work_is_done(
         assert shop.events("orders")[-1]["dagster/row_count"] == database.rows("SELECT count(*) FROM orders")[0][0]
 
 
+@pytest.mark.full
 def test_a_run_that_ends_reports_each_table_once(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

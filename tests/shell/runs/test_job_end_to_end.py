@@ -207,6 +207,7 @@ def test_verification_proves_tables_and_checks_expectations(
 
 
 @pytest.mark.usefixtures("verification")
+@pytest.mark.full
 def test_scheduled_proofs_take_large_tables_in_turn(journey: Location) -> None:
     """One of the two tables exceeds a run's limit; a requested table is proved by itself."""
     schedule = journey.defs.resolve_schedule_def("shop_verification_schedule")

@@ -26,7 +26,7 @@ from orchestration.sensors import held_sensor
 from resources import Settings
 from tests.support.servers.fix_postgres import Database
 from tests.support.shell.sample import password_of, write_source
-from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
+from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
 _REST = """\

@@ -29,7 +29,7 @@ from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.faults.damage import alter, data_files
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import TABLES_ALONE, into_the_lake
+from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
 ROWS = 300
 REPAIR = ProofRequest(repair=True, part=TABLES_ALONE.part)

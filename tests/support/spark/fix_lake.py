@@ -11,19 +11,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeproof.commands.compact import compact
-from lakeproof.commands.drain import drain
 from lakeproof.config.location import LakeLocation, StorageConfig
-from lakeproof.config.model import Config
 from lakeproof.config.section.spark import SparkConfig
-from lakeproof.drain.until import Until
-from lakeproof.events import Stop, silent
-from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.spark.s3 import s3_settings
 from lakeproof.lake.spark.session import build_session
-from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
-from lakeproof.proof.lake.by_itself import LakePart
-from lakeproof.proof.run import ProofRequest
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from tests.support.stores.fix_object_store import S3Server, storage
 from tests.support.stores.object_signing import ACCESS, SECRET
 
@@ -53,10 +45,6 @@ SPARK = SparkConfig(
         "spark.buffer.pageSize": "1m",
     },
 )
-
-
-# For a test that asks for what its tables are: the proofs of their histories, which are due too, take as long again.
-TABLES_ALONE = ProofRequest(part=LakePart())
 
 
 @pytest.fixture(scope="session")
@@ -119,12 +107,6 @@ def options_of(access: StorageConfig) -> dict[str, str] | None:
         return None
     region = str(access.region)
     return {"aws_endpoint_url": access.endpoint, "aws_region": region, "aws_allow_http": "true"}
-
-
-def into_the_lake(config: Config, spark: AnySpark, source: str = "shop") -> list[CutReport]:
-    """Drain what is there now, and compact it."""
-    drain(config, source, Until.caught_up())
-    return compact(config, source, spark, silent, Stop())
 
 
 @contextmanager

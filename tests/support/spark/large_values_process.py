@@ -27,7 +27,7 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.spark.lost_driver import DriverLostError, stop_session
 from lakeproof.lake.spark.session import build_session
 from tests.support.ingest.fix_drain import SOURCE, make_config
-from tests.support.spark.fix_lake import into_the_lake
+from tests.support.spark.spark_steps import into_the_lake
 
 # A text that does not compress, of so many MB, each time another.
 _TEXT = SQL("(SELECT string_agg(md5((g + {salt})::text), '') FROM generate_series(1, {mb} * 32768) g)")
