@@ -61,7 +61,7 @@ from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.fold.holders import FoldedFile, NotFolded
 from lakeproof.lake.fold.key_fold import FoldedRows, KeyFold, fold_keys
 from lakeproof.lake.fold.table_range import TableRange
-from lakeproof.lake.records.documents import CutTable, HistorySum, Layer
+from lakeproof.lake.records.documents import HistorySum, Layer
 from lakeproof.lake.records.held import TableHeldError
 from lakeproof.lake.rows.change import AllRows, Removed, unchecked
 from lakeproof.lake.rows.file_rows import LandedRange, in_files
@@ -175,31 +175,19 @@ def _why_here(spark: SparkOnDemand, context: CycleContext, counts: ChangeCounts)
 
 
 @dataclass(frozen=True, slots=True)
-class LinkedHistory:
-    """History's commit, prepared; `total` is history's sum after it."""
-
-    prepared: RowCommit
-    total: HistorySum
-
-    def commit(self, context: CycleContext) -> tuple[int, HistorySum]:
-        """Make the commit; return history's version and the sum of its rows."""
-        context.lease.check()
-        applied = self.prepared.commit()
-        failpoint("cycle.after_history")
-        return applied.version, self.total
-
-
-@dataclass(frozen=True, slots=True)
 class LinkedRange:
-    """Both commits of a range, prepared."""
+    """Both commits of a range, prepared; `total` is history's sum after them."""
 
-    history: LinkedHistory
+    history: RowCommit
+    total: HistorySum
     current: RowCommit
 
     def written(self, context: CycleContext, task: TableTask, counts: ChangeCounts, outcome: Callable[..., R]) -> R:
         """Make both commits; return what `outcome` says of them."""
-        history = self.history.commit(context)
-        return outcome(context, task, history, commit_current(context, self.current), counts)
+        context.lease.check()
+        version = self.history.commit().version
+        failpoint("cycle.after_history")
+        return outcome(context, task, (version, self.total), commit_current(context, self.current), counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,14 +211,19 @@ def _prepare_linked_range(
     refuse_unlinkable(context, landed)
     if before is None:
         raise InvariantError(str(task.table), "has changes but is not in the lake", "report this")
-    current, history = lake.url(lake.paths.current(task.table)), lake.url(lake.paths.history(task.table))
+    history, current = lake.url(lake.paths.history(task.table)), lake.url(lake.paths.current(task.table))
     with left_to_spark():
-        fold = fold_keys(landed, counts, LakeBase(current, before.current_version))
-        range_ = FoldedRange(context, task, landed, fold)
+        range_ = FoldedRange(
+            context, task, landed, fold_keys(landed, counts, LakeBase(current, before.current_version))
+        )
         # Current first: what the changes presuppose is checked before any file is placed.
-        prepared = _prepare_current(range_, current, before)
+        fits = links_fit(current, before.current_version, _required(landed.schema, "current"))
+        prepared = _prepare_current(range_, range_.current(may_link=fits))
     try:
-        return LinkedRange(_prepare_history(range_, history, before, prepared), prepared)
+        fits = links_fit(history, before.history_version, _required(landed.schema, "history"))
+        request = layer_request(context, task, "history", [range_.history(may_link=fits)], None)
+        total = before.history_sum.plus(range_.all_rows.sum())
+        return LinkedRange(prepare_links(request, prepared), total, prepared)
     except BaseException:
         # New files have other names in each attempt: on a full disk, each would leave its own.
         prepared.discard()
@@ -296,15 +289,8 @@ def _required(schema: SchemaVersion, layer: Layer) -> Mapping[str, str]:
     return in_files(schema, [name for name in current_columns(schema) if name not in _NOT_IN_FILES])
 
 
-def _prepare_history(range_: FoldedRange, path: str, before: CutTable, current: RowCommit) -> LinkedHistory:
-    part = range_.history(may_link=links_fit(path, before.history_version, _required(range_.landed.schema, "history")))
-    request = layer_request(range_.context, range_.task, "history", [part], None)
-    return LinkedHistory(prepare_links(request, current), before.history_sum.plus(range_.all_rows.sum()))
-
-
-def _prepare_current(range_: FoldedRange, path: str, before: CutTable) -> RowCommit:
+def _prepare_current(range_: FoldedRange, part: Part) -> RowCommit:
     removed = range_.fold.removed
-    part = range_.current(may_link=links_fit(path, before.current_version, _required(range_.landed.schema, "current")))
     request = layer_request(range_.context, range_.task, "current", [part], removed)
     try:
         return prepare_links(request)

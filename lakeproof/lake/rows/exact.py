@@ -74,9 +74,9 @@ def _beside(column: Column) -> _Beside | None:
     kind = kind_of(column)
     if column.attnum <= 0 or kind.holds_every_value:
         return None
-    hidden = f"get_json_object({TEXT}, '$.{column.attnum}')"
+    hidden = f"get_json_object({quoted(TEXT)}, '$.{column.attnum}')"
     # Few rows have any hidden text.
-    none = f"({TEXT} is null or {hidden} is null)"
+    none = f"({quoted(TEXT)} is null or {hidden} is null)"
     patterns = beside_patterns(column)
     proper = "true"
     if kind.element is not None and kind.element.holds_every_value:

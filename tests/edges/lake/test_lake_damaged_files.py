@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from psycopg.sql import SQL, Identifier
+from typing_extensions import LiteralString
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
@@ -31,13 +32,30 @@ from tests.support.spark.spark_steps import TABLES_ALONE
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 
+INSERT, UPDATE = "INSERT INTO items VALUES (2, 'streamed')", "UPDATE items SET v = 'streamed'"
+
+
 @pytest.mark.parametrize(
-    ("room", "message"), [("snapshots", "checksum is not the one"), ("landing", "its manifest says")]
+    ("room", "message", "change", "rows"),
+    [
+        ("snapshots", "checksum is not the one", INSERT, {(1, "copied"), (2, "streamed")}),
+        ("snapshots", "checksum is not the one", UPDATE, {(1, "streamed")}),
+        ("landing", "its manifest says", INSERT, {(1, "copied"), (2, "streamed")}),
+    ],
 )
-def test_a_damaged_file_holds_its_table_and_another_copy_brings_it(
-    database: Database, no_spark: SparkOnDemand, tmp_path: Path, room: str, message: str
+def test_a_damaged_file_holds_its_table_and_another_copy_brings_it(  # noqa: PLR0917  its parameters
+    database: Database,
+    no_spark: SparkOnDemand,
+    tmp_path: Path,
+    room: str,
+    message: str,
+    change: LiteralString,
+    rows: set[tuple[int, str]],
 ) -> None:
-    """A flipped bit, a file cut short: the reason names the file, and the source's other table goes on."""
+    """A flipped bit, a file cut short: the reason names the file, and the source's other table goes on.
+
+    A copy's file is verified when it is linked; if a change touches its rows, before its keys are read.
+    """
     for name in ("items", "others"):
         database.execute(SQL("CREATE TABLE {} (id int PRIMARY KEY, v text)").format(Identifier(name)))
         database.execute(SQL("INSERT INTO {} VALUES (1, 'copied')").format(Identifier(name)))
@@ -46,7 +64,7 @@ def test_a_damaged_file_holds_its_table_and_another_copy_brings_it(
         path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=16)}
     )
     bootstrap(config, "shop")
-    database.execute("INSERT INTO items VALUES (2, 'streamed')", "INSERT INTO others VALUES (2, 'streamed')")
+    database.execute(change, "INSERT INTO others VALUES (2, 'streamed')")
     drain(config, "shop", Until.caught_up())
     lake, table = SourceLake.open(config.lake, "shop"), TableName("public", "items")
     chain = Chain.open(lake, Incarnation(1))
@@ -69,7 +87,7 @@ def test_a_damaged_file_holds_its_table_and_another_copy_brings_it(
     (*_, done) = compact(config, "shop", no_spark, silent, Stop())
     assert not done.held
     assert prove(config, "shop", None, no_spark, request=TABLES_ALONE).equal
-    assert _rows(config, "items") == {(1, "copied"), (2, "streamed")}
+    assert _rows(config, "items") == rows
 
 
 def _rows(config: Config, table: str) -> set[tuple[int, str]]:

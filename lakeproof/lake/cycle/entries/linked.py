@@ -34,7 +34,6 @@ from lakeproof.lake.columns import (
 )
 from lakeproof.lake.cycle.table import (
     FoldedRange,
-    LinkedHistory,
     LinkedRange,
     Part,
     layer_request,
@@ -123,12 +122,13 @@ def _prepare_linked_entry(
             changes = FoldedRange(context, task, landed, fold_keys(landed, counts, base))
         one = _Entry(context, task, entry, base, changes)
         left_out = _left_out(one)
-        history = _prepare_history(one, landed.schema)
+        request, total = _history(one, landed.schema)
+        history = prepare_links(request)
         try:
-            return LinkedRange(history, prepare_links(_current(one, landed.schema, left_out), history.prepared))
+            return LinkedRange(history, total, prepare_links(_current(one, landed.schema, left_out), history))
         except BaseException:
             # On a full disk: on two file systems history's files may be copies.
-            history.prepared.discard()
+            history.discard()
             raise
 
 
@@ -146,14 +146,14 @@ def _check_unique(schema: SchemaVersion, base: ChunkBase) -> None:
         raise TableHeldError(str(schema.table), HeldCause.KEY_NOT_UNIQUE, WayOut.OTHER_KEY_THEN_SNAPSHOT)
 
 
-def _prepare_history(one: _Entry, schema: SchemaVersion) -> LinkedHistory:
+def _history(one: _Entry, schema: SchemaVersion) -> tuple[LinkRequest, HistorySum]:
+    """Return history's commit, and the sum of its rows."""
     part = _NOTHING if one.changes is None else one.changes.history(may_link=True)
     snapshot = _snapshot(one, schema, history_columns(schema), {})
     total = _sum(one, schema)
     if one.changes is not None:
         total = total.plus(one.changes.all_rows.sum())
-    request = layer_request(one.context, one.task, "history", [snapshot, part], None)
-    return LinkedHistory(prepare_links(request), total)
+    return layer_request(one.context, one.task, "history", [snapshot, part], None), total
 
 
 def _sum(one: _Entry, schema: SchemaVersion) -> HistorySum:
