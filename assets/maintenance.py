@@ -8,7 +8,7 @@ from pydantic import Field
 
 from assets.support import metadata as md
 from assets.support.command_call import run_command, table_words
-from assets.support.keys import SPARK_POOL, Layer, maintenance_key, table_key, uri
+from assets.support.keys import SPARK_POOL, Layer, maintenance_key, uri
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import parse_table
@@ -28,9 +28,9 @@ def maintenance_asset(config: Config, source: SourceConfig) -> dg.AssetsDefiniti
     @dg.asset(
         key=maintenance_key(source.name),
         pool=SPARK_POOL,
-        deps=[
-            table_key(layer, source.name, table) for layer in (Layer.HISTORY, Layer.CURRENT) for table in source.tables
-        ],
+        # Last in a run of everything. It is about the source's whole lake, so no table leads to it: a line from each of
+        # thousands would show nothing, and each job with them is made when the location loads.
+        op_tags={"dagster/priority": "-10"},
         group_name=Layer.MAINTENANCE.value,
         kinds={"deltalake", "spark"},
         description=f"The files that the retention of {source.name} deleted, and the tables whose small files were merged.",

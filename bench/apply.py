@@ -104,7 +104,7 @@ class Target:
         deletes = rows.select("id", F.when(F.col("exists"), F.col("id")).alias(FIRST))
         presupposed = self.presupposed if name in {CHECKED, CHECKED_MANY} else None
         change = NetChange(Removed(("id",), deletes, presupposed=presupposed), images)
-        hints = Hints(bounds, broadcast=True, max_keys=changes if name in {FEW, CHECKED} else None)
+        hints = Hints(bounds, max_keys=changes if name in {FEW, CHECKED} else None)
         return apply(session, CommitRequest(self.url(name), change, info, hints))
 
     def textbook(self, url: str) -> None:

@@ -32,7 +32,7 @@ from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.compaction.source import compact_under
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.section.upkeep import RetentionConfig
-from lakeproof.events import Stop, silent
+from lakeproof.events import RunControl, Stop, silent
 from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.records.lease import hold_lease
@@ -128,7 +128,7 @@ class Bench:
             for _ in range(cycles):
                 self.land(self.changes())
                 began = time.perf_counter()
-                compact_under(lease, self.config, NO_SPARK, silent, Stop())
+                compact_under(lease, self.config, NO_SPARK, RunControl())
                 seconds.append(time.perf_counter() - began)
         return seconds
 

@@ -20,9 +20,10 @@ from assets.checks.outcomes import RECORDED_AT, ProofOutcome, recorded_history, 
 from assets.checks.proof import CHECK, HISTORY_CHECK, ProofTargets, check_result, evaluation, proof_targets
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
+from lakeproof.state.due_work import LastProofs
 from lakeproof.storage.times import time_of
 from orchestration.alerts import newest_evaluation
-from resources import LastProofs, Settings
+from resources import Settings
 
 # A look reads one document of the lake.
 PAUSE_S = 15.0

@@ -11,6 +11,6 @@ Pipeline logic does not belong here, and nothing that connects to a server when 
 """
 
 from resources.compute import Compute
-from resources.settings import LastProofs, Settings
+from resources.settings import Settings
 
-__all__ = ["Compute", "LastProofs", "Settings"]
+__all__ = ["Compute", "Settings"]

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.message import EmailMessage
 from http.client import HTTPException
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -114,8 +114,8 @@ class _PagerDuty:
         for line in lines:
             _post(self.name, self._config.url, self._event(line))
 
-    def _event(self, line: Line) -> dict[str, Any]:
-        event: dict[str, Any] = {
+    def _event(self, line: Line) -> dict[str, object]:
+        event: dict[str, object] = {
             "routing_key": self._config.routing_key.resolve(),
             "event_action": "resolve" if line.event == "over" else "trigger",
             "dedup_key": f"lakeproof/{line.key}"[:255],
@@ -170,14 +170,14 @@ def _mail(config: EmailConfig, mail: EmailMessage) -> None:
 class _NoRedirect(HTTPRedirectHandler):
     """Another address would get the message, and the header with the secret."""
 
-    def redirect_request(self, *_: Any, **__: Any) -> None:
+    def redirect_request(self, *_: object, **__: object) -> None:
         """Follow none."""
 
 
 _opener = build_opener(_NoRedirect)
 
 
-def _post(way: str, url: str, document: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
+def _post(way: str, url: str, document: Mapping[str, object], headers: Mapping[str, str] | None = None) -> None:
     try:
         body = json.dumps(document).encode()
         request = Request(url, body, {"Content-Type": "application/json", **(headers or {})})  # noqa: S310  checked below

@@ -5,7 +5,6 @@ Decisions do not belong here (`orchestration.policies`), nor anything that write
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -21,50 +20,20 @@ from lakeproof.lake.records.described import described
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import HeldReport, describe_all
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.landing.chain import Chain, newest_incarnation
+from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.descriptions import TableDescription
-from lakeproof.postgres.connections.connect import connect
-from lakeproof.postgres.connections.timeouts import Timeout, use_timeout
-from lakeproof.proof.record import LakeProved, Proved, due, histories_due, read_proved, read_views, views_due
 from lakeproof.state.days import DueDays, due_days
 from lakeproof.state.due_copies import Recopy, recopy
-from lakeproof.state.known_tables import with_known_tables
+from lakeproof.state.due_work import DueProofs, FollowState, LastProofs, due_proofs, follow_state, last_proofs
 from lakeproof.state.shortfall import Shortfall, shortfall
-from lakeproof.state.slot import SlotStatus, see_server, slot_status
+from lakeproof.state.slot import SlotStatus, ask_slot
 from lakeproof.state.source_state import SourceState
 from lakeproof.state.status import StatusReport, lake_status
 from lakeproof.storage.source_lake import SourceLake
 from resources.run_lock import has_live_process, hold_run_lock
 
 _LOG = logging.getLogger("lakeproof.dagster")
-# An answer takes milliseconds; a tick of a sensor or schedule must end within 60 s, and other ticks wait for it.
-TIMEOUT_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class FollowState:
-    """State of a source in the lake: has it a landing, and does a process follow it (None: that can't be known)."""
-
-    has_landing: bool
-    is_followed: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class LastProofs:
-    """The last proofs of a source's tables and of the views that read it."""
-
-    tables: Mapping[TableName, Proved]
-    views: Mapping[str, LakeProved]
-
-
-@dataclass(frozen=True, slots=True)
-class DueProofs:
-    """The tables, histories and views whose turn it is in a scheduled proof."""
-
-    tables: list[TableName]
-    histories: list[TableName]
-    views: list[str]
 
 
 class Settings(dg.ConfigurableResource["Settings"]):
@@ -95,13 +64,9 @@ class Settings(dg.ConfigurableResource["Settings"]):
     def slot_status(self, source: str) -> SlotStatus:
         """Return the source's slot as its server sees it now, and the gap if it can't be drained.
 
-        A server that does not answer for `TIMEOUT_S` seconds is a TransientError: the caller has other sources to read.
+        A server that does not answer soon is a TransientError: a tick must end within 60 s, and other ticks wait for it.
         """
-        config = self.config()
-        settings = config.sources[source]
-        with use_timeout(Timeout(TIMEOUT_S)), connect(settings.dsn, "lakeproof dagster") as connection:
-            chain = Chain.open_newest(SourceLake.open(config.location, source))
-            return slot_status(settings, see_server(connection, settings), chain)
+        return ask_slot(self.config(), source, "lakeproof dagster")[1]
 
     def shortfall(self, source: str) -> Shortfall:
         """Return what the lake lacks of a source; connects to no server."""
@@ -114,7 +79,7 @@ class Settings(dg.ConfigurableResource["Settings"]):
 
     def descriptions(self, source: str) -> Mapping[TableName, TableDescription]:
         """Return the comments and types of the source's tables as the lake has them; connects to no server."""
-        return described(SourceLake.open(self.config().location, source))
+        return described(self.lake_of(source))
 
     def lake_status(self, source: str | None = None) -> StatusReport:
         """Return the state in the lake of a source and the views that read it, or of all sources; connects to no server."""
@@ -122,8 +87,7 @@ class Settings(dg.ConfigurableResource["Settings"]):
 
     def newest_cut(self, source: str) -> Cut | None:
         """Return the newest cut of a source, None if there is none."""
-        lake = self.config().location
-        return newest_cut(SourceLake.open(lake, source))
+        return newest_cut(self.lake_of(source))
 
     def durable_through(self, source: str) -> str:
         """Return up to where a source's changes are durable in the landing, in words; connects to no server."""
@@ -159,8 +123,7 @@ class Settings(dg.ConfigurableResource["Settings"]):
 
     def follow_state(self, source: str) -> FollowState:
         """Return what the lake shows of a process that follows the source's landing; connects to no server."""
-        lake = SourceLake.open(self.config().location, source)
-        return FollowState(newest_incarnation(lake) is not None, lake.store.is_locked(lake.paths.follow_lock))
+        return follow_state(self.lake_of(source))
 
     def due_copies(self, source: str) -> Recopy:
         """Return the tables that may be copied automatically; connects to no server."""
@@ -168,21 +131,11 @@ class Settings(dg.ConfigurableResource["Settings"]):
 
     def last_proofs(self, source: str) -> LastProofs:
         """Return the lake's record of the last proofs; connects to no server."""
-        lake = self.config().location
-        source_lake = SourceLake.open(lake, source)
-        return LastProofs(read_proved(source_lake), read_views(source_lake))
+        return last_proofs(self.lake_of(source))
 
     def due_for_proof(self, source: str, views: Sequence[str]) -> DueProofs:
         """Return the known tables, histories and `views` whose turn it is; connects to no server."""
-        configured = with_known_tables(self.config(), source)
-        last, cut = self.last_proofs(source), self.newest_cut(source)
-        in_lake = {} if cut is None else cut.tables
-        rows = {table: in_lake[table].history_sum.rows for table in configured.tables if table in in_lake}
-        return DueProofs(
-            due(configured.tables, last.tables, configured.proof_rows),
-            histories_due(rows, last.tables, configured.proof_rows),
-            views_due(views, last.views),
-        )
+        return due_proofs(self.config(), source, views)
 
     def due_days(self, source: str, listed: Collection[TableName]) -> DueDays | None:
         """Return the days that are due of the listed tables, as many as one run makes; connects to no server."""

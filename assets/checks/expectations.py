@@ -12,7 +12,7 @@ import dagster as dg
 from assets.support import metadata as md
 from assets.support.command_call import run_command, table_words
 from assets.support.engine_call import failure
-from assets.support.keys import SPARK_POOL, Layer, LayerTable, table_key, table_spec
+from assets.support.keys import Layer, LayerTable, table_key, table_spec
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError
@@ -52,7 +52,6 @@ def expectations_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinit
 
     @dg.multi_asset(
         name=f"expect_{source.name}",
-        pool=SPARK_POOL,
         specs=[_spec(config, source, table) for table in keys.values()],
         check_specs=[
             dg.AssetCheckSpec(key.name, asset=key.asset_key, description=_description(each))
@@ -88,7 +87,7 @@ def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpe
         config,
         LayerTable(source, table, Layer.EXPECTATIONS, LakePaths(source.name).current(table)),
         deps=[table_key(Layer.CURRENT, source.name, table)],
-        kinds={"greatexpectations", "spark"},
+        kinds={"greatexpectations"},
         description=f"The results of the last evaluation of the expectations of {table}, at the newest cut.",
     )
 

@@ -22,8 +22,9 @@ from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.names import TableName
 from lakeproof.proof.result import ProofReport
+from lakeproof.state.due_work import LastProofs
 from lakeproof.storage.paths import LakePaths
-from resources import Compute, LastProofs, Settings
+from resources import Compute, Settings
 
 CHECK = "proved_equal"
 HISTORY_CHECK = "proved_intact"

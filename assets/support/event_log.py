@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import TextIO
 
 import dagster as dg
 
@@ -81,7 +81,7 @@ def to_run_page(context: dg.OpExecutionContext) -> Report:
     return _bounded(show)
 
 
-def to_run_log(info: Callable[[str], Any], clock: Callable[[], float] = time.monotonic) -> Report:
+def to_run_log(info: Callable[[str], object], clock: Callable[[], float] = time.monotonic) -> Report:
     """Return a `Report` that also passes to `info` what belongs in the run's log; it may be called from any thread.
 
     Progress passes at most once every QUIET_S seconds; every other kind passes in full up to FREE_LINES lines.
@@ -89,7 +89,7 @@ def to_run_log(info: Callable[[str], Any], clock: Callable[[], float] = time.mon
     return _bounded(lambda event: info(event.message), clock)
 
 
-def _bounded(show: Callable[[Event], Any], clock: Callable[[], float] = time.monotonic) -> Report:
+def _bounded(show: Callable[[Event], object], clock: Callable[[], float] = time.monotonic) -> Report:
     last: dict[str, float] = {}
     lines: Counter[str] = Counter()
     lock = threading.Lock()

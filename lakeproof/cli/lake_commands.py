@@ -279,7 +279,9 @@ def daily(context: Context, args: argparse.Namespace) -> Outcome:
 
     step.check_free_to_make_days(context.config, source)
     with context.spark() as spark:
-        report = step.daily(context.config, source, args.days, spark, context.report, context.stop, args.tables)
+        report = step.daily(
+            context.config, source, args.days, spark, RunControl(context.report, context.stop), args.tables
+        )
     rows = [
         (day.day, str(table), day.rows, day.position, "yes" if day.is_over else "no", day.audit.status)
         for table, days in report.tables.items()

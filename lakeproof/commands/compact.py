@@ -40,7 +40,7 @@ def compact(  # noqa: PLR0917  the same order in every step of the pipeline
     if newest_incarnation(lake) is None:
         raise no_landing(lake)
     with at_work(spark, config.location), hold_lease(lake, spark, stop) as lease:
-        return compact_under(lease, config, spark, report, stop, end=end)
+        return compact_under(lease, config, spark, RunControl(report, stop), end=end)
 
 
 @without_java(lambda _config, group, *_, **__: f"group {group}")

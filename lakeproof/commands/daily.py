@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError, LakeError, TransientError
-from lakeproof.events import Event, Report, Stop
+from lakeproof.events import Event, RunControl
 from lakeproof.lake.delta.day_table import read_day, write_day
 from lakeproof.lake.delta.files.fsync import sync_commits
 from lakeproof.lake.delta.log.commits import newest_version
@@ -85,8 +85,7 @@ def daily(  # noqa: PLR0917  the same order in every step of the pipeline
     name: str,
     days: Sequence[date],
     spark: SparkSession,
-    report: Report,
-    stop: Stop,
+    control: RunControl,
     tables: Sequence[TableName] | None = None,
 ) -> DailyReport:
     """Make these days of `tables`, or of all that the configuration selects.
@@ -107,13 +106,13 @@ def daily(  # noqa: PLR0917  the same order in every step of the pipeline
         states = states_at_end_of(session, lake, days, chosen)
         for number, state in enumerate(states, 1):
             for table in chosen:
-                if stop.requested:
+                if control.stop.requested:
                     raise TransientError(thing, "it was asked to stop", "run it again: the days before are made")
                 reports[table].append(_make(session, lake, table, state))
             shown = {"day": state.day.isoformat(), "position": str(state.position), "tables": len(chosen)}
             rows = sum(reports[table][-1].rows for table in chosen)
             message = f"{state.day}: {rows:,} rows at {state.position} ({number:,} of {len(states):,} days)"
-            report(Event("daily.day", message, {**shown, "rows": rows}))
+            control.report(Event("daily.day", message, {**shown, "rows": rows}))
     return DailyReport(name, reports)
 
 

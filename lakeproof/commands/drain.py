@@ -14,7 +14,7 @@ from lakeproof.descriptions import describe_quietly, describing
 from lakeproof.drain.counts import DrainReport, Flush
 from lakeproof.drain.supervisor import Supervisor
 from lakeproof.drain.until import Until
-from lakeproof.events import Report, Stop, silent
+from lakeproof.events import Report, RunControl, Stop, silent
 from lakeproof.metrics.observed import observed_drain
 from lakeproof.storage.disk import disk_errors
 
@@ -40,7 +40,7 @@ def drain(
     with disk_errors(config.lake):
         if not until.lasting:
             stop = stop or Stop()
-            ended = Supervisor(config, source, until, report=report, stop=stop, on_flush=on_flush).run()
+            ended = Supervisor(config, source, until, control=RunControl(report, stop), on_flush=on_flush).run()
             if not stop.requested:
                 describe_quietly(config, name, report)
             return ended
@@ -52,8 +52,7 @@ def drain(
                 config,
                 source,
                 until,
-                report=noted,
-                stop=stop or Stop(),
+                control=RunControl(noted, stop or Stop()),
                 on_flush=observed.on_flush,
                 pulse=observed.pulse,
             ).run()

@@ -11,7 +11,7 @@ runs.
     5 landing   manifests that are in the lake for longer than `landing_s`, and that nothing reads again
     6 snapshots the chunks of snapshots that have entered
     7 views     that read the source: their small files, cuts and files (`lakeproof.views.maintain`)
-    8 days      the files that only old versions of a table of days need (`lakeproof.lake.cycle.upkeep.day_files`)
+    8 days      the files that only old versions of a table of days need (`lakeproof.lake.cycle.upkeep.table_files`)
 
 Each step removes what the steps before it made unneeded, oldest first, and finds what a killed run has left. Everything
 that a kept cut names stays until the cut is gone.
@@ -31,11 +31,10 @@ from lakeproof.config.model import Config
 from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.config.table_names import write_table
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.events import Event, Report, Stop, counted
+from lakeproof.events import Event, Report, RunControl, Stop, counted
 from lakeproof.lake.cycle.runner import archive_of, finish_interrupted
-from lakeproof.lake.cycle.upkeep.day_files import planned_of_days, remove_of_days
 from lakeproof.lake.cycle.upkeep.maintenance import Maintenance, archived, begin_maintenance, finish_maintenance
-from lakeproof.lake.cycle.upkeep.table_files import Damaged, fragmented
+from lakeproof.lake.cycle.upkeep.table_files import Damaged, fragmented, planned_of_days, remove_of_days
 from lakeproof.lake.delta.files.needed import Unread
 from lakeproof.lake.records.ages import in_lake_at, mark_age
 from lakeproof.lake.records.documents import Cut, CycleKind, TableIntent
@@ -134,7 +133,7 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
         # Before the files of earlier versions go.
         name_cut(config, name, on_demand, report)
         removed = remove_old(lake, kept_of(config, lake), now, stop, damaged)
-    views = maintain_views(config, name, on_demand, report, stop=stop, now=now)
+    views = maintain_views(config, name, on_demand, RunControl(report, stop), now=now)
     name_views(config, on_demand, report)
     unread, limit = _unread(damaged, views.damaged), now - timedelta(seconds=source.retention.cuts_s)
     removed |= {"views": views.freed, "days": remove_of_days(lake, limit, unread)}

@@ -20,7 +20,7 @@ from lakeproof.proof.lake.by_itself import LakePart, LakeScope, prove_lake
 from lakeproof.proof.record import one_proof, record
 from lakeproof.proof.repair import Repair
 from lakeproof.proof.result import LakeProof, ProofReport
-from lakeproof.proof.run import ProofRequest, prove_once
+from lakeproof.proof.run import ProofRequest, Proving, prove_once
 from lakeproof.snapshot.run import copy_tables
 from lakeproof.storage.source_lake import SourceLake
 
@@ -44,8 +44,8 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     """
     control, request = control or RunControl(), request or ProofRequest()
     to_repair: dict[TableName, KeysToRepair] | None = {} if request.repair else None
-    once = partial(prove_once, config, name, tables, SparkOnDemand.of(spark), control, request)
-    proof = once(to_repair=to_repair)
+    once = partial(prove_once, config, name, tables, SparkOnDemand.of(spark), control)
+    proof = once(Proving(request, to_repair))
     wrong = proof.with_status("differs")
     if to_repair is None or not wrong or control.stop.requested:
         return proof
@@ -53,11 +53,11 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     if repair.keys:
         control.report(repair.event)
     _copy_whole(config, name, repair, control)
-    proof = once(repair=repair)
+    proof = once(Proving(request, repair=repair))
     repair.whole = repair.left_over(proof, newest_cut(SourceLake.open(config.location, name)))
     if repair.whole and not control.stop.requested:
         _copy_whole(config, name, repair, control)
-        proof = once()
+        proof = once(Proving(request))
     return repair.described_in(proof)
 
 

@@ -62,7 +62,7 @@ def compact_group_under(
     place = group_position(group, [lease.lake for lease in leases], end)
     for lease in leases:
         source = lease.lake.source
-        done[source] += compact_under(lease, config, on_demand, report, stop, end=place.position)
+        done[source] += compact_under(lease, config, on_demand, control, end=place.position)
         failpoint("group.after_source")
     if stop.requested:
         return GroupReport(group, done)

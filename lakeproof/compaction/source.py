@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakeproof.config.model import Config
-from lakeproof.events import Event, Report, Stop
+from lakeproof.events import Event, RunControl
 from lakeproof.lake.cycle.runner import CutReport, Runner
 from lakeproof.lake.planning.next_incarnation import to_be_followed
 from lakeproof.lake.records.lease import Lease
@@ -28,8 +28,7 @@ def compact_under(
     lease: Lease,
     config: Config,
     spark: AnySpark,
-    report: Report,
-    stop: Stop,
+    control: RunControl,
     *,
     end: Lsn | None = None,
     keyed: PlacedCopy | None = None,
@@ -44,14 +43,14 @@ def compact_under(
     if newest is None:
         raise no_landing(lake)
     on_demand = SparkOnDemand.of(spark)
-    runner = Runner(on_demand, lease, source, report, stop, end, keyed)
+    runner = Runner(on_demand, lease, source, control.report, control.stop, end, keyed)
     done = runner.finish_interrupted()
     for incarnation in to_be_followed(lake, newest_cut(lake)):
         done += runner.follow(Chain.open(lake, incarnation), end if incarnation == newest else None)
     if config.catalog is not None:
-        name_cut(config, name, on_demand, report)
+        name_cut(config, name, on_demand, control.report)
     if done and on_demand.everywhere:
-        report(_on_a_cluster(on_demand.get()))
+        control.report(_on_a_cluster(on_demand.get()))
     return done
 
 

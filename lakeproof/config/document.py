@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -25,7 +24,7 @@ _TAG = "tag:yaml.org,2002:"
 class _Loader(yaml.SafeLoader):
     """Resolves YAML 1.2's core values: `off`, `yes` and `1:30` are texts, as they look."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  (the base class declares it so)
+    yaml_implicit_resolvers: dict[str, object] = {}  # noqa: RUF012  (the base class declares it so)
 
 
 _Loader.add_implicit_resolver(f"{_TAG}null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
@@ -42,7 +41,7 @@ _Loader.add_implicit_resolver(
 class YamlDocument:
     """A file's values (`root`) and their lines; `mistakes` are those of the YAML itself."""
 
-    root: dict[str, Any] = field(default_factory=dict)
+    root: dict[str, object] = field(default_factory=dict)
     lines: dict[KeyPath, int] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
 
@@ -120,7 +119,7 @@ def _syntax(error: yaml.YAMLError) -> Mistake:
     return Mistake(0, "", "is not YAML: it holds a character that is not allowed")
 
 
-def _value(node: yaml.Node, path: KeyPath, document: YamlDocument) -> Any:
+def _value(node: yaml.Node, path: KeyPath, document: YamlDocument) -> object:
     if isinstance(node, yaml.MappingNode):
         return _mapping(node, path, document)
     if isinstance(node, yaml.SequenceNode):
@@ -128,8 +127,8 @@ def _value(node: yaml.Node, path: KeyPath, document: YamlDocument) -> Any:
     return _scalar(node, path, document)
 
 
-def _mapping(node: yaml.MappingNode, path: KeyPath, document: YamlDocument) -> dict[str, Any]:
-    result: dict[str, Any] = {}
+def _mapping(node: yaml.MappingNode, path: KeyPath, document: YamlDocument) -> dict[str, object]:
+    result: dict[str, object] = {}
     first: dict[str, int] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
@@ -146,14 +145,14 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: YamlDocument) -> d
     return result
 
 
-def _sequence(node: yaml.SequenceNode, path: KeyPath, document: YamlDocument) -> list[Any]:
+def _sequence(node: yaml.SequenceNode, path: KeyPath, document: YamlDocument) -> list[object]:
     for index, child in enumerate(node.value):
         here = (*path, index)
         document.lines[here] = child.start_mark.line + 1
     return [_value(child, (*path, index), document) for index, child in enumerate(node.value)]
 
 
-def _scalar(node: yaml.Node, path: KeyPath, document: YamlDocument) -> Any:
+def _scalar(node: yaml.Node, path: KeyPath, document: YamlDocument) -> object:
     tag, text = node.tag.removeprefix(_TAG), str(node.value)
     if tag == "str":
         return text

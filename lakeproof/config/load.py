@@ -7,9 +7,9 @@ server or lake is touched.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -121,7 +121,7 @@ class _Reader:
                 "compute": self._validate(ComputeConfig, self._mapping(root["compute"], ("compute",)), ("compute",))
             }
         metrics = self._validate(MetricsConfig, self._mapping(root.get("metrics"), ("metrics",)), ("metrics",))
-        rest: dict[str, Any] = {k: root[k] for k in ("proof_interval", "views_at_once") if k in root}
+        rest: dict[str, object] = {k: root[k] for k in ("proof_interval", "views_at_once") if k in root}
         values = {"path": self._file, "lake": lake or "", "sources": {}, **rest}
         config = self._validate(Config, values, ())
         if config is None or self._document.mistakes:
@@ -130,7 +130,7 @@ class _Reader:
         update |= {"dagster": dagster, "alerts": alerts, "faulty_views": faulty}
         return config.model_copy(update=update | catalog | compute | {"metrics": metrics})
 
-    def _catalog(self, value: Any, sources: list[str]) -> dict[str, CatalogConfig | None]:
+    def _catalog(self, value: object, sources: list[str]) -> dict[str, CatalogConfig | None]:
         """Return the section, if there is one; a schema belongs to one source and one layer."""
         if value is None:
             return {}
@@ -141,11 +141,11 @@ class _Reader:
             self._document.add(("catalog",), text)
         return {"catalog": catalog}
 
-    def _alerts(self, value: Any) -> AlertsConfig | None:
+    def _alerts(self, value: object) -> AlertsConfig | None:
         section = with_secrets(self._mapping(value, ("alerts",)), self._file.parent, read_secret)
         return self._validate(AlertsConfig, section, ("alerts",))
 
-    def _storage(self, value: Any) -> StorageConfig | None:
+    def _storage(self, value: object) -> StorageConfig | None:
         section = self._mapping(value, ("storage",))
         for key in section:
             if key not in StorageConfig.model_fields and is_secret_key(key):
@@ -153,12 +153,12 @@ class _Reader:
                 self._document.add(("storage", key), text)
         return self._validate(StorageConfig, {k: v for k, v in section.items() if not is_secret_key(k)}, ("storage",))
 
-    def _spark(self, value: Any) -> SparkConfig | None:
+    def _spark(self, value: object) -> SparkConfig | None:
         section = dict(self._mapping(value, ("spark",)))
         secret = self._try(("spark", "secret"), lambda: read_spark_secret(section.get("secret"), self._file.parent))
         return self._validate(SparkConfig, section | {"secret": secret}, ("spark",))
 
-    def _source(self, name: str, value: Any) -> SourceConfig | None:
+    def _source(self, name: str, value: object) -> SourceConfig | None:
         path = ("sources", name)
         section = self._mapping(value, path)
         self._refuse_unknown(section, path, SourceConfig, hide=("name", "patterns"), also=("password",))
@@ -190,7 +190,7 @@ class _Reader:
         place = self._try(path, lambda: read_lake(archive, self._file.parent))
         return config.model_copy(update={"retention": config.retention.model_copy(update={"archive": place})})
 
-    def _selection(self, source: str, section: dict[str, Any]) -> dict[str, Any]:
+    def _selection(self, source: str, section: dict[str, object]) -> dict[str, object]:
         """Return the selection that `tables` and `exclude` make."""
         path = ("sources", source)
         listed = self._table_list(section.get("tables"), (*path, "tables"))
@@ -209,7 +209,7 @@ class _Reader:
                 self._document.add((*path, "exclude", i), mistake)
         return {"tables": selection.tables, "patterns": selection.patterns, "exclude": selection.exclude}
 
-    def _table_list(self, value: Any, path: KeyPath) -> list[TableName | TablePattern] | None:
+    def _table_list(self, value: object, path: KeyPath) -> list[TableName | TablePattern] | None:
         if value is None:
             return []
         if not isinstance(value, list):
@@ -218,7 +218,7 @@ class _Reader:
         names = [self._try((*path, i), lambda t=text: _selected(t)) for i, text in enumerate(value)]  # type: ignore[misc]  # a default binds the loop's value
         return None if None in names else [n for n in names if n is not None]
 
-    def _table_sections(self, source: str, value: Any) -> dict[TableName, TableConfig]:
+    def _table_sections(self, source: str, value: object) -> dict[TableName, TableConfig]:
         path = ("sources", source, "table")
         result: dict[TableName, TableConfig] = {}
         for text, section in self._mapping(value, path).items():
@@ -237,7 +237,7 @@ class _Reader:
             result[name] = config
         return result
 
-    def _view(self, name: str, value: Any, lake: str | None) -> ViewConfig | None:
+    def _view(self, name: str, value: object, lake: str | None) -> ViewConfig | None:
         path = ("views", name)
         section = self._mapping(value, path)
         split = ("name", "sql_file", "views", "external")
@@ -257,7 +257,7 @@ class _Reader:
         return self._validate(ViewConfig, values, path)
 
     def _reads(
-        self, value: Any, path: KeyPath, lake: str | None
+        self, value: object, path: KeyPath, lake: str | None
     ) -> dict[str, tuple[str, TableName] | str | ExternalTable]:
         entries = self._mapping(value, path)
         if not entries:
@@ -286,7 +286,7 @@ class _Reader:
 
     def _shared_slots(self, sources: dict[str, SourceConfig | None]) -> None:
         # A slot's name is unique in a server, not in a database: two sources that share it would take turns losing changes.
-        owners: dict[tuple[Any, str], str] = {}
+        owners: dict[tuple[object, str], str] = {}
         for name, source in sources.items():
             if source is None or not isinstance(source.dsn, Dsn) or source.dsn.server is None:
                 continue
@@ -303,20 +303,20 @@ class _Reader:
                 text = "is in the lake, whose maintenance would remove it; name a folder outside of it"
                 self._document.add(("sources", name, "retention", "archive"), text)
 
-    def _mapping(self, value: Any, path: KeyPath) -> dict[str, Any]:
+    def _mapping(self, value: object, path: KeyPath) -> dict[str, object]:
         if value is None or isinstance(value, dict):
             return value or {}
         self._document.add(path, "must be a mapping (key: value)")
         return {}
 
-    def _only(self, section: dict[str, Any], model: type[Model], but: tuple[str, ...]) -> dict[str, Any]:
+    def _only(self, section: dict[str, object], model: type[Model], but: tuple[str, ...]) -> dict[str, object]:
         """Return the keys of `section` that `model` takes as they are; an empty section (`drain:`) gets the defaults."""
         fields = model.model_fields.keys() - set(but)
         return {k: v for k, v in section.items() if k in fields and (v is not None or not _is_section(model, k))}
 
     def _refuse_unknown(
         self,
-        section: dict[str, Any],
+        section: dict[str, object],
         path: KeyPath,
         model: type[Model],
         hide: tuple[str, ...],
@@ -326,7 +326,7 @@ class _Reader:
         for key in section.keys() - keys:
             self._document.add((*path, key), unknown_key(key, keys))
 
-    def _validate(self, model: type[_M], values: dict[str, Any], path: KeyPath) -> _M | None:
+    def _validate(self, model: type[_M], values: dict[str, object], path: KeyPath) -> _M | None:
         try:
             return model.model_validate(values)
         except ValidationError as errors:
@@ -344,13 +344,13 @@ class _Reader:
             return None
 
 
-def _table(text: Any) -> TableName:
+def _table(text: object) -> TableName:
     if isinstance(text, str):
         return parse_table(text)
     raise ValueError("must be a table: schema.table")
 
 
-def _selected(text: Any) -> TableName | TablePattern:
+def _selected(text: object) -> TableName | TablePattern:
     if isinstance(text, str):
         return parse_selected(text)
     raise ValueError("must be a table or a pattern: schema.table or schema.*")
@@ -370,7 +370,7 @@ def _fields(model: type[Model], loc: KeyPath) -> list[str]:
     return list(model.model_fields)
 
 
-def _nearest(name: str, existing: dict[str, Any]) -> str:
+def _nearest(name: str, existing: Mapping[str, object]) -> str:
     return unknown_key(name, existing).removeprefix("unknown key; ")
 
 

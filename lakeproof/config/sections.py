@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from lakeproof.config.location import SUPPORTED, ObjectPlace
@@ -22,7 +21,7 @@ _ALIAS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SQL_BYTES_MAX = 1 << 20
 
 
-def read_lake(value: Any, folder: Path) -> str:
+def read_lake(value: object, folder: Path) -> str:
     """Return the lake as an absolute path, or as its URL."""
     if value is None:
         raise ValueError("is missing")
@@ -48,7 +47,7 @@ def is_inside(place: str, lake: str) -> bool:
     return Path(inner).is_relative_to(outer)
 
 
-def read_dsn(section: dict[str, Any], place: str, folder: Path) -> Dsn:
+def read_dsn(section: dict[str, object], place: str, folder: Path) -> Dsn:
     """Return a source's `dsn` and `password` together; no secret is read. A secret's file is relative to `folder`."""
     dsn, password = section.get("dsn"), section.get("password")
     if dsn is None:
@@ -67,7 +66,7 @@ def read_dsn(section: dict[str, Any], place: str, folder: Path) -> Dsn:
     return Dsn(conninfo, secret, f"{place}.dsn")
 
 
-def read_spark_secret(value: Any, folder: Path) -> Secret | None:
+def read_spark_secret(value: object, folder: Path) -> Secret | None:
     """Return what `spark.secret` refers to; no secret is read. A file is relative to `folder`."""
     secret = None if value is None else read_secret(value, "spark.secret", folder)
     if secret is None and value is not None:
@@ -75,7 +74,7 @@ def read_spark_secret(value: Any, folder: Path) -> Secret | None:
     return secret
 
 
-def read_sql_file(value: Any, folder: Path) -> Path:
+def read_sql_file(value: object, folder: Path) -> Path:
     """Return the path of a view's query, which must exist and be text."""
     if value is None:
         raise ValueError("is missing")
@@ -98,7 +97,7 @@ def read_sql_file(value: Any, folder: Path) -> Path:
     return file
 
 
-def read_reads(alias: str, value: Any, folder: Path) -> tuple[str, TableName] | str | ExternalTable:
+def read_reads(alias: str, value: object, folder: Path) -> tuple[str, TableName] | str | ExternalTable:
     """Return what one entry of a view's `reads` names: a source's table, another view, or an external table."""
     if not _ALIAS.fullmatch(alias):
         raise ValueError("is not a name for SQL: a letter or _, then letters, digits and _")
@@ -114,7 +113,7 @@ def read_reads(alias: str, value: Any, folder: Path) -> tuple[str, TableName] | 
     return source, parse_table(table)
 
 
-def read_secret(value: Any, place: str, folder: Path) -> Secret | None:
+def read_secret(value: object, place: str, folder: Path) -> Secret | None:
     """Return the secret that `{env: NAME}` or `{file: PATH}` names, None for anything else."""
     if not isinstance(value, dict) or len(value) != 1:
         return None

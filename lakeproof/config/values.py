@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
@@ -81,7 +81,7 @@ def valid_slot(value: str) -> str:
     return value
 
 
-def different(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def different(values: tuple[object, ...]) -> tuple[object, ...]:
     """Check that no value is duplicated."""
     twice = sorted(str(value) for value, times in Counter(values).items() if times > 1)
     if twice:

@@ -29,7 +29,7 @@ from lakeproof.drain.stuck import StuckWatch
 from lakeproof.drain.transactions.spill import SpillLimitError
 from lakeproof.drain.until import Mode, Until
 from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError
-from lakeproof.events import Event, Report, Stop, counted
+from lakeproof.events import Event, RunControl, counted
 from lakeproof.failpoints import failpoint
 from lakeproof.landing.chain import FencedError
 from lakeproof.landing.sweep import sweep
@@ -63,23 +63,22 @@ class Supervisor:
         source: SourceConfig,
         until: Until,
         *,
-        report: Report,
-        stop: Stop,
-        on_flush: Callable[[Flush], None] | None,
+        control: RunControl,
+        on_flush: Callable[[Flush], None] | None = None,
         pulse: Pulse | None = None,
     ) -> None:
         self._source = source
         self._until = until
-        self._report = report
+        self._report = control.report
         self._on_flush = on_flush
         self._pulse = pulse or Pulse()
-        self._rates = Rates(report, source.name, self._pulse) if until.lasting else None
+        self._rates = Rates(control.report, source.name, self._pulse) if until.lasting else None
         self._streaming = True
         self._totals = Totals()
         self._publications = Publications()
         self._confirmed: Lsn | None = None
         self._backoff_s = BACKOFF_FIRST_S
-        self._goal = Goal(stop, until.target)
+        self._goal = Goal(control.stop, until.target)
         if until.duration_s is not None:
             self._goal.deadline = time.monotonic() + until.duration_s
         self._chain = open_landing(config, source)

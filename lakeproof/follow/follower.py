@@ -232,7 +232,7 @@ class Follower:
             cuts: Cuts = compact_group_under(leases, config, self.name, self.spark, control).cuts
         else:
             (lease,) = leases
-            cuts = {self.name: compact_under(lease, config, self.spark, control.report, control.stop)}
+            cuts = {self.name: compact_under(lease, config, self.spark, control)}
         for source, ended in cuts.items():
             self.done.cycles[source] = self.done.cycles.get(source, 0) + len(ended)
             self.done.changes += sum(table.changes for cut in ended for table in cut.tables.values())

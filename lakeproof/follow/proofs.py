@@ -16,7 +16,7 @@ from lakeproof.events import Event, RunControl
 from lakeproof.follow.worker import Worker
 from lakeproof.lake.spark.lost_driver import DriverLostError
 from lakeproof.lake.spark_on_demand import SparkOnDemand
-from lakeproof.proof.run import ProofRequest, prove_once
+from lakeproof.proof.run import ProofRequest, Proving, prove_once
 
 # A proof that takes long is followed by a pause of so many times as long, whatever is configured.
 _PAUSE_TIMES = 10
@@ -53,7 +53,7 @@ class ContinuousProofs(Worker):
         began_s = time.monotonic()
         try:
             with self._spark.in_use():
-                prove_once(self._config, name, None, self._spark, self._control, ProofRequest(changed=True))
+                prove_once(self._config, name, None, self._spark, self._control, Proving(ProofRequest(changed=True)))
         except DriverLostError:
             raise
         except LakeproofError as error:

@@ -9,7 +9,6 @@ import json
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -70,7 +69,7 @@ class _File:
         return self.store.get(str(self.key))
 
 
-def inspect(place: LakeLocation | Path) -> dict[str, Any]:
+def inspect(place: LakeLocation | Path) -> dict[str, object]:
     """Describe a manifest, a data file or a landing's folder as a JSON object.
 
     Raises LakeError if it is none of these, or damaged. A landing's folder is verified completely: every manifest and the
@@ -93,16 +92,16 @@ def inspect_text(place: LakeLocation | Path) -> str:
     return "\n".join(_lines(inspect(place), ""))
 
 
-def _manifest(file: _File) -> dict[str, Any]:
+def _manifest(file: _File) -> dict[str, object]:
     data = file.read()
     manifest = parse(data, str(file))
-    document: dict[str, Any] = json.loads(data)
+    document: dict[str, object] = json.loads(data)
     document["bytes_of_range"] = manifest.end_lsn - manifest.start_lsn
     document["missing_files"] = [f.path for f in manifest.named if not file.to(file.key.parent.parent / f.path).is_file]
     return document
 
 
-def _data(file: _File) -> dict[str, Any]:
+def _data(file: _File) -> dict[str, object]:
     described = _parquet(file)
     entry = _entry_of(file)
     described["manifest"] = (
@@ -117,7 +116,7 @@ def _data(file: _File) -> dict[str, Any]:
     return described
 
 
-def _parquet(file: _File) -> dict[str, Any]:
+def _parquet(file: _File) -> dict[str, object]:
     try:
         with parquet_file(file.store, str(file.key)) as opened:
             described = _messages(opened) if opened.schema_arrow.equals(LOGICAL_MESSAGES) else _rows(opened)
@@ -133,7 +132,7 @@ def _parquet(file: _File) -> dict[str, Any]:
         ) from error
 
 
-def _rows(file: pq.ParquetFile) -> dict[str, Any]:
+def _rows(file: pq.ParquetFile) -> dict[str, object]:
     operations: Counter[str] = Counter()
     positions: list[int] = []
     with_text = unchanged = 0
@@ -153,7 +152,7 @@ def _rows(file: pq.ParquetFile) -> dict[str, Any]:
     }
 
 
-def _messages(file: pq.ParquetFile) -> dict[str, Any]:
+def _messages(file: pq.ParquetFile) -> dict[str, object]:
     """Describe messages by prefix and origins by name; contents are values, and are not shown."""
     names_seen: Counter[str] = Counter()
     for batch in file.iter_batches(_BATCH_ROWS, columns=["kind", "name", XID]):
@@ -193,7 +192,7 @@ def _lake_of(root: str, key: PurePosixPath) -> str:
     return f"{root.rstrip('/')}/{key}"
 
 
-def _chain(folder: _File) -> dict[str, Any]:
+def _chain(folder: _File) -> dict[str, object]:
     chain = _chain_at(folder)
     manifests = verify_chain(chain)
     rows = messages = files = size = 0
@@ -221,7 +220,7 @@ def _chain(folder: _File) -> dict[str, Any]:
     }
 
 
-def _lines(value: dict[str, Any], indent: str) -> list[str]:
+def _lines(value: dict[str, object], indent: str) -> list[str]:
     lines: list[str] = []
     for name, item in value.items():
         if isinstance(item, dict):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from lakeproof.config.location import LakeLocation
 from lakeproof.drain.pulse import Pulse
 from lakeproof.errors import LakeproofError
-from lakeproof.lake.records.cuts.tail import CutTail
+from lakeproof.lake.records.store import CutTail
 from lakeproof.landing.chain import newest_incarnation
 from lakeproof.storage.open import folder_to_check
 from lakeproof.storage.source_lake import SourceLake

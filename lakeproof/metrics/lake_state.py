@@ -18,9 +18,9 @@ from functools import partial
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.lake.planning.landing.waiting import LandingTail, WaitingChanges
 from lakeproof.lake.planning.set_aside import set_aside
-from lakeproof.lake.records.cuts.tail import CutTail
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import HeldCause
+from lakeproof.lake.records.store import CutTail
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.lsn import Lsn
 from lakeproof.metrics import definitions as m

@@ -10,17 +10,11 @@ from dataclasses import dataclass
 
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.slot_health import Level
-from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.metrics import definitions as m
 from lakeproof.metrics.readings import Reading
 from lakeproof.metrics.samples import Sample
-from lakeproof.postgres.connections.connect import connect
-from lakeproof.postgres.connections.timeouts import Timeout, use_timeout
-from lakeproof.state.slot import SlotStatus, see_server, slot_status
-from lakeproof.storage.source_lake import SourceLake
-
-TIMEOUT_S = 5.0
+from lakeproof.state.slot import SlotStatus, ask_slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +57,5 @@ class SlotSamples:
         yield from (Sample(metric, value, labels) for metric, value in values.items() if value is not None)
 
     def _read(self) -> _Seen:
-        source = self._source
-        with use_timeout(Timeout(TIMEOUT_S)), connect(source.dsn, "lakeproof metrics") as connection:
-            seen = see_server(connection, source)
-        chain = Chain.open_newest(SourceLake.open(self._config.location, source.name))
-        return _Seen(seen.server.current_lsn, slot_status(source, seen, chain))
+        seen, status = ask_slot(self._config, self._source.name, "lakeproof metrics")
+        return _Seen(seen.server.current_lsn, status)

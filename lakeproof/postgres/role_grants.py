@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import groupby
-from typing import Any
 
 from psycopg.sql import SQL, Composed, Identifier
 
@@ -81,7 +80,7 @@ def missing_grants(conn: Connection, tables: Collection[int], schemas: Collectio
     return statements
 
 
-def _attributes(role: Mapping[str, Any], name: Identifier, *, hidden: bool) -> Iterator[Composed]:
+def _attributes(role: Mapping[str, object], name: Identifier, *, hidden: bool) -> Iterator[Composed]:
     if not (role["rolreplication"] or role["rds_replication"]):
         text = "GRANT rds_replication TO {}" if role["on_rds"] else "ALTER ROLE {} REPLICATION"
         yield SQL(text).format(name)

@@ -192,7 +192,7 @@ def _check_packed(changes: Changes, version: SchemaVersion, row_bytes: int) -> N
 def _sums(changes: Changes, files: Sequence[DeltaFile], version: SchemaVersion, row_bytes: int) -> Buckets:
     sums = BucketSums(version, 1)
     if files:
-        delta = DeltaRows.open(changes.path, changes.last, files=files)
+        delta = DeltaRows.open(changes.last.path, changes.last.version, files=files)
         for batch in read_rows(delta, read_columns(version, delta), row_bytes, PACKED_BYTES_MAX):
             sums.add(RowsOfBatch.of(version, batch))
     return sums.sums()

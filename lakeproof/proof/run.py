@@ -26,7 +26,7 @@ from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.supervisor import Supervisor
 from lakeproof.drain.until import Until
 from lakeproof.errors import ConfigError, DefiniteError, TransientError
-from lakeproof.events import Event, RunControl, Stop
+from lakeproof.events import Event, RunControl
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
@@ -72,6 +72,15 @@ class ProofRequest:
             raise ConfigError("lakeproof prove", reason, "leave --repair, --history, --histories and --views out")
 
 
+@dataclass(frozen=True, slots=True)
+class Proving:
+    """One proof of those that a request takes: `to_repair` gets the keys that differ, its cycle enters those of `repair`."""
+
+    request: ProofRequest
+    to_repair: dict[TableName, KeysToRepair] | None = None
+    repair: Repair | None = None
+
+
 def check_prove(config: Config, name: str, tables: Sequence[TableName] | None) -> None:
     """Raise errors that need neither Spark nor a row: no landing, an unknown table. Needs the server."""
     source, lake = config.source(name), SourceLake.open(config.location, name)
@@ -87,12 +96,10 @@ def prove_once(  # noqa: PLR0917  as prove
     tables: Sequence[TableName] | None,
     spark: SparkOnDemand,
     control: RunControl,
-    request: ProofRequest,
-    *,
-    to_repair: dict[TableName, KeysToRepair] | None = None,
-    repair: Repair | None = None,
+    of: Proving,
 ) -> ProofReport:
-    """Make one proof; `to_repair` gets the keys that differ, its cycle enters those of `repair`."""
+    """Make one proof."""
+    request = of.request
     source = config.source(name)
     source_lake = SourceLake.open(config.location, name)
     check_prove(config, name, None)
@@ -113,8 +120,8 @@ def prove_once(  # noqa: PLR0917  as prove
                     return ProofReport(name, None, dict.fromkeys(chosen, blocked))
                 conn = connect(source.dsn, "lakeproof proof")
                 open_until_compared.callback(close_quietly, conn)
-                running = OpenProof(config, source, spark, session, conn, control.report, to_repair=to_repair)
-                cut = _cut_at_point(running, len(chosen), lease, control.stop, repair)
+                running = OpenProof(config, source, spark, session, conn, control.report, to_repair=of.to_repair)
+                cut = _cut_at_point(running, len(chosen), lease, control, of.repair)
             compare = compare_changed if request.changed else compare_all
             proof = compare(running, chosen, cut, control.stop)
         if cut is None:
@@ -166,16 +173,18 @@ def _chosen(source: SourceConfig, tables: Sequence[TableName] | None, cut: Cut |
     return existing if tables is None else list(dict.fromkeys(tables))
 
 
-def _cut_at_point(proof: OpenProof, tables: int, lease: Lease, stop: Stop, repair: Repair | None) -> Cut | None:
+def _cut_at_point(
+    proof: OpenProof, tables: int, lease: Lease, control: RunControl, repair: Repair | None
+) -> Cut | None:
     """Bring the lake to the snapshot's position, and return its newest cut."""
     point = proof.session.consistent_point
     proof.report(Event("prove.point", f"comparing at {point}", {"consistent_point": str(point), "tables": tables}))
     # Before the landing is drained, which may take a while: rows are read while the tables are as at the snapshot.
-    keyed = None if repair is None else copy_keys(proof, repair, stop)
+    keyed = None if repair is None else copy_keys(proof, repair, control.stop)
     with disk_errors(proof.config.lake):
-        Supervisor(proof.config, proof.source, Until.lsn(point), report=proof.report, stop=stop, on_flush=None).run()
-    if not stop.requested:
-        compact_under(lease, proof.config, proof.spark, proof.report, stop, end=point, keyed=keyed)
+        Supervisor(proof.config, proof.source, Until.lsn(point), control=control).run()
+    if not control.stop.requested:
+        compact_under(lease, proof.config, proof.spark, control, end=point, keyed=keyed)
         if repair is not None:
             remove_copies(proof.lake)
     return newest_cut(proof.lake)

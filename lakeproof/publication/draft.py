@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from psycopg.sql import Composed, Identifier
 
@@ -43,7 +42,7 @@ from lakeproof.postgres.checks.tables import (
     suggestions,
     table_findings,
 )
-from lakeproof.postgres.connections.connect import Connection, rows, source_errors
+from lakeproof.postgres.connections.connect import Connection, Row, rows, source_errors
 from lakeproof.postgres.replication_slot import read_slot
 from lakeproof.postgres.role_grants import missing_grants
 from lakeproof.publication.statements import SEND_GENERATED, Changes, changes, creation
@@ -217,9 +216,7 @@ def _lacking(conn: Connection, draft: Draft, generated: _Generated) -> list[str]
     return [*lacking, *(lacks_superuser(conn) if draft.schemas else [])]
 
 
-def _grants(
-    conn: Connection, source: SourceConfig, present: Present, facts: Mapping[TableName, Mapping[str, Any]]
-) -> list[Composed]:
+def _grants(conn: Connection, source: SourceConfig, present: Present, facts: Mapping[TableName, Row]) -> list[Composed]:
     """Return what the role lacks to read the tables that are selected, and those that patterns will match."""
     oids = {int(about["oid"]) for about in facts.values()}
     selection = source.selection
@@ -236,7 +233,7 @@ def _notes(
     draft: Draft,
     wishes: Wishes,
     present: Present,
-    facts: Mapping[TableName, Mapping[str, Any]],
+    facts: Mapping[TableName, Row],
 ) -> None:
     source, selection = draft.source, draft.source.selection
     new = [t for t in draft.added if t not in present.tables]

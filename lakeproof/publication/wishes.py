@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from lakeproof.config.mistakes import nearest
 from lakeproof.config.model import SourceConfig
@@ -25,7 +24,7 @@ from lakeproof.postgres.catalog.published import (
 from lakeproof.postgres.catalog.tables import ACTIONS, PublishedTable
 from lakeproof.postgres.catalog.unpublished import SENDS_GENERATED
 from lakeproof.postgres.checks.findings import Finding, error, from_error
-from lakeproof.postgres.connections.connect import Connection, rows, source_errors
+from lakeproof.postgres.connections.connect import Connection, Row, rows, source_errors
 from lakeproof.postgres.publication_lines import (
     Condition,
     ConditionRefusedError,
@@ -92,7 +91,7 @@ def inserts_name(source: SourceConfig) -> str:
 def read_wishes(
     conn: Connection,
     source: SourceConfig,
-    facts: Mapping[TableName, Mapping[str, Any]],
+    facts: Mapping[TableName, Row],
     paused: Mapping[TableName, PausedTable],
     *,
     only: bool,
@@ -209,7 +208,7 @@ def read_present(conn: Connection, source: SourceConfig) -> Present:
 def as_candidates(
     conn: Connection,
     wishes: Wishes,
-    facts: Mapping[TableName, Mapping[str, Any]],
+    facts: Mapping[TableName, Row],
     without_generated: Collection[str] = (),
 ) -> tuple[Mapping[TableName, PublishedTable], list[Finding]]:
     """Return the tables with these `facts` as they would be published, and why others can't be. Raises as `source_errors`.

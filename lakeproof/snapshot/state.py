@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
-from typing import Any
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -64,7 +63,7 @@ class SnapshotTable(Part):
         return max((c.decoded.row for c in self.chunks), default=0)
 
     @model_serializer(mode="wrap")
-    def _with_schema_id(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _with_schema_id(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
         return {**write(self), "schema_id": self.version.id}
 
     @model_validator(mode="after")

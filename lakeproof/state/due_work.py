@@ -1,4 +1,4 @@
-"""Decides from a state if a compaction or a refresh has anything to do, before the commands or Dagster start Spark.
+"""Decides from a state if a compaction, a refresh or a proof has anything to do, before the commands or Dagster start Spark.
 
 Doing it does not belong here, nor planning cycles (`lakeproof.compaction.pending`). In Dagster,
 `orchestration.policies.run` decides whether another run is in the way.
@@ -7,12 +7,19 @@ Doing it does not belong here, nor planning cycles (`lakeproof.compaction.pendin
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from lakeproof.config.model import Config
 from lakeproof.config.view_graph import sources_of
+from lakeproof.lake.records.store import newest_cut
+from lakeproof.landing.chain import newest_incarnation
+from lakeproof.names import TableName
+from lakeproof.proof.record import LakeProved, Proved, due, histories_due, read_proved, read_views, views_due
+from lakeproof.state.known_tables import with_known_tables
 from lakeproof.state.source import SourceStatus
 from lakeproof.state.status import StatusReport, lake_status
 from lakeproof.storage.open import open_store
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.views.drift import why_drifted
 
 
@@ -79,3 +86,51 @@ def refresh_is_pointless(
         if view in drifted or any(view_status.behind.values()):
             return None
     return "no source that a view reads has a newer cut"
+
+
+@dataclass(frozen=True, slots=True)
+class FollowState:
+    """State of a source in the lake: has it a landing, and does a process follow it (None: that can't be known)."""
+
+    has_landing: bool
+    is_followed: bool | None
+
+
+def follow_state(lake: SourceLake) -> FollowState:
+    """Return what the lake shows of a process that follows the source's landing."""
+    return FollowState(newest_incarnation(lake) is not None, lake.store.is_locked(lake.paths.follow_lock))
+
+
+@dataclass(frozen=True, slots=True)
+class LastProofs:
+    """The last proofs of a source's tables and of the views that read it."""
+
+    tables: Mapping[TableName, Proved]
+    views: Mapping[str, LakeProved]
+
+
+def last_proofs(lake: SourceLake) -> LastProofs:
+    """Return the lake's record of the last proofs."""
+    return LastProofs(read_proved(lake), read_views(lake))
+
+
+@dataclass(frozen=True, slots=True)
+class DueProofs:
+    """The tables, histories and views whose turn it is in a scheduled proof."""
+
+    tables: list[TableName]
+    histories: list[TableName]
+    views: list[str]
+
+
+def due_proofs(config: Config, name: str, views: Sequence[str]) -> DueProofs:
+    """Return the known tables, histories and `views` whose turn it is."""
+    source, lake = with_known_tables(config, name), SourceLake.open(config.location, name)
+    last, cut = last_proofs(lake), newest_cut(lake)
+    in_lake = {} if cut is None else cut.tables
+    rows = {table: in_lake[table].history_sum.rows for table in source.tables if table in in_lake}
+    return DueProofs(
+        due(source.tables, last.tables, source.proof_rows),
+        histories_due(rows, last.tables, source.proof_rows),
+        views_due(views, last.views),
+    )

@@ -9,15 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lakeproof.config.model import SourceConfig
+from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.slot_health import HealthCause, Level, SlotHealth, slot_health
 from lakeproof.errors import RECOVER, StuckError, manual
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.stuck import abandon, read_stuck
-from lakeproof.postgres.connections.connect import Connection
+from lakeproof.postgres.connections.connect import Connection, connect
+from lakeproof.postgres.connections.timeouts import Timeout, use_timeout
 from lakeproof.postgres.replication_slot import SlotState, read_slot
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.state.problem import Problem
+from lakeproof.storage.source_lake import SourceLake
+
+# An answer takes milliseconds; whoever asks at intervals has other sources to ask.
+TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,17 @@ class SlotStatus:
 def see_server(conn: Connection, source: SourceConfig) -> ServerSeen:
     """Look at a server and the source's slot. Raises as `source_errors`."""
     return ServerSeen(identify(conn), read_slot(conn, source.slot))
+
+
+def ask_slot(config: Config, name: str, application: str) -> tuple[ServerSeen, SlotStatus]:
+    """Ask a source's server about its slot, and judge it by the landing; for whoever asks again and again.
+
+    A server that does not answer for TIMEOUT_S seconds is a TransientError. Raises as `connect` and `slot_status` do.
+    """
+    source = config.source(name)
+    with use_timeout(Timeout(TIMEOUT_S)), connect(source.dsn, application) as connection:
+        seen = see_server(connection, source)
+    return seen, slot_status(source, seen, Chain.open_newest(SourceLake.open(config.location, name)))
 
 
 def slot_status(source: SourceConfig, seen: ServerSeen, chain: Chain | None) -> SlotStatus:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from lakeproof.config.model import Config
 from lakeproof.drain.slot_health import SlotHealth
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.log.reader_features import NOT_PORTABLE, reader_features
+from lakeproof.lake.delta.log.protocol import NOT_PORTABLE, reader_features
 from lakeproof.lake.planning.forecast import will_be_held
 from lakeproof.lake.planning.set_aside import left_behind, paused_among
 from lakeproof.lake.records.documents import Cut, WrittenBy

@@ -8,7 +8,7 @@ from functools import partial
 
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.lake.delta.log.commits import NO_VERSION, LogGapError, newest_external
-from lakeproof.lake.delta.log.reader_features import table_state
+from lakeproof.lake.delta.log.state import table_shape
 from lakeproof.lake.records.cuts.groups import group_cuts
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.records.views.cuts import ExternalVersion, ViewCut, ViewVersion, newest_view_cut, view_path
@@ -85,6 +85,6 @@ def _versions(config: Config, pinned: ExternalVersion) -> int:
 def _is_another(path: str, read: ViewVersion | ExternalVersion) -> bool:
     """Return True if the table at `path` is not the one that was read; its log must have the version."""
     try:
-        return bool(table_state(path, read.delta_version)["metaData"]["id"] != read.table_id)
+        return bool(table_shape(path, read.delta_version).metadata["id"] != read.table_id)
     except LogGapError:
         return True

@@ -34,9 +34,9 @@ from lakeproof.storage.local_files import (
     TEMPORARY,
     checksum_file,
     entries_of,
+    files_below,
     link_file,
     shared_bytes,
-    stored_files,
     sync_all,
 )
 from lakeproof.storage.store import AlreadyExistsError, HeldLock, Lock, NewFile, NotFoundError, SharedBytes, StoredFile
@@ -197,7 +197,11 @@ class LocalStore:
         sync_all(self.root, [(key, self._path(key)) for key in keys])
 
     def entries(self, prefix: str, after: str = "") -> Iterator[StoredFile]:
-        return stored_files(self._path(prefix), prefix.strip("/"), after)
+        for key, entry in files_below(self._path(prefix), prefix.strip("/")):
+            # Somebody may have removed it meanwhile.
+            with suppress(FileNotFoundError):
+                if key > after or entry.name.startswith("."):
+                    yield StoredFile(key, entry.stat().st_size)
 
     def sync_names(self, keys: Iterable[str]) -> None:
         for folder in {self._path(key).parent for key in keys}:
@@ -284,17 +288,8 @@ class LocalStore:
                 self._synced.add(below)
 
     def list(self, prefix: str, after: str = "") -> list[str]:
-        keys: list[str] = []
-        waiting = [prefix.strip("/")]
-        while waiting:
-            folder = waiting.pop()
-            for entry in entries_of(self._path(folder)):
-                key = f"{folder}/{entry.name}" if folder else entry.name
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(key)
-                elif key > after and not entry.name.startswith("."):
-                    keys.append(key)
-        return sorted(keys)
+        files = files_below(self._path(prefix), prefix.strip("/"))
+        return sorted(key for key, entry in files if key > after and not entry.name.startswith("."))
 
 
 def local_folder(lake: str | Path) -> Path:

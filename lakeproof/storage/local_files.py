@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lakeproof.failpoints import failpoint
-from lakeproof.storage.store import AlreadyExistsError, NotFoundError, SharedBytes, StoredFile
+from lakeproof.storage.store import AlreadyExistsError, NotFoundError, SharedBytes
 
 # The errors of `link()` after which a copy is as good: another file system, or one without links, or too many of them.
 _CANT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP})
@@ -66,21 +66,17 @@ def checksum_file(key: str) -> str:
     return f"{folder}/.{name}.crc" if folder else f".{name}.crc"
 
 
-def stored_files(folder: Path, key: str, after: str) -> Iterator[StoredFile]:
-    """Yield every file below a folder that has the key; as `Store.entries`."""
+def files_below(folder: Path, key: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield every file below a folder that has the key, by its own key."""
     waiting = [(os.fspath(folder), f"{key}/" if key else "")]
     while waiting:
         place, before = waiting.pop()
         for entry in entries_of(place):
-            if entry.is_dir():
+            if not entry.is_dir():
+                yield f"{before}{entry.name}", entry
+            elif not entry.is_symlink():
                 # What a link leads to is not below the folder.
-                waiting += [] if entry.is_symlink() else [(entry.path, f"{before}{entry.name}/")]
-            elif f"{before}{entry.name}" > after or entry.name.startswith("."):
-                try:
-                    yield StoredFile(f"{before}{entry.name}", entry.stat().st_size)
-                except FileNotFoundError:
-                    # Somebody has removed it meanwhile.
-                    continue
+                waiting.append((entry.path, f"{before}{entry.name}/"))
 
 
 def entries_of(place: str | Path) -> list[os.DirEntry[str]]:

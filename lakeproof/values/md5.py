@@ -1,7 +1,7 @@
 """The first bits of MD5 digests of rows' texts, over Arrow's buffers; compiled.
 
 Which text a row has does not belong here (`lakeproof.values.exact_texts`). Python's own MD5 gives the same digests, one call
-per row and with the interpreter's lock: a test holds the two equal.
+per row: it is for long texts, and the tests' oracle for all.
 
 A digest of one text is a chain of 64 steps for every 64 octets, each of which waits for the one before. So a step is done
 for many rows at once, which a processor does eight or sixteen at a time: a quarter of the time of one row after the other.
@@ -12,6 +12,7 @@ No loop writes to what it reads.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -31,6 +32,9 @@ Words = npt.NDArray[np.uint32]
 # Rows whose digests are computed together: their words fit into the processor's first cache.
 _ROWS = 128
 _WORDS = 16  # of a block
+# Octets of a text for which a call of Python's own MD5 costs nothing beside the digest: few rows have as many blocks, and
+# alone with them a step takes as long as for many.
+_LONG = 4_096
 _STEPS = 64
 _ADDED = np.array([int(abs(math.sin(i + 1)) * (1 << 32)) for i in range(_STEPS)], np.uint32)
 _WORD_OF = np.array(
@@ -70,9 +74,14 @@ def digest_bits(parts: Sequence[pa.Array | str], rows: int) -> Bits:
     blocks, places = np.zeros(int(firsts[-1]) << 6, np.uint8), firsts[:-1] << 6
     for octets, offsets, ending in columns:
         _put(blocks, places, octets, offsets, ending)
-    bits = np.zeros(rows, np.int64)
+    ends, bits = firsts[1:].copy(), np.zeros(rows, np.int64)
+    long = np.flatnonzero(sizes > _LONG)
+    ends[long] = firsts[long]
     _end(blocks, places, firsts)
-    _digest(blocks.view("<u4"), firsts, bits)
+    _digest(blocks.view("<u4"), firsts, ends, bits)
+    for row in long:
+        text = blocks[firsts[row] << 6 : places[row]].data
+        bits[row] = int(hashlib.md5(text, usedforsecurity=False).hexdigest()[:15], 16)
     return bits
 
 
@@ -151,8 +160,8 @@ def _turned_around(word: np.uint32) -> np.uint64:
 
 
 @compiled
-def _digest(words: Words, firsts: Places, bits: Bits) -> None:
-    """Fill `bits`: row i has the blocks from `firsts[i]` to `firsts[i + 1]`."""
+def _digest(words: Words, firsts: Places, ends: Places, bits: Bits) -> None:
+    """Fill `bits`: row i has the blocks from `firsts[i]` to `ends[i]`."""
     states, state = np.empty((4, _ROWS), np.uint32), np.empty((4, _ROWS), np.uint32)
     of_rows, longer = np.empty((_WORDS, _ROWS), np.uint32), np.empty(_ROWS, np.int64)
     for first in range(0, len(bits), _ROWS):
@@ -165,7 +174,7 @@ def _digest(words: Words, firsts: Places, bits: Bits) -> None:
             n = 0
             for row in range(count):
                 place = firsts[first + row] + block
-                if place < firsts[first + row + 1]:
+                if place < ends[first + row]:
                     longer[n] = row
                     for i in range(_WORDS):
                         of_rows[i, n] = words[(place << 4) + i]

@@ -199,7 +199,7 @@ def _decimal_pattern(typmod: int) -> str:
 
 
 def _kind(  # noqa: PLR0917  a row of the table below, in the order of its columns
-    name: str, oid: int, pg_type: str, spark: str, form: Form, exact_form: str, fits: str, **facts: Any
+    name: str, oid: int, pg_type: str, spark: str, form: Form, fits: str, **facts: Any
 ) -> TypeKind:
     lake_type = LAKE_TYPES[spark]
     return TypeKind(
@@ -209,7 +209,6 @@ def _kind(  # noqa: PLR0917  a row of the table below, in the order of its colum
         lambda _typmod: spark,
         spark,
         form,
-        exact_form,
         oid=Oid(oid),
         fits=lambda _typmod: fits,
         fixed_size=facts.pop("fixed_size", True),
@@ -224,13 +223,15 @@ def _text(name: str, oid: int, pg_type: str, exact_form: str = "the string itsel
 
 
 def _whole(name: str, oid: int, pg_type: str, spark: str, digits: int) -> TypeKind:
-    return _kind(name, oid, pg_type, spark, Form.WHOLE, "decimal digits", f"0|-?[1-9][0-9]{{0,{digits - 1}}}")
+    fits = f"0|-?[1-9][0-9]{{0,{digits - 1}}}"
+    return _kind(name, oid, pg_type, spark, Form.WHOLE, fits, exact_form="decimal digits")
 
 
 def _float(name: str, oid: int, pg_type: str, spark: str, nan: str) -> TypeKind:
     bits = f"CASE WHEN {{x}} = 'NaN' THEN '{nan}' ELSE encode({name}send({{x}}), 'hex') END"
     return _kind(
-        *(name, oid, pg_type, spark, Form.FLOAT, _BITS.format(len(nan), nan), _FLOAT),
+        *(name, oid, pg_type, spark, Form.FLOAT, _FLOAT),
+        exact_form=_BITS.format(len(nan), nan),
         exact=False,
         spark_text=partial(spark_sql.float_text, len(nan)),
         source=bits,
@@ -248,7 +249,7 @@ def _time(  # noqa: PLR0917  as for `_kind`
     )
     end = _HOURS + zone.replace("+", r"\+")
     return _kind(
-        *(name, oid, pg_type, spark, form, facts.pop("exact_form"), _DAY + end),
+        *(name, oid, pg_type, spark, form, _DAY + end),
         exact=False,
         overflows=_FAR,
         beyond=f"{_DAY}{end} BC|{_FAR_DAY}{end}|{_INFINITY}",
@@ -259,7 +260,7 @@ def _time(  # noqa: PLR0917  as for `_kind`
 
 
 _SCALARS = (
-    _kind("bool", 16, "boolean", "boolean", Form.BOOL, "`t` or `f`", "[tf]", spark_text=spark_sql.bool_text),
+    _kind("bool", 16, "boolean", "boolean", Form.BOOL, "[tf]", exact_form="`t` or `f`", spark_text=spark_sql.bool_text),
     _whole("int2", 21, "smallint", "smallint", 5),
     _whole("int4", 23, "integer", "int", 10),
     _whole("int8", 20, "bigint", "bigint", 19),
@@ -288,14 +289,15 @@ _SCALARS = (
     _text("name", 19, "name", fixed_size=True),
     _text("uuid", 2950, "uuid", "the string itself, lower case", fixed_size=True),
     _kind(
-        *("bytea", 17, "bytea", "binary", Form.OCTETS, "`\\x` and lower-case hexadecimal digits"),
-        r"\\x(?:[0-9a-f]{2})*",
+        *("bytea", 17, "bytea", "binary", Form.OCTETS, r"\\x(?:[0-9a-f]{2})*"),
+        exact_form="`\\x` and lower-case hexadecimal digits",
         fixed_size=False,
         spark_text=spark_sql.bytes_text,
         quote='"\\',
     ),
     _kind(
-        *("date", 1082, "date", "date", Form.DAY, "`YYYY-MM-DD`", _DAY),
+        *("date", 1082, "date", "date", Form.DAY, _DAY),
+        exact_form="`YYYY-MM-DD`",
         exact=False,
         overflows=_FAR,
         beyond=f"{_DAY} BC|{_FAR_DAY}|{_INFINITY}",

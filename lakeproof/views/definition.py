@@ -115,7 +115,7 @@ def _bad_column(view: ViewConfig, column: str, reason: str) -> ConfigError:
 
 
 @contextmanager
-def _named(view: ViewConfig) -> Iterator[Any]:
+def _named(view: ViewConfig) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:

@@ -26,7 +26,7 @@ from lakeproof.config.model import Config, ViewConfig
 from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.events import Event, Report, Stop
+from lakeproof.events import Event, RunControl, Stop
 from lakeproof.lake.delta.files.needed import Unread, remove_file, table_files, unneeded
 from lakeproof.lake.delta.files.optimize import is_fragmented, optimize
 from lakeproof.lake.delta.log.commits import newest_version
@@ -80,24 +80,23 @@ def maintain_views(
     config: Config,
     source: str,
     spark: SparkOnDemand,
-    report: Report,
+    control: RunControl,
     *,
-    stop: Stop,
     now: datetime,
     wait_s: float = WAIT_S,
 ) -> ViewsMaintained:
     """Compact small files, remove old cuts and the files that only they needed; views in use by others are left.
 
-    Raises TransientError, between two views or steps, if `stop` is set.
+    Raises TransientError, between two views or steps, if it was asked to stop.
     """
     views, store = views_of(config, source), open_store(config.location)
     if not views:
         return ViewsMaintained()
     small, freed, busy, damaged = list[str](), SpaceReclaimed(), None, dict[str, Unread]()
     try:
-        with _in_turn(store, stop, wait_s) as lock:
+        with _in_turn(store, control.stop, wait_s) as lock:
             for name, cut in sorted(_kept(config, views, now).newest.items()):
-                stop_here(source, stop)
+                stop_here(source, control.stop)
                 own = SparkOnDemand(partial(_fitting, spark, cut.row_bytes), everywhere=spark.everywhere)
                 try:
                     cut_made = optimize_view(own, store, cut, _small_files(config, name), lock)
@@ -106,10 +105,10 @@ def maintain_views(
                     continue
                 if cut_made is not None:
                     small.append(name)
-                    report(
+                    control.report(
                         Event("maintain.view", f"view {name}: cut {cut_made.number}, files compacted", {"view": name})
                     )
-            stop_here(source, stop)
+            stop_here(source, control.stop)
             kept = _kept(config, views, now)
             for key in kept.old:
                 freed = freed.plus(SpaceReclaimed(1, store.size(key)))
@@ -122,8 +121,8 @@ def maintain_views(
                 freed = freed.plus(SpaceReclaimed(files, size))
     except TransientError as error:
         # If asked to stop, the run ends as at any other step; a refresh in progress is no reason to fail.
-        stop_here(source, stop)
-        report(Event("maintain.views_busy", f"views are left to the next run: {error}"))
+        stop_here(source, control.stop)
+        control.report(Event("maintain.views_busy", f"views are left to the next run: {error}"))
         busy = error.reason
     return ViewsMaintained(tuple(small), freed, busy, damaged)
 

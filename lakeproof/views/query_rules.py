@@ -20,7 +20,7 @@ from typing import Any, cast
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.lake.spark.jvm import Jvm
-from lakeproof.views.incremental.plan_trees import Trees, is_bound, kind_of
+from lakeproof.views.incremental.plan_trees import JvmObject, Trees, is_bound, kind_of
 
 # Functions in FROM that read nothing but their arguments; Delta's `table_changes` and readers of files are none.
 _TABLE_FUNCTIONS = frozenset(
@@ -76,11 +76,11 @@ def check_text(session: SparkSession, text: str) -> None:
         if trees.is_command(node):
             raise QueryRefusedError("it is a command, not a query")
         if kind == "UnresolvedRelation":
-            parts = trees.items(node.multipartIdentifier())
+            parts = [str(part) for part in trees.items(node.multipartIdentifier())]
             if len(parts) > 1:
                 raise QueryRefusedError(f"it reads {'.'.join(parts)}, which is not one of the names in `reads`")
         elif kind == "UnresolvedTableValuedFunction":
-            name = ".".join(trees.items(node.name()))
+            name = ".".join(map(str, trees.items(node.name())))
             if name.lower() not in _TABLE_FUNCTIONS:
                 raise QueryRefusedError(f"it reads from the function {name}")
         elif kind == "PlanWithUnresolvedIdentifier":
@@ -104,7 +104,7 @@ def check_analysed(session: SparkSession, rows: DataFrame, names: Collection[str
             _check_expression(trees, expression, ordered=False)
 
 
-def _check_expression(trees: Trees, expression: Any, *, ordered: bool) -> None:
+def _check_expression(trees: Trees, expression: JvmObject, *, ordered: bool) -> None:
     """Check one expression; `ordered`: an expression above it sorts the rows or the collected values."""
     kind, children = kind_of(expression), trees.items(expression.children())
     if kind in _BY_MOMENT:
@@ -130,5 +130,5 @@ def _check_expression(trees: Trees, expression: Any, *, ordered: bool) -> None:
         _check_expression(trees, child, ordered=orders or (ordered and kind in _PASSED_THROUGH))
 
 
-def _call(expression: Any) -> str:
+def _call(expression: JvmObject) -> str:
     return f"{expression.prettyName()}()"

@@ -34,7 +34,7 @@ from lakeproof.lake.delta.apply import CommitRequest, Hints, Prepared, apply
 from lakeproof.lake.delta.committer import Applied, CommitInfo, Unsupported
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.protocol import TableSpec
-from lakeproof.lake.delta.log.reader_features import table_state
+from lakeproof.lake.delta.log.state import table_shape
 from lakeproof.lake.delta.versions import read_at
 from lakeproof.lake.records.engine_versions import engine_versions
 from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, newest_view_cut, view_path
@@ -394,5 +394,5 @@ def _may_take_columns(target: _Target, desired: DataFrame, stored: DataFrame) ->
             return True
     if not target.replaces:
         check_same_columns(target.view.name, desired, stored)
-    check_names(target.view.name, desired, table_state(target.path, target.before)["metaData"])
+    check_names(target.view.name, desired, table_shape(target.path, target.before).metadata)
     return True

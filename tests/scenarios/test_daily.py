@@ -19,7 +19,7 @@ from lakeproof.commands.maintain import MaintenanceRequest, maintain
 from lakeproof.config.model import Config
 from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.errors import ConfigError, LakeError
-from lakeproof.events import Stop, silent
+from lakeproof.events import RunControl, silent
 from lakeproof.hidden_columns import HIDDEN_PREFIX
 from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.delta.log.commits import newest_version
@@ -101,13 +101,13 @@ def test_days_are_what_the_source_had_and_are_made_again_without_a_trace(
     config, source, ends = _filled(tmp_path, spark, cuts=cuts)
     check(config, source, ["items", "bag"])
     days = sorted(ends)
-    report = daily(config, SOURCE, days, spark, silent, Stop())
+    report = daily(config, SOURCE, days, spark, RunControl())
     _check_days(spark, config, source, ends)
     for table in (ITEMS, BAG):
         results = report.tables[table]
         assert [day.audit.status for day in results] == ["first", "equal", "equal"], results
         assert [day.is_over for day in results] == [True, True, False]
-    again = daily(config, SOURCE, days[1:2], spark, silent, Stop(), [ITEMS])
+    again = daily(config, SOURCE, days[1:2], spark, RunControl(), [ITEMS])
     assert [day.audit.status for day in again.tables[ITEMS]] == ["equal"]
     _check_days(spark, config, source, ends)
     lake = SourceLake.open(config.location, SOURCE)
@@ -128,13 +128,13 @@ def test_a_day_that_is_not_kept_or_has_not_begun_is_refused_before_anything_is_w
     config, _source, ends = _filled(tmp_path, spark, cuts=False)
     first = min(ends)
     with pytest.raises(LakeError, match=f"the oldest day is {first}"):
-        daily(config, SOURCE, [first - timedelta(days=40), first], spark, silent, Stop())
+        daily(config, SOURCE, [first - timedelta(days=40), first], spark, RunControl())
     lake = SourceLake.open(config.location, SOURCE)
     assert newest_version(lake.url(lake.paths.daily(ITEMS))) < 0
     with pytest.raises(ConfigError, match="it has not begun"):
-        daily(config, SOURCE, [datetime.now(timezone.utc).date() + timedelta(days=2)], spark, silent, Stop())
+        daily(config, SOURCE, [datetime.now(timezone.utc).date() + timedelta(days=2)], spark, RunControl())
     with pytest.raises(ConfigError, match=r"did you mean app\.items"):
-        daily(config, SOURCE, [first], spark, silent, Stop(), [TableName("app", "item")])
+        daily(config, SOURCE, [first], spark, RunControl(), [TableName("app", "item")])
 
 
 @pytest.mark.full
@@ -148,6 +148,6 @@ def test_history_that_was_shortened_says_its_oldest_day(spark: SparkSession, tmp
     shortened = config.model_copy(update={"sources": {SOURCE: config.sources[SOURCE].model_copy(update=update)}})
     maintain(shortened, SOURCE, spark, silent, MaintenanceRequest(now=first + timedelta(days=1, milliseconds=1)))
     with pytest.raises(LakeError, match="the oldest day is"):
-        daily(shortened, SOURCE, days[:1], spark, silent, Stop())
-    daily(shortened, SOURCE, days[2:], spark, silent, Stop())
+        daily(shortened, SOURCE, days[:1], spark, RunControl())
+    daily(shortened, SOURCE, days[2:], spark, RunControl())
     _check_days(spark, shortened, source, {days[2]: ends[days[2]]})

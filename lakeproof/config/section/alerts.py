@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
@@ -17,7 +17,7 @@ from lakeproof.config.section import Model
 from lakeproof.config.values import Seconds, Text, Whole, different
 
 Kind: TypeAlias = Literal["run", "held", "lacking", "slot", "proof", "expectation", "freshness"]
-ReadSecret: TypeAlias = Callable[[Any, str, Path], Secret | None]
+ReadSecret: TypeAlias = Callable[[object, str, Path], Secret | None]
 
 
 def _secret(value: object) -> Secret:
@@ -111,7 +111,7 @@ _SECRETS = {
 }
 
 
-def with_secrets(section: dict[str, Any], folder: Path, read: ReadSecret) -> dict[str, Any]:
+def with_secrets(section: dict[str, object], folder: Path, read: ReadSecret) -> dict[str, object]:
     """Return the section with `{env: …}` and `{file: …}` as secrets; the model refuses anything else."""
     result = dict(section)
     for way, keys in _SECRETS.items():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 _KEYS = frozenset({"type", "kwargs", "severity", "name"})
 _SEVERITIES = ("error", "warn")
@@ -37,7 +36,7 @@ def valid_expectation(value: object) -> object:
     raise ValueError("kwargs must be a mapping")
 
 
-def read_expectations(value: Any, folder: Path) -> Any:
+def read_expectations(value: object, folder: Path) -> object:
     """Return the entries of a suite's file if `value` names one, relative to `folder`; anything else as it is.
 
     Raises ValueError, as a phrase, for a file that is none.
@@ -61,7 +60,7 @@ def read_expectations(value: Any, folder: Path) -> Any:
     return [_entry(entry, f"{value}: expectation {number}") for number, entry in enumerate(entries, 1)]
 
 
-def _entry(entry: Any, place: str) -> dict[str, Any]:
+def _entry(entry: object, place: str) -> dict[str, object]:
     """Return one entry of a suite as the configuration has it; what only Great Expectations' own pages need is left out."""
     if not isinstance(entry, dict):
         raise ValueError(f"names {place}, which is not a mapping")  # noqa: TRY004  as above

@@ -9,7 +9,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from lakeproof.config.location import SUPPORTED, ObjectPlace
 
@@ -30,7 +30,7 @@ class ExternalTable:
         return self.place
 
 
-def read_external(value: dict[str, Any], folder: Path) -> ExternalTable:
+def read_external(value: dict[str, object], folder: Path) -> ExternalTable:
     """Return the table that `{delta: place}` or `{catalog: name}` names; raise ValueError, as a phrase, for anything else.
 
     A path is relative to `folder`.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from lakeproof.config.document import YamlDocument
 from lakeproof.config.mistakes import unknown_key
@@ -19,7 +18,7 @@ from lakeproof.config.values import NAME_PATTERN
 Sources = Mapping[str, SourceConfig | None]
 
 
-def read_groups(document: YamlDocument, value: Any, sources: Sources) -> dict[str, tuple[str, ...]]:
+def read_groups(document: YamlDocument, value: object, sources: Sources) -> dict[str, tuple[str, ...]]:
     """Return the groups with their sources; every mistake is added to `document`."""
     if value is not None and not isinstance(value, dict):
         document.add(("groups",), "must be a mapping (key: value)")

@@ -6,7 +6,7 @@ The selection of tables is in `selection`, the statements are in `lakeproof.comm
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -80,7 +80,7 @@ class SourcePublication(Model):
     )
 
 
-def schema_patterns(schemas: Any) -> tuple[TablePattern, ...]:
+def schema_patterns(schemas: object) -> tuple[TablePattern, ...]:
     """Return the patterns that whole schemas are, of what a file has under `schemas`; what is no list has none."""
     listed = schemas if isinstance(schemas, list) else []
     return tuple(TablePattern(schema, "*") for schema in listed if isinstance(schema, str))

@@ -18,8 +18,6 @@ Planning is in `lakeproof.lake.planning`, adding up a row's changes in `lakeproo
     schema_history.py         what changed in tables' schemas, as a Delta table and documents
     attempts.py               how often a table was tried, so that a cycle ends
     foreign_commits.py        commits of others to a table: held, or taken back
-    broken_log.py             going on after a log that can't be read
-    lost_history.py           a history of which a file can't be read
+    broken_log.py             going on after a log, or a file of history, that can't be read
     table_files.py            small, unneeded and unreadable files
-    day_files.py              unneeded files of tables of days
 """

@@ -51,7 +51,7 @@ from lakeproof.lake.rows.memory import largest_row
 from lakeproof.lake.spark.failures import concerns_all
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.segments.reader import Slice, slices, verify, verify_file
+from lakeproof.landing.segments.reader import Slice, slices, verify_file
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.snapshot.copy.keyed_copy import read_copy
@@ -283,21 +283,19 @@ def _is_carried(context: CycleContext, task: TableTask) -> bool:
 
 
 def _write_verified(session: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
-    """Write one table from files that are verified first: a flipped bit may well be a readable, other value."""
+    """Write one table from files that are verified before they are read: a flipped bit may well be a readable, other value.
+
+    A copy's files are verified by whoever reads them, since most are linked, which verifies them too.
+    """
     match task.work:
         case SchemaChange() as change:
             return _reshape(session, context, task, change)
         case SnapshotEntry() as entry:
             here: Write = write_entry
-            if isinstance(entry.source, Copy):
-                _verify_chunks(context, entry.source.folder, entry.table)
             pieces: Sequence[Slice] = files_since(context.chain, task.table, entry, context.intent.end_lsn)
             task = replace(task, row_bytes=largest_row(task.before, entry.table, pieces))
-        case KeyedEntry(folder, _, keyed):
-            here = never_here
-            _verify_chunks(context, folder, keyed.rows)
-            _verify_chunks(context, folder, keyed.keys)
-            pieces = task.files
+        case KeyedEntry(table=keyed):
+            here, pieces = never_here, task.files
             task = replace(task, row_bytes=largest_row(task.before, keyed.rows, pieces))
         case Changes():
             here, pieces = write_range, task.files
@@ -319,13 +317,6 @@ def _reshape(spark: SparkOnDemand, context: CycleContext, task: TableTask, chang
         return changed
     engine, reason = ("arrow", "another schema, by metadata alone") if own.started is None else ("spark", _READ_ANEW)
     return by(changed, engine, reason)
-
-
-def _verify_chunks(context: CycleContext, folder: str, table: SnapshotTable) -> None:
-    lake = context.lease.lake
-    for chunk in table.chunks:
-        key = f"{folder}/{chunk.path}"
-        verify(lake.store, key, f"snapshot file {lake.url(key)}", chunk.bytes, chunk.sha256)
 
 
 def _tables_at_end(

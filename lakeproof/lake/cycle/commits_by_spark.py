@@ -31,10 +31,6 @@ from lakeproof.lake.rows.history_sum import Summing, sum_of
 from lakeproof.lake.rows.keys_in_memory import DriftedError, check_counts
 from lakeproof.landing.catalog_history import sends_everything
 
-# A change up to this size (rows, and their decoded bytes) is sent whole to every task of its MERGE.
-FEW_ROWS = 100_000
-FEW_BYTES = 16 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class HistoryRows:
@@ -133,11 +129,7 @@ def write_correction(  # noqa: PLR0917  whose table, and what is written
             events = events.unionAll(change_rows(schema, own.events))
         counts = ChangeCounts() if own is None else own.counts
         history = append_history(session, context, task, HistoryRows(events, counts.rows))
-        rows = counts.rows + retractions.count + insertions.count
-        hints = Hints(
-            broadcast=rows <= FEW_ROWS and rows * task.row_bytes <= FEW_BYTES,
-            max_keys=retractions.count + counts.rows,
-        )
+        hints = Hints(max_keys=retractions.count + counts.rows)
         net = correction.net(insertions.frame)
         current = commit_current(context, prepare_current(session, context, task, net, hints))
     finally:

@@ -58,16 +58,14 @@ from lakeproof.lake.delta.committer import Engine, Unsupported
 from lakeproof.lake.delta.files.links import landed_file
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, RowCommit, links_fit, prepare_links
 from lakeproof.lake.delta.log.commits import NO_VERSION
-from lakeproof.lake.delta.search import Rows
-from lakeproof.lake.fold.holders import FoldedFile, Mask, NotFolded
+from lakeproof.lake.fold.holders import FoldedFile, NotFolded
 from lakeproof.lake.fold.key_fold import FoldedRows, KeyFold, fold_keys
 from lakeproof.lake.fold.table_range import TableRange
-from lakeproof.lake.planning.landing.range import LandedRange
 from lakeproof.lake.records.documents import CutTable, HistorySum, Layer
 from lakeproof.lake.records.held import TableHeldError
 from lakeproof.lake.rows.change import AllRows, Removed, unchecked
-from lakeproof.lake.rows.file_rows import in_files
-from lakeproof.lake.rows.keys_in_memory import DriftedError
+from lakeproof.lake.rows.file_rows import LandedRange, in_files
+from lakeproof.lake.rows.keys_in_memory import DriftedError, Mask, Numbers
 from lakeproof.lake.rows.memory import fit_table, refuse_too_large
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.catalog_history import sends_everything
@@ -383,6 +381,6 @@ def _is_most(mask: Mask) -> bool:
     return 2 * int(mask.sum()) >= len(mask)
 
 
-def _numbers(mask: Mask) -> Rows | None:
+def _numbers(mask: Mask) -> Numbers | None:
     """Return the numbers of the rows that the mask has, None if there are none."""
     return np.flatnonzero(mask).astype(np.int64) if mask.any() else None

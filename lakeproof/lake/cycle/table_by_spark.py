@@ -10,6 +10,7 @@ Making a commit belongs to `delta.apply`, computing the rows to `lakeproof.lake.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -21,8 +22,6 @@ from lakeproof.errors import TableError
 from lakeproof.hidden_columns import scratch
 from lakeproof.lake.columns import has_old_rows, in_lake, merge_key
 from lakeproof.lake.cycle.commits_by_spark import (
-    FEW_BYTES,
-    FEW_ROWS,
     HistoryRows,
     append_history,
     check_snapshot,
@@ -52,6 +51,7 @@ from lakeproof.lake.cycle.task import (
     written,
 )
 from lakeproof.lake.delta.apply import Hints
+from lakeproof.lake.delta.base_rows import verify_chunk
 from lakeproof.lake.fold.history import (
     SNAPSHOT,
     change_rows,
@@ -72,6 +72,7 @@ from lakeproof.lake.rows.correction import numbered
 from lakeproof.lake.rows.landing_rows import key_bounds
 from lakeproof.lake.rows.refusal import refusals
 from lakeproof.schema import SchemaVersion
+from lakeproof.snapshot.state import SnapshotFile
 
 _ROWS = scratch("rows")
 
@@ -81,9 +82,19 @@ def written_by_spark(session: SparkSession, context: CycleContext, task: TableTa
 
     `reason` is why Spark writes it.
     """
+    match task.work:
+        case SnapshotEntry(source=Copy(folder), table=copied):
+            _verify(context, folder, copied.chunks)
+        case KeyedEntry(folder, _, keyed):
+            _verify(context, folder, [*keyed.rows.chunks, *keyed.keys.chunks])
     with refusals(str(task.table)):
         result = _written(session, context, task)
     return result if isinstance(result, Carried) else by(result, "spark", reason)
+
+
+def _verify(context: CycleContext, folder: str, chunks: Sequence[SnapshotFile]) -> None:
+    for chunk in chunks:
+        verify_chunk(context.lease.lake.store, f"{folder}/{chunk.path}", chunk)
 
 
 def _written(session: SparkSession, context: CycleContext, task: TableTask) -> Carried | Written | Entered:
@@ -226,18 +237,14 @@ def _net(resolved: ResolvedChanges | None) -> NetChange[DataFrame]:
 
 def _hints(changes: TableRange, net: NetChange[DataFrame]) -> Hints:
     """Return what makes the range's commit cheaper."""
-    rows, size = changes.counts.rows, sum(p.file.decoded.bytes for p in changes.all_slices)
     # NULL lies within no bounds, and a hidden key's text is not the number that was bounded.
     match net.removed:
         case Removed(key, _, null_safe=False):
             is_bounded = key == changes.schema.key
         case _:
             is_bounded = False
-    return Hints(
-        bounds=key_bounds(changes.schema, changes.landed.slices) if is_bounded and not changes.older else None,
-        broadcast=rows <= FEW_ROWS and size <= FEW_BYTES,
-        max_keys=rows,
-    )
+    bounds = key_bounds(changes.schema, changes.landed.slices) if is_bounded and not changes.older else None
+    return Hints(bounds, changes.counts.rows)
 
 
 def _snapshot(session: SparkSession, context: CycleContext, schema: SchemaVersion, entry: SnapshotEntry) -> DataFrame:

@@ -8,7 +8,7 @@ Computing the rows belongs to `lakeproof.lake.fold`, which this does not know; t
     apply.py       ... of what Spark computed          spark_files.py      rows that Spark writes
     search.py      places of rows by their keys        data_files.py       files of a log, and their deleted rows
     base_rows.py   rows before a range, by their keys  links.py            files that no commit names yet
-    protocol.py    what a writer has to keep           reader_features.py  what readers must know
+    protocol.py    what writers and readers must know
     schema.py      a change of columns                 optimize.py         small files compacted
     log.py         reading commits                     cleaned_log.py      ... without those that no cut names
     files.py       the files that versions need        fsync.py            making files durable

@@ -40,15 +40,15 @@ from lakeproof.lake.delta.committer import Applied, CommitInfo, NewFile, version
 from lakeproof.lake.delta.files.by_spark import fields_of, write_by_spark
 from lakeproof.lake.delta.files.links import write_rows
 from lakeproof.lake.delta.link_commit import RowCommit, entry_of, spared, statistics_columns
-from lakeproof.lake.delta.log.commits import NO_VERSION, newest_version
+from lakeproof.lake.delta.log.commits import NO_VERSION, Action, newest_version
 from lakeproof.lake.delta.log.protocol import TableSpec, check_writable, metadata_of, statistics_of, with_other_columns
-from lakeproof.lake.delta.log.state import Action, TableState, read_state
-from lakeproof.lake.delta.search import Rows, find_places
+from lakeproof.lake.delta.log.state import TableState, read_state
+from lakeproof.lake.delta.search import find_places
 from lakeproof.lake.delta.versions import read_at
 from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col, pick
 from lakeproof.lake.rows.correction import check_rows, join_on_key
-from lakeproof.lake.rows.keys_in_memory import FIRST, check_counts, check_keys
+from lakeproof.lake.rows.keys_in_memory import FIRST, Numbers, check_counts, check_keys
 from lakeproof.storage.folder import Folder
 
 
@@ -87,7 +87,7 @@ class Prepared:
 
     request: CommitRequest
     before: TableState | None
-    places: Mapping[str, Rows] = field(default_factory=dict)
+    places: Mapping[str, Numbers] = field(default_factory=dict)
 
     def commit(self) -> Applied:
         """Write, and commit."""
@@ -118,7 +118,7 @@ def _metadata(request: CommitRequest, before: TableState | None, images: DataFra
     return None
 
 
-def _spared_files(before: TableState, places: Mapping[str, Rows], number: int) -> list[NewFile]:
+def _spared_files(before: TableState, places: Mapping[str, Numbers], number: int) -> list[NewFile]:
     columns, physical = statistics_columns(before.fields, statistics_of(before.metadata)), before.physical()
     rows = (part.rename_columns([physical[name] for name in part.column_names]) for part in spared(before, places))
     placed = write_rows(rows, Folder.at(before.path), f"rows-{number:012d}-", {*columns})
@@ -145,7 +145,7 @@ def with_places(session: SparkSession, state: TableState) -> DataFrame:
 
 def _find_rows(
     session: SparkSession, request: CommitRequest, state: TableState, removed: Removed[DataFrame]
-) -> Mapping[str, Rows]:
+) -> Mapping[str, Numbers]:
     """Return the places of the rows that go by their keys: path in the log → row numbers, in order.
 
     Raises DriftedError if the rows are not those that the change presupposes.
@@ -177,23 +177,23 @@ def _collected(keys_max: int | None, removed: Removed[DataFrame]) -> Removed[pa.
 
 def _by_join(
     session: SparkSession, request: CommitRequest, state: TableState, removed: Removed[DataFrame]
-) -> Mapping[str, Rows]:
+) -> Mapping[str, Numbers]:
     key, bounds = removed.key, request.hints.bounds
     rows = with_places(session, state)
     if bounds is not None and not removed.null_safe:
         rows = rows.where(col(key[0]).between(*bounds))
     check_rows(request.path, rows, removed)
-    keys = pick(removed.rows, key)
-    keys = F.broadcast(keys) if request.hints.broadcast else keys
     placed = rows.select(*(col(k) for k in key), PATH, ROW)
-    return _as_bitmaps(join_on_key(placed, keys, key, "left_semi", null_safe=removed.null_safe), state)
+    return _as_bitmaps(
+        join_on_key(placed, pick(removed.rows, key), key, "left_semi", null_safe=removed.null_safe), state
+    )
 
 
-def _as_bitmaps(hits: DataFrame, state: TableState) -> Mapping[str, Rows]:
+def _as_bitmaps(hits: DataFrame, state: TableState) -> Mapping[str, Numbers]:
     """Return the places of rows that have `PATH` and `ROW`, each once. One job."""
     bit = F.col(ROW).bitwiseAND(F.lit((1 << _BLOCK_BITS) - 1))
     blocks = hits.groupBy(PATH, F.shiftright(F.col(ROW), _BLOCK_BITS).alias(_BLOCK))
-    parts: defaultdict[str, list[Rows]] = defaultdict(list)
+    parts: defaultdict[str, list[Numbers]] = defaultdict(list)
     for batch in blocks.agg(F.bitmap_construct_agg(bit).alias(_BITS)).toArrow().to_batches():
         for path, block, bits in zip(*(batch.column(name).to_pylist() for name in (PATH, _BLOCK, _BITS)), strict=True):
             inside = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little"))
@@ -201,7 +201,7 @@ def _as_bitmaps(hits: DataFrame, state: TableState) -> Mapping[str, Rows]:
     return _in_log(state, {path: np.sort(np.concatenate(rows)) for path, rows in parts.items()})
 
 
-def places_of(state: TableState, hits: pa.Table) -> Mapping[str, Rows]:
+def places_of(state: TableState, hits: pa.Table) -> Mapping[str, Numbers]:
     """Return the places of collected rows that have `PATH` and `ROW`, each once."""
     files = hits.column(PATH).combine_chunks().dictionary_encode()
     codes, numbers = files.indices.to_numpy(), hits.column(ROW).to_numpy()
@@ -211,12 +211,12 @@ def places_of(state: TableState, hits: pa.Table) -> Mapping[str, Rows]:
     return _in_log(state, dict(zip(files.dictionary.to_pylist(), parts, strict=True)))
 
 
-def _in_log(state: TableState, places: Mapping[str, Rows]) -> Mapping[str, Rows]:
+def _in_log(state: TableState, places: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
     """Return places by the paths that the log has, in place of the URLs that Spark gives to files."""
     _, scheme, rest = state.path.partition("://")
     folder = f"/{rest.partition('/')[2]}/" if scheme else f"{state.path}/"
     by_name = {unquote(path): path for path in state.files}
-    result: dict[str, Rows] = {}
+    result: dict[str, Numbers] = {}
     for url, rows in places.items():
         _, inside, name = unquote(url).partition(folder)
         if not inside or name not in by_name:
@@ -229,12 +229,11 @@ def _in_log(state: TableState, places: Mapping[str, Rows]) -> Mapping[str, Rows]
 class Hints:
     """Facts about a change that make its commit cheaper, and never change the result.
 
-    `bounds`: the least and the greatest value of a single integer key. `broadcast`: the whole change fits into the memory of
-    each task. `max_keys`: the change deletes at most so many keys; None if that is not known.
+    `bounds`: the least and the greatest value of a single integer key. `max_keys`: the change deletes at most so many keys;
+    None if that is not known.
     """
 
     bounds: tuple[int, int] | None = None
-    broadcast: bool = False
     max_keys: int | None = None
 
 

@@ -8,12 +8,11 @@ Memory: one batch of rows, and the numbers of one file's deleted rows.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,26 +21,22 @@ import pyarrow.parquet as pq
 
 from lakeproof.errors import LakeError, UnreadableRowsError
 from lakeproof.lake.delta.files.data_files import DeltaFile, data_file, deleted_rows, live_rows
-from lakeproof.lake.delta.files.needed import files_at
-from lakeproof.lake.delta.files.statistics import bounds_of
-from lakeproof.lake.delta.log.commits import RESTORE_LOG, LogGapError, is_emptied, physical_name
-from lakeproof.lake.delta.log.protocol import in_files
-from lakeproof.lake.delta.log.reader_features import (
+from lakeproof.lake.delta.files.statistics import Bounds, bounds_of
+from lakeproof.lake.delta.log.commits import RESTORE_LOG, Action, LogField, LogGapError, is_emptied, physical_name
+from lakeproof.lake.delta.log.protocol import (
     LISTS_FEATURES_READER,
     MAPPING,
     NO_ZONE,
     VECTORS,
     WIDENING,
-    table_state,
+    in_files,
 )
+from lakeproof.lake.delta.log.state import TableShape, TableState, read_state, table_shape
+from lakeproof.lake.rows.keys_in_memory import Numbers
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.parquet import parquet_file
 from lakeproof.storage.store import NotFoundError
 from lakeproof.values.types import LAKE_TYPES
-
-if TYPE_CHECKING:
-    from lakeproof.lake.delta.log.state import TableState
-
 
 BATCH_ROWS = 65_536
 _KNOWN = frozenset({VECTORS, MAPPING, WIDENING, NO_ZONE, "typeWidening-preview"})
@@ -79,13 +74,16 @@ class DeltaRows:
         """
         if is_emptied(path, version):
             raise LogGapError(path, f"version {version} of its log is empty, and a cut names it", RESTORE_LOG)
-        state = table_state(path, version)
-        _check_features(path, state["protocol"])
-        if state["metaData"].get("partitionColumns"):
+        if files is None:
+            state = read_state(path, version)
+            shape: TableShape = state
+            files = list(map(data_file, state.files.values()))
+        else:
+            shape = table_shape(path, version)
+        _check_features(path, shape.protocol)
+        if shape.is_partitioned:
             raise NotInArrowError(path, "it is partitioned, as lakeproof writes no table", "read it with Spark")
-        fields = json.loads(state["metaData"]["schemaString"])["fields"]
-        chosen = files_at(path, version) if files is None else tuple(files)
-        return cls(Folder.at(path), version, tuple(map(_field, fields)), chosen)
+        return cls(Folder.at(path), version, tuple(map(_field, shape.fields)), tuple(files))
 
     @classmethod
     def of_state(cls, state: TableState) -> DeltaRows:
@@ -113,7 +111,7 @@ class DeltaRows:
         """Yield the rows of one of the files, as `batches` does."""
         yield from self._of_file(file, self._fields(columns))
 
-    def without(self, file: DeltaFile, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[pa.RecordBatch]:
+    def without(self, file: DeltaFile, numbers: Numbers) -> Iterator[pa.RecordBatch]:
         """Yield the live rows of one of the files, but for those with these numbers, in order."""
         first, deleted = 0, numbers
         if file.deleted is not None:
@@ -123,7 +121,7 @@ class DeltaRows:
                 yield _shaped(_without(batch, deleted, first), self.fields)
                 first += batch.num_rows
 
-    def bounds(self, file: DeltaFile, column: str) -> tuple[Any, Any] | None:
+    def bounds(self, file: DeltaFile, column: str) -> Bounds | None:
         """Return the least and greatest value of a column in a file, deleted rows included, by the file's own statistics.
 
         None if it has none, or no row. Raises as `batches`.
@@ -140,9 +138,7 @@ class DeltaRows:
                 return None
             return min(low for low, _ in pairs), max(high for _, high in pairs)
 
-    def at_places(
-        self, file: str, numbers: np.ndarray[Any, np.dtype[np.int64]], columns: Sequence[str]
-    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+    def at_places(self, file: str, numbers: Numbers, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield the rows of a file with these numbers, in order, each batch with the number of rows that it was taken from.
 
         Row groups without any of the rows are not read. Raises as `batches`.
@@ -207,7 +203,7 @@ def _stored(parquet: pq.ParquetFile, fields: Sequence[_Field]) -> list[str]:
     return [field.physical for field in fields if field.physical in names]
 
 
-def _without(batch: pa.RecordBatch, deleted: np.ndarray[Any, np.dtype[np.int64]] | None, first: int) -> pa.RecordBatch:
+def _without(batch: pa.RecordBatch, deleted: Numbers | None, first: int) -> pa.RecordBatch:
     """Return a batch, whose first row has this number in its file, without the deleted rows."""
     if deleted is None:
         return batch
@@ -241,7 +237,7 @@ def widened(array: pa.Array, wide: pa.DataType) -> pa.Array:
     return pc.cast(array, wide)
 
 
-def _check_features(path: str, protocol: Mapping[str, Any]) -> None:
+def _check_features(path: str, protocol: Action) -> None:
     version, names = int(protocol["minReaderVersion"]), set(protocol.get("readerFeatures") or ())
     unknown = sorted(names - _KNOWN)
     if version > LISTS_FEATURES_READER or unknown:
@@ -249,12 +245,12 @@ def _check_features(path: str, protocol: Mapping[str, Any]) -> None:
         raise NotInArrowError(path, reason, "read it with Spark: `lakeproof.open`")
 
 
-def arrow_schema(fields: Sequence[Mapping[str, Any]]) -> pa.Schema:
+def arrow_schema(fields: Sequence[LogField]) -> pa.Schema:
     """Return a table's columns, as its schema text has them, with their Arrow types."""
     return pa.schema([(field.name, field.type) for field in map(_field, fields)])
 
 
-def _field(field: Mapping[str, Any]) -> _Field:
+def _field(field: LogField) -> _Field:
     if in_files(field["type"]) != field["type"]:
         reason = f"fields inside its column {field['name'][:80]} have other names in files"
         raise LakeError("a Delta table", reason, "read it with Spark: `lakeproof.open`")

@@ -21,7 +21,6 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 import numpy as np
 
@@ -32,6 +31,7 @@ from lakeproof.lake.delta.log.checkpoint import write_checkpoint
 from lakeproof.lake.delta.log.commits import (
     ENGINE,
     NO_VERSION,
+    Action,
     DeltaCommit,
     checksum_name,
     commit_name,
@@ -40,9 +40,9 @@ from lakeproof.lake.delta.log.commits import (
     note_end,
 )
 from lakeproof.lake.delta.log.protocol import CHECKPOINT_INTERVAL, protocol_for
-from lakeproof.lake.delta.log.state import Action, Replay, TableState, keep
-from lakeproof.lake.delta.search import Rows
+from lakeproof.lake.delta.log.state import Replay, TableState, keep
 from lakeproof.lake.records.documents import Intent
+from lakeproof.lake.rows.keys_in_memory import Numbers
 from lakeproof.names import TableName
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import AlreadyExistsError
@@ -56,7 +56,7 @@ class NewFile:
     """
 
     entry: Action
-    left_out: Rows | None = None
+    left_out: Numbers | None = None
 
     @property
     def rows(self) -> int:
@@ -104,12 +104,12 @@ class Change:
             self._actions.append(("add", entry))
         return sum(file.rows for file in chosen)
 
-    def mark(self, places: Mapping[str, Rows]) -> int:
+    def mark(self, places: Mapping[str, Numbers]) -> int:
         """Delete the rows at these places (a file's path in the log → row numbers); returns their number.
 
         Files of which no row is left are removed. Raises InvariantError about a row that is deleted already.
         """
-        touched: list[tuple[Action, Rows]] = []
+        touched: list[tuple[Action, Numbers]] = []
         for path, rows in places.items():
             entry = self._entry(path)
             deleted = _with_old(self.table, entry, rows)
@@ -201,7 +201,7 @@ class Change:
         note_end(self.path, version)
         return state
 
-    def _commit_info(self, info: CommitInfo | None, operation: Operation) -> dict[str, Any]:
+    def _commit_info(self, info: CommitInfo | None, operation: Operation) -> Action:
         kinds = {kind for kind, _ in self._actions}
         metadata = info.user_metadata if info is not None else operation.user_metadata
         described = {
@@ -264,11 +264,11 @@ def lost(path: str) -> TransientError:
     return TransientError(path, "someone else committed to the table meanwhile", "the next run finishes the cycle")
 
 
-def _rows_of(file: NewFile) -> Rows:
+def _rows_of(file: NewFile) -> Numbers:
     return np.empty(0, np.int64) if file.left_out is None else file.left_out
 
 
-def _with_old(table: Folder, entry: Action, rows: Rows) -> Rows:
+def _with_old(table: Folder, entry: Action, rows: Numbers) -> Numbers:
     old = data_file(entry).deleted
     if old is None:
         return rows
@@ -309,7 +309,7 @@ def _after(
     return replay.state(path, version, digest)
 
 
-def _checksum(state: TableState, txn_id: str) -> dict[str, Any]:
+def _checksum(state: TableState, txn_id: str) -> Action:
     """Return the version's checksum file."""
     return {
         "txnId": txn_id,
@@ -324,7 +324,7 @@ def _checksum(state: TableState, txn_id: str) -> dict[str, Any]:
     }
 
 
-def _json(value: Mapping[str, Any]) -> str:
+def _json(value: Action) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -17,9 +17,9 @@ from lakeproof.errors import LakeError
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.committer import Change, NewFile, Operation
 from lakeproof.lake.delta.files.needed import table_files, unneeded
-from lakeproof.lake.delta.log.commits import NO_VERSION, newest_version, physical_names, read_commit
+from lakeproof.lake.delta.log.commits import NO_VERSION, Action, newest_version, physical_names, read_commit
 from lakeproof.lake.delta.log.protocol import TableSpec, check_writable, in_spark, metadata_of, new_fields
-from lakeproof.lake.delta.log.state import Action, TableState, read_state
+from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.delta.schema import ColumnChanges, with_columns
 from lakeproof.storage.times import now_text, time_of
 

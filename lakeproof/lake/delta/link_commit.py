@@ -26,7 +26,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -56,13 +55,19 @@ from lakeproof.lake.delta.files.links import (
     write_rows,
 )
 from lakeproof.lake.delta.files.statistics import statistics_text
-from lakeproof.lake.delta.log.commits import NO_VERSION, physical_names
-from lakeproof.lake.delta.log.protocol import TableSpec, check_writable, in_spark, metadata_of, new_fields
-from lakeproof.lake.delta.log.reader_features import VECTORS_ENABLED
-from lakeproof.lake.delta.log.state import Action, TableState, read_state
-from lakeproof.lake.delta.search import Places, Rows, find_places
+from lakeproof.lake.delta.log.commits import NO_VERSION, Action, LogField, physical_names
+from lakeproof.lake.delta.log.protocol import (
+    VECTORS_ENABLED,
+    TableSpec,
+    check_writable,
+    in_spark,
+    metadata_of,
+    new_fields,
+)
+from lakeproof.lake.delta.log.state import TableState, read_state
+from lakeproof.lake.delta.search import Places, find_places
 from lakeproof.lake.rows.change import AllRows, Removed
-from lakeproof.lake.rows.keys_in_memory import check_counts, check_keys
+from lakeproof.lake.rows.keys_in_memory import Numbers, check_counts, check_keys
 from lakeproof.landing.segments.file_columns import STATISTICS_COLUMNS
 from lakeproof.storage.disk import is_full
 from lakeproof.storage.folder import Folder
@@ -77,7 +82,7 @@ class Link:
     """A landed file to be linked; `left_out`: the numbers of its rows that are not the table's, None if all are."""
 
     landed: LandedFile
-    left_out: Rows | None = None
+    left_out: Numbers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,7 @@ class RowCommit:
     info: CommitInfo
     before: TableState | None
     files: Sequence[NewFile]
-    places: Mapping[str, Rows] = field(default_factory=dict)
+    places: Mapping[str, Numbers] = field(default_factory=dict)
     everything: bool = False
     metadata: Action | None = None
     linked: Mapping[LandedFile, Twin] = field(default_factory=dict)
@@ -248,7 +253,7 @@ def _place_all(
     request: LinkRequest,
     state: TableState | None,
     places: Places,
-    fields: Sequence[Mapping[str, Any]],
+    fields: Sequence[LogField],
     twins: Mapping[LandedFile, Twin],
 ) -> Sequence[PlacedFile]:
     """Return the files in the table's folder, those of `rows` last: all of them, or an error and none."""
@@ -303,7 +308,7 @@ def _written(
     request: LinkRequest,
     folder: Folder,
     rows: Iterable[pa.Table],
-    fields: Sequence[Mapping[str, Any]],
+    fields: Sequence[LogField],
 ) -> Iterator[PlacedFile]:
     physical = physical_names(fields)
     named = (part.rename_columns([physical[name] for name in part.column_names]) for part in rows)
@@ -321,14 +326,14 @@ def _metadata(request: LinkRequest) -> Action:
     return metadata_of(new_fields(columns), spec.options(list(columns)), physical=request.required)
 
 
-def statistics_columns(fields: Sequence[Mapping[str, Any]], chosen: Sequence[str]) -> Mapping[str, str]:
+def statistics_columns(fields: Sequence[LogField], chosen: Sequence[str]) -> Mapping[str, str]:
     """Return the columns that get statistics, by their names in files, with their Spark types: the chosen, or the first."""
     types, physical = {f["name"]: in_spark(f["type"]) for f in fields}, physical_names(fields)
     names = chosen or list(types)[:STATISTICS_COLUMNS]
     return {physical[name]: types[name] for name in names if name in types}
 
 
-def entry_of(file: PlacedFile, columns: Mapping[str, str]) -> Mapping[str, Any]:
+def entry_of(file: PlacedFile, columns: Mapping[str, str]) -> Action:
     """Return a file's entry in the log; `columns` have statistics: name in files → Spark type."""
     return {
         "path": file.name,
@@ -345,7 +350,7 @@ def has_vectors(state: TableState) -> bool:
     return state.has_property(VECTORS_ENABLED, "true")
 
 
-def spared(state: TableState, places: Mapping[str, Rows]) -> Iterator[pa.Table]:
+def spared(state: TableState, places: Mapping[str, Numbers]) -> Iterator[pa.Table]:
     """Give the rows that stay of files that lose others, if the table has no vectors: they are to be written anew.
 
     They have every column of the table, dropped ones too.

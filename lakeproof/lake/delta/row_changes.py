@@ -24,7 +24,7 @@ from pyspark.sql import types as T
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import CAME, scratch
 from lakeproof.lake.delta.log.changed_places import ChangedFile, Changes, ChangesUnavailableError
-from lakeproof.lake.delta.log.commits import physical_name, physical_names
+from lakeproof.lake.delta.log.commits import LogField, physical_name
 from lakeproof.lake.delta.log.protocol import in_files
 from lakeproof.lake.rows.columns import col, no_rows, relation
 from lakeproof.lake.rows.memory import has_ordinary_rows
@@ -45,7 +45,7 @@ def row_changes(session: SparkSession, path: str, first: int, last: int, columns
     Raises ChangesUnavailableError if the log does not tell, or if too many rows would have to be named.
     """
     changes = Changes.between(path, first, last, columns)
-    fields = {field["name"]: field for field in json.loads(changes.metadata["schemaString"])["fields"]}
+    fields = {field["name"]: field for field in changes.last.fields}
     chosen = [fields[name] for name in columns]
     schema = _schema({**field, "metadata": {}} for field in chosen).add(CAME, T.BooleanType())
     # Structs and maps come back from Arrow in other types.
@@ -70,16 +70,16 @@ class _Files:
     session: SparkSession
     table: Folder
     files: Sequence[ChangedFile]
-    fields: Sequence[Mapping[str, Any]]
+    fields: Sequence[LogField]
     partitions: Mapping[str, str]
 
     @classmethod
-    def of(cls, session: SparkSession, changes: Changes, fields: Sequence[Mapping[str, Any]]) -> _Files:
-        if (changes.metadata.get("configuration") or {}).get("delta.columnMapping.mode") == "id":
+    def of(cls, session: SparkSession, changes: Changes, fields: Sequence[LogField]) -> _Files:
+        if changes.last.has_property("delta.columnMapping.mode", "id"):
             raise ChangesUnavailableError("its files go by numbers of columns")
-        names = physical_names(json.loads(changes.metadata["schemaString"])["fields"])
-        partitions = {name: names[name] for name in changes.metadata.get("partitionColumns") or ()}
-        return cls(session, Folder.at(changes.path), changes.files, fields, partitions)
+        names = changes.last.physical()
+        partitions = {name: names[name] for name in changes.last.metadata.get("partitionColumns") or ()}
+        return cls(session, Folder.at(changes.last.path), changes.files, fields, partitions)
 
     def rows(self, schema: T.StructType) -> DataFrame:
         """Return the rows that came and went."""
@@ -164,7 +164,7 @@ class _Files:
         return relation(self.session, pa.Table.from_batches(parts)) if count else None
 
 
-def _schema(fields: Iterable[Mapping[str, Any]]) -> T.StructType:
+def _schema(fields: Iterable[LogField]) -> T.StructType:
     return T.StructType.fromJson({"type": "struct", "fields": list(fields)})
 
 

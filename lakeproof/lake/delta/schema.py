@@ -24,7 +24,7 @@ from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.columns import needs_mapping, quoted
 from lakeproof.lake.delta.committer import Applied, Change, CommitInfo, Operation, version_to_follow
-from lakeproof.lake.delta.log.commits import PHYSICAL_NAME, TYPE_CHANGES
+from lakeproof.lake.delta.log.commits import PHYSICAL_NAME, TYPE_CHANGES, Action, LogField
 from lakeproof.lake.delta.log.protocol import COLUMN_ID, MAPPING_MODE, MAX_COLUMN_ID, STATISTICS, check_writable, in_log
 from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
@@ -112,13 +112,13 @@ def change_schema(spark: SparkOnDemand, request: SchemaRequest) -> Applied:
     return Applied(change.commit(info, operation).version, 0, 0)
 
 
-def with_columns(metadata: Mapping[str, Any], change: ColumnChanges) -> Mapping[str, Any]:
+def with_columns(metadata: Action, change: ColumnChanges) -> Action:
     """Return a `metaData` action with changed columns; the same if nothing changes."""
     changed = dict(metadata)
     return changed if _change(changed, change, portable=False).differs else metadata
 
 
-def _check_columns(path: str, fields: Sequence[Mapping[str, Any]]) -> None:
+def _check_columns(path: str, fields: Sequence[LogField]) -> None:
     """Raise TableHeldError for columns that no reader could tell apart."""
     names = [str(field["name"]).casefold() for field in fields]
     twice = next((name for name in names if names.count(name) > 1), None)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +23,12 @@ import pyarrow.parquet as pq
 
 from lakeproof.lake.delta.arrow_rows import opened_data_file, widened
 from lakeproof.lake.delta.files.data_files import data_file, deleted_rows
-from lakeproof.lake.delta.files.statistics import bounds_of
-from lakeproof.lake.delta.log.state import Action, TableState
+from lakeproof.lake.delta.files.statistics import Bounds, bounds_of
+from lakeproof.lake.delta.log.commits import Action
+from lakeproof.lake.delta.log.state import TableState
+from lakeproof.lake.rows.keys_in_memory import Numbers
 from lakeproof.storage.folder import Folder
 
-Rows: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 _NOTHING = np.empty(0, np.int64)
 
 
@@ -39,8 +39,8 @@ class Places:
     `keys` are the numbers of the keys among those that were looked for, in the order of the files and rows.
     """
 
-    rows: Mapping[str, Rows]
-    keys: Rows
+    rows: Mapping[str, Numbers]
+    keys: Numbers
 
 
 def find_places(state: TableState, key: Sequence[str], keys: pa.Table, *, by_statistics: bool = True) -> Places:
@@ -53,8 +53,8 @@ def find_places(state: TableState, key: Sequence[str], keys: pa.Table, *, by_sta
     if not by_statistics:
         lookup = replace(lookup, whole=None)
     names = [physical[name] for name in key]
-    rows: dict[str, Rows] = {}
-    matched: list[Rows] = []
+    rows: dict[str, Numbers] = {}
+    matched: list[Numbers] = []
     for path, entry in state.files.items():
         if keys.num_rows and lookup.may_be_within(bounds_in_log(entry, names[0])):
             numbers, which = _of_file(table, entry, names, lookup)
@@ -64,10 +64,10 @@ def find_places(state: TableState, key: Sequence[str], keys: pa.Table, *, by_sta
     return Places(rows, np.concatenate(matched) if matched else _NOTHING)
 
 
-def places_below(state: TableState, column: str, bound: int) -> Mapping[str, Rows]:
+def places_below(state: TableState, column: str, bound: int) -> Mapping[str, Numbers]:
     """Find the live rows of a version in which a column of whole numbers is less than `bound`; raises as `find_places`."""
     physical, table = state.physical()[column], Folder.at(state.path)
-    result: dict[str, Rows] = {}
+    result: dict[str, Numbers] = {}
     for path, entry in state.files.items():
         bounds, file = bounds_in_log(entry, physical), data_file(entry)
         if bounds is not None and bounds[0] >= bound:
@@ -82,7 +82,7 @@ def places_below(state: TableState, column: str, bound: int) -> Mapping[str, Row
     return result
 
 
-def bounds_in_log(entry: Action, physical: str) -> tuple[Any, Any] | None:
+def bounds_in_log(entry: Action, physical: str) -> Bounds | None:
     """Return the least and greatest value of a column in a file, by its entry; None if that does not say."""
     try:
         stats = json.loads(entry["stats"])
@@ -91,7 +91,7 @@ def bounds_in_log(entry: Action, physical: str) -> tuple[Any, Any] | None:
         return None
 
 
-def _of_file(table: Folder, entry: Action, names: Sequence[str], lookup: KeyLookup) -> tuple[Rows, Rows]:
+def _of_file(table: Folder, entry: Action, names: Sequence[str], lookup: KeyLookup) -> tuple[Numbers, Numbers]:
     """Return the numbers of a file's live rows that have one of the keys, and their keys' numbers."""
     file = data_file(entry)
     with opened_data_file(table, file.path) as parquet:
@@ -112,7 +112,7 @@ def _columns(file: pq.ParquetFile, group: int, names: Sequence[str]) -> Iterator
             yield pa.chunked_array([pa.nulls(file.metadata.row_group(group).num_rows)])
 
 
-def _group_bounds(parquet: pq.ParquetFile, group: int, name: str) -> tuple[Any, Any] | None:
+def _group_bounds(parquet: pq.ParquetFile, group: int, name: str) -> Bounds | None:
     metadata = parquet.metadata
     place = next((n for n in range(metadata.num_columns) if metadata.schema.column(n).path == name), None)
     statistics = None if place is None else metadata.row_group(group).column(place).statistics
@@ -128,7 +128,7 @@ class _Level:
     """
 
     values: pa.Array
-    pairs: Rows
+    pairs: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,8 @@ class KeyLookup:
     """
 
     levels: Sequence[_Level]
-    order: Rows
-    whole: Rows | None
+    order: Numbers
+    whole: Numbers | None
 
     @classmethod
     def of(cls, key: Sequence[str], keys: pa.Table) -> KeyLookup:
@@ -159,7 +159,7 @@ class KeyLookup:
             whole = np.sort(first.to_numpy()).astype(np.int64)
         return cls(levels, order, whole)
 
-    def may_be_within(self, bounds: tuple[Any, Any] | None) -> bool:
+    def may_be_within(self, bounds: Bounds | None) -> bool:
         """True unless the bounds of the first column exclude every key."""
         if self.whole is None or bounds is None:
             return True
@@ -167,7 +167,7 @@ class KeyLookup:
         place = int(np.searchsorted(self.whole, low))
         return place < len(self.whole) and bool(self.whole[place] <= high)
 
-    def in_file(self, parquet: pq.ParquetFile, names: Sequence[str]) -> tuple[Rows, Rows]:
+    def in_file(self, parquet: pq.ParquetFile, names: Sequence[str]) -> tuple[Numbers, Numbers]:
         """Return the numbers of a file's rows that have one of the keys, and the keys' places; `names`: the key's, there."""
         numbers, which, first = [_NOTHING], [_NOTHING], 0
         for group in range(parquet.num_row_groups):
@@ -178,9 +178,9 @@ class KeyLookup:
             first += parquet.metadata.row_group(group).num_rows
         return np.concatenate(numbers), np.concatenate(which)
 
-    def match(self, columns: Iterator[pa.ChunkedArray]) -> tuple[Rows, Rows]:
+    def match(self, columns: Iterator[pa.ChunkedArray]) -> tuple[Numbers, Numbers]:
         """Return the places of the rows that have one of the keys, and the keys' places."""
-        places: Rows | None = None
+        places: Numbers | None = None
         beginnings = _NOTHING
         for level in self.levels:
             column = next(columns)

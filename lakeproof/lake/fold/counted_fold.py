@@ -18,7 +18,7 @@ from lakeproof.lake.columns import merge_key
 from lakeproof.lake.fold.holders import Base
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.rows.file_rows import DIGEST
-from lakeproof.lake.rows.keys_in_memory import FIRST, Places, codes
+from lakeproof.lake.rows.keys_in_memory import FIRST, Numbers, codes
 from lakeproof.schema import SchemaVersion
 
 ROW_NOT_THERE = "a row that the source deleted or updated is not in the lake, or not as often"
@@ -72,7 +72,7 @@ def keyed_change(schema: SchemaVersion, after: pa.Table, base: Base | None) -> t
     return alive, distinct.append_column(FIRST, ordinals).take(touched)
 
 
-def _oldest_copies(schema: SchemaVersion, sought: pa.Table, numbers: Places, base: Base | None) -> pa.Table:
+def _oldest_copies(schema: SchemaVersion, sought: pa.Table, numbers: Numbers, base: Base | None) -> pa.Table:
     """Return so many copies of each digest sought, those that arrived first; raises TableHeldError if there are fewer."""
     stored = pa.table([pa.array([], pa.string()), pa.array([], pa.int64())], [KEY, DUP])
     if base is not None and len(numbers):
@@ -84,24 +84,24 @@ def _oldest_copies(schema: SchemaVersion, sought: pa.Table, numbers: Places, bas
     return stored.take(pa.array(chosen)).append_column(FIRST, pa.array(np.arange(len(chosen))))
 
 
-def _signs(after: pa.Table) -> Places:
+def _signs(after: pa.Table) -> Numbers:
     is_image = pc.is_in(after.column(OP), value_set=_IMAGES).to_numpy()
     return np.where(is_image, 1, -1)
 
 
-def _net(of_row: Places, count: int, signs: Places) -> tuple[Places, Places]:
+def _net(of_row: Numbers, count: int, signs: Numbers) -> tuple[Numbers, Numbers]:
     """Return how often each numbered thing came more than it went, and the places of the rows that came."""
     return np.bincount(of_row, signs, count).astype(np.int64), np.flatnonzero(signs > 0)
 
 
-def _first_of(of_row: Places, count: int) -> Places:
+def _first_of(of_row: Numbers, count: int) -> Numbers:
     """Return the first place of each number."""
     first = np.empty(count, np.int64)
     first[of_row[::-1]] = np.arange(len(of_row))[::-1]
     return first
 
 
-def _ranks(numbers: Places) -> Places:
+def _ranks(numbers: Numbers) -> Numbers:
     """Return for each place how many before it have the same number."""
     order = np.argsort(numbers, kind="stable")
     in_order = numbers[order]

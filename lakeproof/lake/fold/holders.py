@@ -25,7 +25,7 @@ from lakeproof.lake.columns import (
     large_columns,
     merge_key,
 )
-from lakeproof.lake.rows.keys_in_memory import Places
+from lakeproof.lake.rows.keys_in_memory import Mask, Numbers
 from lakeproof.landing.segments.reader import Slice
 from lakeproof.schema import SchemaVersion
 
@@ -44,7 +44,7 @@ class Base(Protocol):
     def fetch(self, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
         """Return these columns of the rows that have one of the keys."""
 
-    def counts(self, keys: pa.Table) -> Places:
+    def counts(self, keys: pa.Table) -> Numbers:
         """Return how many rows have each of the keys."""
 
 
@@ -199,9 +199,6 @@ def _fetch(walk: _Walk, rows: pa.Table, schema: SchemaVersion, fetch: Fetch | No
     return fetched.take(pa.array([places[k] for k in walk.fetched], pa.int64()))
 
 
-Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
-
-
 @dataclass(frozen=True, slots=True)
 class FoldedFile:
     """A landed file: which of its rows are in the range, and which of these current gets.
@@ -214,7 +211,7 @@ class FoldedFile:
     in_range: Mask
     alive: Mask
     holes: Mask
-    numbers: Places | None = None
+    numbers: Numbers | None = None
 
 
 # The values of the rows that hold what others lack, in memory.
@@ -263,7 +260,7 @@ def values_of(
     schema: SchemaVersion,
     holders: Holders,
     files: Iterable[FoldedFile],
-    read: Callable[[FoldedFile, np.ndarray[Any, np.dtype[np.bool_]], Sequence[str]], Iterator[pa.Table]],
+    read: Callable[[FoldedFile, Mask, Sequence[str]], Iterator[pa.Table]],
 ) -> Unchanged:
     """Read the values that the rows of `files` which current gets lack; `read` gives the rows of a file that a mask has.
 

@@ -25,12 +25,11 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import FROM, KEY, LSN, OP, ORD, UNCHANGED
 from lakeproof.lake.columns import current_columns, has_old_rows, history_columns, keeps_key, key_may_be_null, merge_key
 from lakeproof.lake.fold.counted_fold import bag_change, keyed_change
-from lakeproof.lake.fold.holders import Base, FoldedFile, Holders, Mask, NotFolded, Unchanged, find_holders, values_of
-from lakeproof.lake.planning.landing.range import LandedRange
+from lakeproof.lake.fold.holders import Base, FoldedFile, Holders, NotFolded, Unchanged, find_holders, values_of
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.change import AllRows, Removed
-from lakeproof.lake.rows.file_rows import DIGEST, FileRows
-from lakeproof.lake.rows.keys_in_memory import FIRST, Places, codes, presupposed
+from lakeproof.lake.rows.file_rows import DIGEST, FileRows, LandedRange
+from lakeproof.lake.rows.keys_in_memory import FIRST, Mask, Numbers, codes, presupposed
 from lakeproof.landing.segments.reader import Slice, in_range_mask
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion
@@ -116,7 +115,7 @@ def _newest(key: Sequence[str], after: pa.Table) -> tuple[Mask, pa.Table]:
 
 
 def _files(
-    landed: LandedRange, masks: Sequence[Mask], order: Places | None, alive: Mask, holders: Holders | None
+    landed: LandedRange, masks: Sequence[Mask], order: Numbers | None, alive: Mask, holders: Holders | None
 ) -> list[FoldedFile]:
     """Part what is known of all rows in the range, which stand in their order, among the files."""
     numbers = np.arange(len(alive))
@@ -157,13 +156,13 @@ def _read(
     return pa.concat_tables(tables), masks
 
 
-def _in_order(changes: pa.Table) -> Places | None:
+def _in_order(changes: pa.Table) -> Numbers | None:
     """Return the places of the rows in the order of `_lp_ord`; None if they stand in it."""
     ordinals = changes.column(ORD).to_numpy()
     return np.argsort(ordinals) if (ordinals[1:] < ordinals[:-1]).any() else None
 
 
-def _ends(changes: pa.Table, key: Sequence[str]) -> tuple[Places, Places]:
+def _ends(changes: pa.Table, key: Sequence[str]) -> tuple[Numbers, Numbers]:
     """Return the places of each key's first change and of its last, of rows in order."""
     of_row, count = codes(changes, key)
     places = np.arange(len(of_row))

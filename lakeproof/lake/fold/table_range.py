@@ -11,10 +11,10 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from lakeproof.lake.columns import has_old_rows, in_lake
-from lakeproof.lake.planning.landing.range import LandedRange
 from lakeproof.lake.planning.schema_change import compare_schemas
 from lakeproof.lake.planning.schema_changes import first_record, older_versions, proven_defaults
 from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.rows.file_rows import LandedRange
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.reader import Slice, count_changes
 from lakeproof.lsn import Lsn

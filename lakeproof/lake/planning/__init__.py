@@ -12,7 +12,6 @@ Carrying a plan out does not belong here; `lakeproof.lake.cycle` does that.
     entries.py            how many tables enter in one cycle
     catalog_drift.py      from which position a table is suspect, by the catalog's records
     landing_order.py      the place of a cycle's rows in the order of all rows of a table's history
-    landed_range.py       the landed files of a table's range, as a value
     landing_end.py        how far the landing can be read beyond a cut, without a cycle
     forecast.py           the plan of the next compaction, and the tables that it will hold
     set_aside.py          the held tables that nobody waits for

@@ -53,7 +53,7 @@ def plan_switch(chain: Chain, cut: Cut, pending: Mapping[TableName, FinishedCopy
     end = max((p.consistent_point for p in pending.values()), default=None)
     if end is None or end > chain.end:
         return None
-    return plan_cycle(chain, _at_the_head(chain, cut, pending), pending, RangeLimit(end), schema_changes=False)
+    return plan_cycle(chain, _at_the_head(chain, cut, pending), pending, RangeLimit(end, schema_changes=False))
 
 
 def _at_the_head(chain: Chain, cut: Cut, pending: Mapping[TableName, FinishedCopy]) -> Cut:

@@ -61,12 +61,14 @@ class CyclePlan:
 class RangeLimit:
     """The limit of a cycle's range: `end`, or the end of the segment that brings the range to `cycle_rows`.
 
-    `entries` limits the tables that enter.
+    `entries` limits the tables that enter. Without `schema_changes` a snapshot of another schema waits, and no table that
+    was created in the stream enters.
     """
 
     end: Lsn
     cycle_rows: int = 1 << 62
     entries: EntryLimit = field(default_factory=EntryLimit)
+    schema_changes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +144,18 @@ def plan_cycle(
     limit: RangeLimit,
     *,
     fingerprints: Fingerprints = lambda _table, _point: None,
-    schema_changes: bool = True,
     keyed: PlacedCopy | None = None,
 ) -> CyclePlan | None:
     """Return the cycle after `cut`; None if there is nothing to do.
 
-    `fingerprints` gives those of the snapshots that have entered. Without `schema_changes` a snapshot of another schema
-    waits, and no table that was created in the stream enters. `keyed` enters if the cycle ends at its point, for tables that
-    the cycle neither holds nor gives a snapshot or another schema.
+    `fingerprints` gives those of the snapshots that have entered. `keyed` enters if the cycle ends at its point, for tables
+    that the cycle neither holds nor gives a snapshot or another schema.
     """
     before = _Before(chain, cut, chain.head.end_lsn if cut is None else cut.position, min(limit.end, chain.end))
     if before.last < before.start:
         return None
-    admitted = _admit(before, _suspect(before, pending, fingerprints), created=schema_changes)
-    schemas = _schemas_ahead(before, admitted, in_place=schema_changes)
+    admitted = _admit(before, _suspect(before, pending, fingerprints), created=limit.schema_changes)
+    schemas = _schemas_ahead(before, admitted, in_place=limit.schema_changes)
     if cut is not None and schemas.changes:
         return _schema_change_plan(cut, schemas)
     entrants = {t: entrant for t, entrant in admitted.entrants.items() if t not in schemas.later}

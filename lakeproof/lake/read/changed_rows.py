@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from lakeproof.hidden_columns import KEY, TEXT
 from lakeproof.lake.read.arrow.in_memory import to_pandas
+from lakeproof.lake.rows.keys_in_memory import Mask, Numbers
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]  # it ships no types
@@ -62,7 +63,7 @@ class Side:
         """The columns that users see."""
         return pa.schema([self.rows.schema.field(name) for name in self.shown])
 
-    def structs(self, places: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
+    def structs(self, places: Numbers) -> pa.Array:
         """Return the rows at these places as users see them."""
         chosen = self.rows.take(pa.array(places, pa.int64()))
         columns = [chosen.column(name).combine_chunks() for name in self.shown]
@@ -114,8 +115,8 @@ def _put(
     went: Side,
     came: Side,
     updates: pa.Table | None,
-    gone: np.ndarray[Any, np.dtype[np.int64]],
-    new: np.ndarray[Any, np.dtype[np.int64]],
+    gone: Numbers,
+    new: Numbers,
 ) -> ChangedRows:
     types = [pa.struct(list(side.schema)) for side in (went, came)]
     parts = [
@@ -137,7 +138,7 @@ def _keys(side: Side) -> list[tuple[Any, ...]]:
     return list(zip(*(_plain(side.rows.column(name)).to_pylist() for name in side.key), strict=True))
 
 
-def _same_texts(left: pa.Array, right: pa.Array, numbers: frozenset[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _same_texts(left: pa.Array, right: pa.Array, numbers: frozenset[str]) -> Mask:
     """Return, row by row, whether two `_lp_text` have the same texts for the columns with these numbers."""
 
     def texts_of(text: str | None) -> dict[str, str]:
@@ -156,7 +157,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.int32()) if pa.types.is_date(column.type) else column
 
 
-def _first(digests: Sequence[str], counts: Counter[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _first(digests: Sequence[str], counts: Counter[str]) -> Numbers:
     """Return the places of the first rows of each digest, as many as its count."""
     left, places = dict(counts), []
     for place, digest in enumerate(digests):
@@ -166,7 +167,7 @@ def _first(digests: Sequence[str], counts: Counter[str]) -> np.ndarray[Any, np.d
     return np.array(places, np.int64)
 
 
-def _equal(left: pa.Array, right: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _equal(left: pa.Array, right: pa.Array) -> Mask:
     """Return, row by row, whether two values are the same: NULL is NULL, and a float the same bits."""
     if pa.types.is_nested(left.type):
         return np.array([repr(a) == repr(b) for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)], bool)
@@ -174,7 +175,5 @@ def _equal(left: pa.Array, right: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_
         bits = pa.int32() if left.type.bit_width == 32 else pa.int64()
         left, right = left.view(bits), right.view(bits)
     both_null = pc.and_(left.is_null(), right.is_null())
-    same: np.ndarray[Any, np.dtype[np.bool_]] = pc.or_(
-        pc.fill_null(pc.equal(left, right), fill_value=False), both_null
-    ).to_numpy(zero_copy_only=False)
+    same: Mask = pc.or_(pc.fill_null(pc.equal(left, right), fill_value=False), both_null).to_numpy(zero_copy_only=False)
     return same

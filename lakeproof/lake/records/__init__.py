@@ -5,8 +5,7 @@ When a document is written does not belong here: `lakeproof.lake.cycle` and `lak
     documents.py      intents, cuts and a cut's entries as values; an intent is also a document
     held.py           why a table is held and what brings it back; the one place that makes sentences of it
     cut_documents.py  a cut in its stored form: a difference, its base, and the tables' schemas
-    store.py          the newest intent and cut, a cut at a position or a time, and writing the next
-    cut_tail.py       the newest cut, followed by single look-ups
+    store.py          the newest intent and cut, also followed, a cut at a position or a time, and writing the next
     lease.py          who may write to a source's lake tables now
     outlived_jvm.py   ends a JVM that outlives its process
     view_cuts.py      the views' cuts

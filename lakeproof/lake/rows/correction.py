@@ -196,7 +196,7 @@ def first_changes(schema: SchemaVersion, events: DataFrame, *, moves: bool) -> D
     `moves`: there are old halves of updates. Evaluating it refuses a key with NULL in it.
     """
     key = merge_key(schema)
-    is_null = reduce(or_, (exact_text(c, c.name, TEXT).isNull() for c in key_columns(schema)))
+    is_null = reduce(or_, (exact_text(c).isNull() for c in key_columns(schema)))
     ordinal = F.when(is_null, refuse_table(NULL_KEY, "bigint")).otherwise(F.col(ORD))
     firsts = events.groupBy(*(col(k) for k in key)).agg(
         F.min(ordinal).alias(_MIN), F.min(F.when(F.col(OP) != "insert", F.col(ORD))).alias(FIRST)
@@ -304,7 +304,7 @@ def _values(column: Column) -> list[SparkColumn]:
     kind = kind_of(column)
     if kind.element is not None:
         # Spark's hash of an array leaves out the number of its elements and its NULLs.
-        return [exact_form(column, column.name)]
+        return [exact_form(column)]
     value = value.cast(spark_type(column))
     if kind.form is Form.FLOAT:
         return [value, F.when(value == 0, value.cast("string"))]

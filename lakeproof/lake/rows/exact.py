@@ -32,31 +32,23 @@ _BY_TYPE = {"tinyint": KINDS["int2"].spark_text} | {
 }
 
 
-def exact_form(column: Column, name: str, text_column: str | None = TEXT) -> SparkColumn:
-    """Return the framed exact form of the value of `column` in the Spark column `name`.
-
-    `text_column` names the row's `_lp_text`; None if the rows have none.
-    """
-    return F.expr(exact_sql(column, name, text_column))
-
-
-def exact_sql(column: Column, name: str, text_column: str | None = TEXT) -> str:
-    """Return the same as Spark SQL text.
+def exact_form(column: Column) -> SparkColumn:
+    """Return the framed exact form of the value of `column`, in rows that have `_lp_text`.
 
     A hidden text counts if the column is null and its type does not hold the value; any other hidden text contradicts what
     readers see, and gives a form that no value of the source has.
     """
-    return framed(_text_sql(column, name, text_column))
+    return F.expr(framed(_text_sql(column)))
 
 
-def exact_text(column: Column, name: str, text_column: str | None = TEXT) -> SparkColumn:
+def exact_text(column: Column) -> SparkColumn:
     """Return the exact text alone, not framed; null for NULL."""
-    return F.expr(_text_sql(column, name, text_column))
+    return F.expr(_text_sql(column))
 
 
-def _text_sql(column: Column, name: str, text_column: str | None) -> str:
-    text = _text_of_kind(column, quoted(name))
-    beside = _beside(column, text_column)
+def _text_sql(column: Column) -> str:
+    text = _text_of_kind(column)
+    beside = _beside(column)
     if beside is None:
         return text
     return (
@@ -74,17 +66,17 @@ class _Beside:
     proper: str
 
 
-def _beside(column: Column, text_column: str | None) -> _Beside | None:
+def _beside(column: Column) -> _Beside | None:
     """Return the hidden text of the column's value, None if the type holds all values.
 
     Our writers never put a text beside a value, or in place of a value that readers should see.
     """
     kind = kind_of(column)
-    if text_column is None or column.attnum <= 0 or kind.holds_every_value:
+    if column.attnum <= 0 or kind.holds_every_value:
         return None
-    hidden = f"get_json_object({quoted(text_column)}, '$.{column.attnum}')"
+    hidden = f"get_json_object({TEXT}, '$.{column.attnum}')"
     # Few rows have any hidden text.
-    none = f"({quoted(text_column)} is null or {hidden} is null)"
+    none = f"({TEXT} is null or {hidden} is null)"
     patterns = beside_patterns(column)
     proper = "true"
     if kind.element is not None and kind.element.holds_every_value:
@@ -94,15 +86,13 @@ def _beside(column: Column, text_column: str | None) -> _Beside | None:
     return _Beside(hidden, none, proper)
 
 
-def ended_form(
-    column: Column, name: str, text_column: str | None = TEXT, typed: SparkColumn | None = None
-) -> SparkColumn:
+def ended_form(column: Column, typed: SparkColumn | None = None) -> SparkColumn:
     """`<text>|`, NULL as `|`; `typed` is another text of the typed value than the kind's own.
 
     A hidden text that the kind can't have does not look like another row's values.
     """
-    text = F.expr(_text_of_kind(column, quoted(name))) if typed is None else typed
-    beside = _beside(column, text_column)
+    text = F.expr(_text_of_kind(column)) if typed is None else typed
+    beside = _beside(column)
     if beside is not None:
         hidden = F.expr(f"translate({beside.text}, '{END}', '{NULL_FORM}')")
         wrong = F.concat(F.lit(NULL_FORM), F.coalesce(text, F.lit("")), F.lit(NULL_FORM), hidden)
@@ -120,18 +110,9 @@ def framed(text: str) -> str:
     return f"coalesce(concat(octet_length({text}), ':', {text}), '{NULL_FORM}')"
 
 
-def row_forms(
-    version: SchemaVersion, names: Sequence[str] | None = None, text_column: str | None = TEXT
-) -> list[SparkColumn]:
-    """The exact forms of all columns of `version`, in its order, framed as in a row.
-
-    `names` are the Spark columns that hold them (`c0`, `c1`, … in the landing); the columns' own names by default.
-    """
-    spark_names = [c.name for c in version.columns] if names is None else list(names)
-    return [
-        ended_form(c, n, text_column) if is_ended(c) else exact_form(c, n, text_column)
-        for c, n in zip(version.columns, spark_names, strict=True)
-    ]
+def row_forms(version: SchemaVersion) -> list[SparkColumn]:
+    """The exact forms of all columns of `version`, in its order, framed as in a row."""
+    return [ended_form(c) if is_ended(c) else exact_form(c) for c in version.columns]
 
 
 def row_digest(forms: Sequence[SparkColumn]) -> SparkColumn:
@@ -144,16 +125,14 @@ def digest_bits(digest: SparkColumn) -> SparkColumn:
     return F.conv(F.substring(digest, 1, 15), 16, 10).cast("long")
 
 
-def key_text(version: SchemaVersion, names: Sequence[str] | None = None, text_column: str | None = TEXT) -> SparkColumn:
-    """The framed exact text of the key's columns, in the order of the key; `names` as for `row_forms`.
+def key_text(version: SchemaVersion) -> SparkColumn:
+    """The framed exact text of the key's columns, in the order of the key.
 
     Raises InvariantError for a bag, which has no key.
     """
     if version.is_bag:
         raise InvariantError(str(version.table), "has no key to make a text of", "use the row's digest")
-    spark_names = [c.name for c in version.columns] if names is None else list(names)
-    spark_name = dict(zip((c.name for c in version.columns), spark_names, strict=True))
-    return F.concat(*(exact_form(c, spark_name[c.name], text_column) for c in key_columns(version)))
+    return F.concat(*(exact_form(c) for c in key_columns(version)))
 
 
 def exact_form_of_type(data_type: T.DataType, name: str) -> SparkColumn:
@@ -165,9 +144,9 @@ def exact_form_of_type(data_type: T.DataType, name: str) -> SparkColumn:
     return F.expr(framed(_text_of_type(data_type, quoted(name), name, 0)))
 
 
-def _text_of_kind(column: Column, x: str) -> str:
-    """The SQL of PostgreSQL's output text of the value `x`, by kind; NULL for NULL."""
-    return kind_of(column).spark_text(x, column.typmod)
+def _text_of_kind(column: Column) -> str:
+    """The SQL of PostgreSQL's output text of a value, by kind; NULL for NULL."""
+    return kind_of(column).spark_text(quoted(column.name), column.typmod)
 
 
 def _text_of_type(data_type: T.DataType, x: str, name: str, depth: int) -> str:

@@ -1,4 +1,4 @@
-"""Columns of the lake from batches of landed files, in Arrow: read from the file, or computed from its columns.
+"""The landed files of a table's range, and columns of the lake from their batches, in Arrow: read, or computed.
 
 The expressions of Spark for the same are in `columns`, and one suite over all kinds holds the two equal; exact forms belong
 to `lakeproof.values.exact_texts`. Spark is not imported here.
@@ -20,10 +20,27 @@ from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import DUP, FROM, KEY, OP, ORD, TEXT, scratch
 from lakeproof.lake.columns import column_names, has_old_rows, keeps_key
 from lakeproof.landing.segments.file_columns import file_names
+from lakeproof.landing.segments.reader import Slice
+from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.exact_kinds import key_columns
 from lakeproof.values.exact_texts import HiddenTexts, exact_texts, key_texts, row_digests
 from lakeproof.values.types import arrow_type
+
+
+@dataclass(frozen=True, slots=True)
+class LandedRange:
+    """The landed files of one table under one schema version, and the part of the stream, (start, end], to take from them.
+
+    `schema` has the lake's column names; `first_ordinals` gives the `_lp_ord` of row 0 of each segment by its number.
+    """
+
+    schema: SchemaVersion
+    slices: Sequence[Slice]
+    first_ordinals: Mapping[int, int]
+    start: Lsn
+    end: Lsn
+
 
 DIGEST = scratch("digest")
 _COMPUTED = frozenset({KEY, DUP, DIGEST, FROM})

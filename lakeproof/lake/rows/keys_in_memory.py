@@ -7,7 +7,7 @@ imported here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,14 @@ from lakeproof.hidden_columns import OP, ORD, scratch
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.rows.change import Removed
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 # Beside a key: a number if a row is presupposed (the ordinal of the key's first change), else NULL.
 FIRST = scratch("first")
-Places: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+# Of rows, or of keys.
+Numbers: TypeAlias = "npt.NDArray[np.int64]"
+Mask: TypeAlias = "npt.NDArray[np.bool_]"
 
 
 def presupposed(key: Sequence[str], firsts: pa.Table, live: pa.Table) -> pa.Table:
@@ -31,7 +36,7 @@ def presupposed(key: Sequence[str], firsts: pa.Table, live: pa.Table) -> pa.Tabl
     return firsts.select(list(key)).append_column(FIRST, pc.if_else(presupposes, firsts.column(ORD), nothing))
 
 
-def codes(rows: pa.Table, key: Sequence[str]) -> tuple[Places, int]:
+def codes(rows: pa.Table, key: Sequence[str]) -> tuple[Numbers, int]:
     """Return a number for each row, from zero on, the same for rows with the same key, and the count of keys.
 
     NULL is a value like any other.
@@ -52,7 +57,7 @@ class DriftedError(TableHeldError):
     """The lake does not have the rows that the changes presuppose."""
 
 
-def check_keys(thing: str, removed: Removed[pa.Table], met: Places) -> None:
+def check_keys(thing: str, removed: Removed[pa.Table], met: Numbers) -> None:
     """Raise DriftedError unless the rows that were met, named by their key's number, are those that are presupposed."""
     if removed.presupposed is not None:
         firsts = removed.rows.column(FIRST).take(pa.array(met))

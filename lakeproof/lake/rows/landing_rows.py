@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID, scratch
 from lakeproof.lake.columns import in_lake, landing_schema
-from lakeproof.lake.planning.landing.range import LandedRange
 from lakeproof.lake.planning.schema_change import SchemaDifference
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.rows.columns import col, named, relation
+from lakeproof.lake.rows.file_rows import LandedRange
 from lakeproof.lake.rows.refusal import refuse_table
 from lakeproof.landing.segments.file_columns import file_names
 from lakeproof.landing.segments.reader import Slice

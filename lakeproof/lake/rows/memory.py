@@ -16,7 +16,7 @@ too large to compile all is lost. So the plans of a table with more than `COMPIL
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from lakeproof.config.section.spark import is_local
 from lakeproof.lake.records.documents import CutTable
@@ -136,7 +136,7 @@ def refuse_too_large(session: SparkSession, table: TableName, row_bytes: int) ->
 
 def heap_bytes(session: SparkSession) -> int:
     """Return the size of the heap that rows pass through: the driver's, or an executor's if that is smaller."""
-    jvm = cast("Any", session._jvm)  # noqa: SLF001  no public name for it
+    jvm: Any = session._jvm  # noqa: SLF001  no public name for it
     driver = int(jvm.java.lang.Runtime.getRuntime().maxMemory())
     if is_local(session.sparkContext.master):
         return driver

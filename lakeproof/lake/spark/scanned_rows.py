@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,8 +31,9 @@ class ScannedRows:
 
     def add(self, frame: DataFrame) -> None:
         """Add the scans of a frame that was evaluated."""
-        jvm = cast("Any", frame.sparkSession)._jvm  # noqa: SLF001  no public name for it
-        waiting = [cast("Any", frame)._jdf.queryExecution().executedPlan()]  # noqa: SLF001  no public name for the plan
+        evaluated: Any = frame
+        jvm = evaluated.sparkSession._jvm  # noqa: SLF001  no public name for it
+        waiting = [evaluated._jdf.queryExecution().executedPlan()]  # noqa: SLF001  no public name for the plan
         while waiting:
             node = waiting.pop()
             kind = str(node.getClass().getSimpleName())

@@ -28,8 +28,7 @@ from lakeproof.lake.spark.driver_start import filtered_stderr, log_option, witho
 from lakeproof.lake.spark.jars import jars
 from lakeproof.lake.spark.java import Java, check_java
 from lakeproof.lake.spark.lost_driver import stop_session
-from lakeproof.lake.spark.s3_jars import jars_with_s3
-from lakeproof.lake.spark.s3_settings import is_on_s3, s3_settings
+from lakeproof.lake.spark.s3 import is_on_s3, jars_with_s3, s3_settings
 
 # Each with what happens otherwise.
 _SETTINGS = {

@@ -10,7 +10,7 @@ import hashlib
 import re
 from dataclasses import InitVar, dataclass, field
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -90,7 +90,7 @@ class SchemaEntry(Part):
             raise ValueError(f"has the id {id}, but its version is {self.version.id}")
 
     @model_serializer(mode="wrap")
-    def _with_id(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _with_id(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
         return {**write(self), "id": self.version.id}
 
 
@@ -116,14 +116,14 @@ class SegmentFile(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_nested_counts(cls, document: Any) -> Any:
+    def _with_nested_counts(cls, document: object) -> object:
         if not isinstance(document, dict):
             return document
         counts = {name: document[name] for name in COUNT_NAMES if name in document}
         return {**{name: value for name, value in document.items() if name not in counts}, "counts": counts}
 
     @model_serializer(mode="wrap")
-    def _with_flat_counts(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _with_flat_counts(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
         document = write(self)
         counts = document.pop("counts")
         return {**document, **counts}
@@ -217,7 +217,7 @@ class Manifest(Document):
         document["sha256"] = hashlib.sha256(canonical(document)).hexdigest()
         return canonical(document)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the fields as JSON has them, without the checksum."""
         document = {**Document.to_json(self), "rows": self.rows}
         return {name: value for name, value in document.items() if value is not None or name not in self.ABSENT_IF_NONE}

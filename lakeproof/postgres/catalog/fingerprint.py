@@ -33,7 +33,7 @@ from lakeproof.names import Oid, TableName
 from lakeproof.postgres.catalog.origins import read_horizon, read_rules
 from lakeproof.postgres.catalog.published import read_types
 from lakeproof.postgres.catalog.type_lines import type_line
-from lakeproof.postgres.connections.connect import Connection, one_snapshot, rows, source_errors
+from lakeproof.postgres.connections.connect import Connection, Row, one_snapshot, rows, source_errors
 
 # OIDs below this are PostgreSQL's own.
 _FIRST_NORMAL_OID = 16384
@@ -317,7 +317,7 @@ def _sql(template: str, **parts: str) -> SQL:
     return SQL(template.format(**parts))
 
 
-def _table(row: dict[str, Any]) -> TableFacts:
+def _table(row: Row) -> TableFacts:
     return TableFacts(
         oid=Oid(int(row["oid"])),
         table=TableName(row["schema"], row["name"]),

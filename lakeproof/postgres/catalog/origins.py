@@ -16,14 +16,13 @@ had rows: an INSERT takes a number too. ALTER, RENAME, SET SCHEMA, ATTACH and DE
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from psycopg.sql import SQL
 
 from lakeproof.names import Oid
-from lakeproof.postgres.connections.connect import Connection, rows
+from lakeproof.postgres.connections.connect import Connection, Row, rows
 
 _XIDS = 1 << 32
 
@@ -167,7 +166,7 @@ def never_relabelled(conn: Connection, enums: Collection[int]) -> set[int]:
     return {int(row["oid"]) for row in rows(conn, _LABELLED, {"oids": sorted(enums)})} if enums else set()
 
 
-def _origin(row: Mapping[str, Any]) -> TableOrigin:
+def _origin(row: Row) -> TableOrigin:
     after = int(row["next"])
     return TableOrigin(
         xid=after - (after - int(row["xid"])) % _XIDS,

@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from lakeproof.config.model import SourceConfig, TableConfig
 from lakeproof.errors import ConfigError, DefiniteError, SourceError
@@ -23,7 +22,7 @@ from lakeproof.postgres.catalog import queries
 from lakeproof.postgres.catalog.locks import naming_lock_holders
 from lakeproof.postgres.catalog.tables import ACTIONS, Leaf, PublishedTable, Way
 from lakeproof.postgres.catalog.unpublished import SENDS_GENERATED, left_out
-from lakeproof.postgres.connections.connect import Connection, one_snapshot, rows, source_errors
+from lakeproof.postgres.connections.connect import Connection, Row, one_snapshot, rows, source_errors
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.values.catalog_kinds import CatalogType, make_column
 
@@ -59,7 +58,7 @@ def read_tables(
             published = [row for row in published if TableName(row["schema"], row["name"]) in only]
         oids = sorted({int(row["oid"]) for row in published})
         facts = _read_facts(conn, oids)
-    entries: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    entries: dict[int, list[Row]] = defaultdict(list)
     for row in published:
         entries[int(row["oid"])].append(row)
     return _published_tables({oid: entries[oid] for oid in oids}, facts, source, refused)
@@ -92,7 +91,7 @@ def as_if_published(
     return _published_tables(entries, facts, source, refused)
 
 
-def _entry(source: SourceConfig, candidate: Candidate, columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _entry(source: SourceConfig, candidate: Candidate, columns: Sequence[Row]) -> Row:
     """Return the line of a publication that would have the table."""
     listed = None if candidate.columns is None else list(candidate.columns)
     if listed is None and not candidate.generated:
@@ -126,15 +125,15 @@ def with_sizes(conn: Connection, tables: Iterable[PublishedTable]) -> list[Publi
 class _Facts:
     """Rows of the catalog by the table's OID, and types by their own."""
 
-    relations: Mapping[int, dict[str, Any]]
-    columns: Mapping[int, list[dict[str, Any]]]
-    indexes: Mapping[int, list[dict[str, Any]]]
-    leaves: Mapping[int, list[dict[str, Any]]]
+    relations: Mapping[int, Row]
+    columns: Mapping[int, list[Row]]
+    indexes: Mapping[int, list[Row]]
+    leaves: Mapping[int, list[Row]]
     types: Mapping[int, CatalogType]
     # Before 18 pg_publication_tables lists generated columns (if there is no column list), but the stream has none.
     sends_generated: bool
 
-    def is_sent(self, column: Mapping[str, Any], listed: Collection[str] | None) -> bool:
+    def is_sent(self, column: Row, listed: Collection[str] | None) -> bool:
         """True if the stream has this column of a table whose publication lists `listed`, or (None) all that it can send."""
         if column["attgenerated"] and not self.sends_generated:
             return False
@@ -165,8 +164,8 @@ def _read_facts(conn: Connection, oids: Sequence[int]) -> _Facts:
     )
 
 
-def _by(lines: Iterable[dict[str, Any]], name: str) -> dict[int, list[dict[str, Any]]]:
-    result: dict[int, list[dict[str, Any]]] = defaultdict(list)
+def _by(lines: Iterable[Row], name: str) -> dict[int, list[Row]]:
+    result: dict[int, list[Row]] = defaultdict(list)
     for row in lines:
         result[int(row[name])].append(row)
     return result
@@ -184,7 +183,7 @@ def read_types(conn: Connection, oids: Collection[int]) -> dict[int, CatalogType
     return {int(row["oid"]): _type(row, elements) for row in types}
 
 
-def _type(row: dict[str, Any], elements: Mapping[int, CatalogType]) -> CatalogType:
+def _type(row: Row, elements: Mapping[int, CatalogType]) -> CatalogType:
     return CatalogType(
         oid=Oid(int(row["oid"])),
         schema=row["schema"],
@@ -198,7 +197,7 @@ def _type(row: dict[str, Any], elements: Mapping[int, CatalogType]) -> CatalogTy
 
 
 def _published_tables(
-    entries: Mapping[int, Sequence[dict[str, Any]]],
+    entries: Mapping[int, Sequence[Row]],
     facts: _Facts,
     source: SourceConfig,
     refused: dict[TableName, DefiniteError] | None,
@@ -215,9 +214,7 @@ def _published_tables(
     return {table.table: table for table in sorted(tables, key=lambda t: t.table)}
 
 
-def _published_table(
-    oid: int, entries: Sequence[dict[str, Any]], facts: _Facts, source: SourceConfig
-) -> PublishedTable:
+def _published_table(oid: int, entries: Sequence[Row], facts: _Facts, source: SourceConfig) -> PublishedTable:
     relation = facts.relations[oid]
     table = TableName(relation["schema"], relation["name"])
     listed = {tuple(sorted(e["attnames"])) if e["attnames"] is not None else None for e in entries}
@@ -271,7 +268,7 @@ def _published_table(
     )
 
 
-def _way(entry: Mapping[str, Any]) -> Way:
+def _way(entry: Row) -> Way:
     """Return how a publication comes to have the table; with its schema it has it whatever its own line says."""
     if entry["puballtables"]:
         return Way.ALL
@@ -281,7 +278,7 @@ def _way(entry: Mapping[str, Any]) -> Way:
 
 
 def _uncovered(
-    identity: Identity, index: Sequence[str], columns: Sequence[Mapping[str, Any]], sent: set[str], facts: _Facts
+    identity: Identity, index: Sequence[str], columns: Sequence[Row], sent: set[str], facts: _Facts
 ) -> tuple[str, ...]:
     """Return the identity's columns that the stream does not have. Before 18 FULL has no generated columns."""
     if identity is not Identity.FULL:
@@ -290,7 +287,7 @@ def _uncovered(
     return tuple(name for name in needed if name not in sent)
 
 
-def _filtered_beyond(identity: Identity, index: Sequence[str], entries: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+def _filtered_beyond(identity: Identity, index: Sequence[str], entries: Iterable[Row]) -> tuple[str, ...]:
     """Return the columns that the filters read beyond those of the identity."""
     if identity is Identity.FULL:
         return ()
@@ -298,7 +295,7 @@ def _filtered_beyond(identity: Identity, index: Sequence[str], entries: Iterable
     return tuple(sorted(read - set(index)))
 
 
-def _leaf(row: dict[str, Any], facts: _Facts) -> Leaf:
+def _leaf(row: Row, facts: _Facts) -> Leaf:
     oid, identity = int(row["oid"]), Identity(row["relreplident"])
     return Leaf(
         oid=Oid(oid),

@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from lakeproof.catalog.attribute_numbers import UNKNOWN, Columns, NamedColumn, NumberedColumn, numbers_of
 from lakeproof.catalog.fingerprint import ColumnFacts, Fingerprint, TableFacts
@@ -24,7 +23,7 @@ from lakeproof.pgoutput.messages import Relation
 from lakeproof.postgres.catalog import queries
 from lakeproof.postgres.catalog.published import configured, key_of, read_types
 from lakeproof.postgres.catalog.type_lines import type_of_line
-from lakeproof.postgres.connections.connect import Connection, one_snapshot, rows, source_errors
+from lakeproof.postgres.connections.connect import Connection, Row, one_snapshot, rows, source_errors
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.values.catalog_kinds import CatalogType, make_column, unknown_column
 
@@ -48,7 +47,7 @@ class ReadingsAround:
 class TableNow:
     """The catalog's present lines of one table, its identity's index by numbers, and types."""
 
-    lines: Sequence[Mapping[str, Any]]
+    lines: Sequence[Row]
     index: tuple[int, ...]
     types: Mapping[int, CatalogType]
 
@@ -61,7 +60,7 @@ def read_now(conn: Connection, relations: Collection[Relation]) -> dict[Oid, Tab
         indexes = rows(conn, queries.IDENTITY_NUMBERS, {"oids": oids})
         types = read_types(conn, type_oids)
         of_all = rows(conn, queries.LINES, {"oids": oids})
-    lines: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    lines: dict[int, list[Row]] = defaultdict(list)
     for line in of_all:
         lines[int(line["oid"])].append(line)
     index: dict[tuple[int, Identity], tuple[int, ...]] = {}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from lakeproof.config.model import SourceConfig
 from lakeproof.config.table_names import EVERY_SCHEMA, TablePattern
@@ -19,7 +18,7 @@ from lakeproof.errors import SourceError
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog import queries
 from lakeproof.postgres.catalog.published import publications_of
-from lakeproof.postgres.connections.connect import Connection, rows, source_errors
+from lakeproof.postgres.connections.connect import Connection, Row, rows, source_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ def unpublished(conn: Connection, source: SourceConfig) -> tuple[TableName, ...]
     return tuple(sorted(matched.keys() - published))
 
 
-def _unsupported_reason(row: Mapping[str, Any]) -> str | None:
+def _unsupported_reason(row: Row) -> str | None:
     if row["relkind"] == "f":
         return "it is a foreign table, which sends no changes"
     return "it is unlogged, so its changes are not in the WAL" if row["relpersistence"] == "u" else None

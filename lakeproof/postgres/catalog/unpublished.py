@@ -5,13 +5,12 @@ The columns of the stream are in `catalog_published.py`, the findings about unpu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable
 
 from psycopg.sql import SQL
 
 from lakeproof.names import Oid
-from lakeproof.postgres.connections.connect import Connection, rows, source_errors
+from lakeproof.postgres.connections.connect import Connection, Row, rows, source_errors
 from lakeproof.schema import LeftOutColumn
 
 # From this version on a publication can send stored generated columns; virtual ones it never can.
@@ -26,7 +25,7 @@ WHERE d.adrelid = ANY ({oids}::oid[]) AND a.attgenerated <> '' AND NOT a.attisdr
 """)
 
 
-def left_out(columns: Iterable[Mapping[str, Any]], sent: Collection[str]) -> tuple[LeftOutColumn, ...]:
+def left_out(columns: Iterable[Row], sent: Collection[str]) -> tuple[LeftOutColumn, ...]:
     """Return the catalog's columns of a table that are not `sent`."""
     kinds = {"s": "stored", "v": "virtual"}
     return tuple(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from psycopg.sql import SQL
 
@@ -21,7 +20,7 @@ from lakeproof.postgres.checks.catalog_tables import catalog_table_findings
 from lakeproof.postgres.checks.findings import Finding, error, from_error, note, refuse, warning
 from lakeproof.postgres.checks.privileges import as_identifier, lacks_for_publishing, role_name
 from lakeproof.postgres.checks.tables import table_findings
-from lakeproof.postgres.connections.connect import Connection, rows, source_errors
+from lakeproof.postgres.connections.connect import Connection, Row, rows, source_errors
 from lakeproof.postgres.connections.pooler import is_pooled, server_of
 from lakeproof.postgres.connections.security import is_exposed
 from lakeproof.postgres.replication_slot import SlotState, name_problem, read_slot, slot_problem
@@ -169,7 +168,7 @@ def _room(resource: str, setting: str, free: int, needed: int) -> Iterator[Findi
         yield warning("server", reason, remedy)
 
 
-def _limits(settings: dict[str, Any], source: SourceConfig) -> Iterator[Finding]:
+def _limits(settings: Row, source: SourceConfig) -> Iterator[Finding]:
     if settings["max_slot_wal_keep_size"] != "-1":
         reason = f"max_slot_wal_keep_size is {settings['max_slot_wal_keep_size']} MB: a slot further behind is lost"
         yield note("server", reason, "watch `lakeproof status`; raise it if the disk allows")

@@ -10,7 +10,6 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import SourceConfig, TableConfig
@@ -26,7 +25,7 @@ from lakeproof.postgres.checks.findings import Finding, error, from_error, note,
 from lakeproof.postgres.checks.identity import identity_findings, only_inserted, sent_in_part
 from lakeproof.postgres.checks.privileges import as_identifier, qualified
 from lakeproof.postgres.checks.unselected import unselected
-from lakeproof.postgres.connections.connect import Connection, rows, source_errors
+from lakeproof.postgres.connections.connect import Connection, Row, rows, source_errors
 from lakeproof.postgres.publication_lines import read_publications
 from lakeproof.schema import REFUSED_IN_NAMES, Identity, LeftOutColumn, describe_left_out, lake_names
 from lakeproof.values.catalog_kinds import CatalogType, is_bare_numeric
@@ -146,7 +145,7 @@ def schema_findings(table: PublishedTable, source: SourceConfig) -> Iterator[Fin
     yield from _leaves(table)
 
 
-def named_facts(conn: Connection, tables: Iterable[TableName]) -> dict[TableName, dict[str, Any]]:
+def named_facts(conn: Connection, tables: Iterable[TableName]) -> dict[TableName, Row]:
     """Return the catalog's facts about relations of these names, published or not. Raises as `source_errors`."""
     names = sorted(tables)
     if not names:
@@ -171,7 +170,7 @@ def suggestions(conn: Connection, tables: Collection[TableName]) -> dict[TableNa
 
 
 def candidate_problem(
-    table: TableName, facts: dict[str, Any] | None, near: TableName | None = None, *, in_lake: bool = False
+    table: TableName, facts: Row | None, near: TableName | None = None, *, in_lake: bool = False
 ) -> Finding | None:
     """Return why a relation could never be published, None if it could; `near` is the table that was probably meant.
 
@@ -341,7 +340,7 @@ def _described(leaf: Leaf) -> str:
     return {Identity.FULL: "FULL", Identity.NOTHING: "NOTHING"}.get(leaf.identity, "an index that it does not have")
 
 
-def _access(conn: Connection, tables: Iterable[PublishedTable]) -> dict[int, dict[str, Any]]:
+def _access(conn: Connection, tables: Iterable[PublishedTable]) -> dict[int, Row]:
     oids = sorted({int(oid) for t in tables for oid in (t.version.oid, *(leaf.oid for leaf in t.leaves))})
     if not oids:
         return {}
@@ -349,7 +348,7 @@ def _access(conn: Connection, tables: Iterable[PublishedTable]) -> dict[int, dic
         return {int(row["oid"]): row for row in rows(conn, queries.ACCESS, {"oids": oids})}
 
 
-def _readable(table: PublishedTable, access: dict[int, dict[str, Any]]) -> Iterator[Finding]:
+def _readable(table: PublishedTable, access: dict[int, Row]) -> Iterator[Finding]:
     """Check SELECT on the table and on each leaf: the copy reads leaves by name, the lock names all of them."""
     names = {int(table.version.oid): table.table, **{int(leaf.oid): leaf.table for leaf in table.leaves}}
     for oid, name in names.items():

@@ -26,6 +26,8 @@ from lakeproof.postgres.connections.timeouts import ASKED_TO_STOP, TimedConnecti
 from lakeproof.values.pinned_settings import PINNED_SETTINGS
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+# A row by the names of its columns; the query beside it says what they are.
+Row: TypeAlias = dict[str, Any]
 
 OLDEST_VERSION = 140000
 _CONNECT_TIMEOUT_S = 10
@@ -162,7 +164,7 @@ def translate(error: psycopg.Error, thing: str) -> LakeproofError:
     return SourceError(thing, f"{reason} (SQLSTATE {state})", _REMEDIES.get(state, _remedy_of_class(state)))
 
 
-def rows(conn: Connection, query: SQL | Composed, values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+def rows(conn: Connection, query: SQL | Composed, values: Mapping[str, object] | None = None) -> list[Row]:
     """Return all rows of `query`, its `{name}` placeholders filled in with literals; each row is a dict by column name.
 
     Works on both kinds of connection. Raises psycopg.Error; wrap in `source_errors`.

@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import psycopg
 
@@ -91,7 +90,7 @@ _PROVIDERS = (
 )
 
 
-def pooler_at(parts: Mapping[str, Any]) -> str | None:
+def pooler_at(parts: Mapping[str, object]) -> str | None:
     """Return whose pooler the address of a DSN is, None if it does not say."""
     for provider, _ in _matching(parts):
         if provider.certain or (provider.port is not None and _port(parts) == provider.port):
@@ -106,19 +105,19 @@ def pooler_in(text: str) -> str | None:
     return next((name for words, name in _WORDS.items() if words in lower), None)
 
 
-def is_pooled(conn: psycopg.Connection[tuple[Any, ...]]) -> bool:
+def is_pooled(conn: psycopg.Connection[tuple[object, ...]]) -> bool:
     """True if queries are not answered by the process that was named when the connection began; raises psycopg.Error."""
     row = conn.execute("SELECT pg_catalog.pg_backend_pid()", prepare=False).fetchone()
     return row is not None and row[0] != conn.info.backend_pid
 
 
-def a_pooler(thing: str, parts: Mapping[str, Any], who: str, reason: str = "") -> SourceError:
+def a_pooler(thing: str, parts: Mapping[str, object], who: str, reason: str = "") -> SourceError:
     """Return the error that names the pooler and the server's own address."""
     what = f"it is {who}, a pooler of connections, through which nobody can read the log"
     return SourceError(thing, f"{reason}: {what}" if reason else what, server_of(parts))
 
 
-def server_of(parts: Mapping[str, Any]) -> str:
+def server_of(parts: Mapping[str, object]) -> str:
     """Return the remedy: where the server itself is, as far as the address of its pooler says."""
     for provider, match in _matching(parts):
         user, _, ref = str(parts.get("user") or "").partition(".")
@@ -127,11 +126,11 @@ def server_of(parts: Mapping[str, Any]) -> str:
     return _SERVER_PORT
 
 
-def _matching(parts: Mapping[str, Any]) -> list[tuple[_Provider, re.Match[str]]]:
+def _matching(parts: Mapping[str, object]) -> list[tuple[_Provider, re.Match[str]]]:
     host = str(parts.get("host") or "").split(",")[0]
     matches = [(provider, provider.host.fullmatch(host)) for provider in _PROVIDERS]
     return [(provider, match) for provider, match in matches if match is not None]
 
 
-def _port(parts: Mapping[str, Any]) -> str:
+def _port(parts: Mapping[str, object]) -> str:
     return str(parts.get("port") or "5432").split(",")[0]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from lakeproof.errors import SourceError
 
@@ -33,13 +32,13 @@ class PasswordMissingError(SourceError):
     """The server asks for a password, and there is none."""
 
 
-def refusal(thing: str, text: str, parts: Mapping[str, Any]) -> SourceError:
+def refusal(thing: str, text: str, parts: Mapping[str, object]) -> SourceError:
     """Return the error of a definite refusal, whose words `text` are; `parts` are the DSN's."""
     kind = PasswordMissingError if _NO_PASSWORD in text else SourceError
     return kind(thing, text, _remedy_of(text, parts))
 
 
-def _remedy_of(text: str, parts: Mapping[str, Any]) -> str:
+def _remedy_of(text: str, parts: Mapping[str, object]) -> str:
     """Return what to correct: by words, or else by the name in quotes, which shows it in any language."""
     lower = text.lower()
     remedy = next((remedy for words, remedy in _REMEDIES.items() if words in lower), None)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from ipaddress import ip_address
-from typing import Any
 
 import psycopg
 
@@ -25,7 +24,7 @@ UNVERIFIED_REMEDY = (
 )
 
 
-def authentication(parts: Mapping[str, Any]) -> dict[str, str]:
+def authentication(parts: Mapping[str, object]) -> dict[str, str]:
     """Return the additions to a DSN's parts: no password in the clear, unless it or libpq's environment mentions that."""
     mode = parts.get("sslmode") or os.environ.get("PGSSLMODE") or ""
     spoken_of = (
@@ -36,7 +35,7 @@ def authentication(parts: Mapping[str, Any]) -> dict[str, str]:
     return {"require_auth": "!password"}
 
 
-def is_exposed(conn: psycopg.Connection[Any]) -> bool:
+def is_exposed(conn: psycopg.Connection[object]) -> bool:
     """True if rows travel in the clear to another machine."""
     return not conn.pgconn.ssl_in_use and not _is_local(conn.info.hostaddr, conn.info.host)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakeproof.hidden_columns import TEXT, scratch
+from lakeproof.hidden_columns import scratch
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.exact import (
@@ -61,7 +61,7 @@ def lake_rows(
 ) -> Iterator[tuple[int, ProofRow]]:
     """Each row of the `chosen_buckets` with its bucket, in their order: its hash and the exact texts of its key."""
     functions = jvm_functions(current.sparkSession)
-    texts = [exact_text(c, c.name, TEXT) for c in key_columns(version)]
+    texts = [exact_text(c) for c in key_columns(version)]
     # Hidden names, since a table may have columns of any visible name.
     bucket = _bucket(version, buckets, functions)
     chosen = current.where(bucket.isin(list(chosen_buckets))).select(
@@ -83,13 +83,13 @@ def proof_forms(version: SchemaVersion, functions: JvmFunctions | None) -> list[
 def _form(column: TableColumn, functions: JvmFunctions | None) -> Column:
     value, kind = col(column.name), kind_of(column)
     if functions is not None and kind.form is Form.FLOAT and kind.element is None:
-        return ended_form(column, column.name, typed=functions.float_text(column.kind, value))
+        return ended_form(column, typed=functions.float_text(column.kind, value))
     if kind.source_octets is not None and kind.form is Form.INSTANT:
-        return ended_form(column, column.name, typed=_instant_text(F.unix_micros(value)))
+        return ended_form(column, typed=_instant_text(F.unix_micros(value)))
     if kind.source_octets is not None:
         micros = _clock_micros(column.name) if functions is None else functions.clock_micros(value)
-        return ended_form(column, column.name, typed=_instant_text(micros))
-    return ended_form(column, column.name) if is_ended(column) else exact_form(column, column.name)
+        return ended_form(column, typed=_instant_text(micros))
+    return ended_form(column) if is_ended(column) else exact_form(column)
 
 
 def _clock_micros(name: str) -> Column:
@@ -114,7 +114,7 @@ def _bucket(version: SchemaVersion, buckets: int, functions: JvmFunctions | None
     number = whole_key(version)
     if number is not None:
         return F.pmod(F.coalesce(col(number.name).cast("bigint"), F.lit(0)), F.lit(buckets))
-    return digest_bits(row_digest([exact_form(c, c.name) for c in key_columns(version)])) % F.lit(buckets)
+    return digest_bits(row_digest([exact_form(c) for c in key_columns(version)])) % F.lit(buckets)
 
 
 def _hash(version: SchemaVersion, functions: JvmFunctions | None) -> Column:

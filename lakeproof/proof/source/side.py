@@ -16,6 +16,7 @@ from lakeproof.proof.source.form import ComparedRelation, buckets_of_all_query, 
 from lakeproof.values.exact_kinds import key_columns
 
 ROWS_AT_ONCE = 10_000
+_READS_HEX = 160_000
 
 
 def relation_of(conn: Connection, table: PublishedTable) -> ComparedRelation:
@@ -25,6 +26,7 @@ def relation_of(conn: Connection, table: PublishedTable) -> ComparedRelation:
         rows=sent_rows(table),
         row_filter=table.row_filter,
         encoding=conn.info.parameter_status("server_encoding") or "UTF8",
+        reads_hex=conn.info.server_version >= _READS_HEX,
     )
 
 

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeproof.views.incremental.plan_trees import Trees, is_bound, kind_of, used_columns
+from lakeproof.views.incremental.plan_trees import JvmObject, Trees, is_bound, kind_of, used_columns
 
 # A column's alternatives; more of them would only be other ways to the same.
 _ALTERNATIVES_MAX = 6
@@ -84,7 +84,7 @@ def analyse(session: SparkSession, rows: DataFrame, names: Collection[str]) -> A
     return Analysis(tuple(reader.occurrences), tuple(keys), seen.components, used)
 
 
-def analyse_node(session: SparkSession, node: Any, names: Collection[str]) -> Analysis:
+def analyse_node(session: SparkSession, node: JvmObject, names: Collection[str]) -> Analysis:
     """Return the same for a node within a plan, without the columns that it carries."""
     reader = _Reader(Trees(session), frozenset(name.lower() for name in names))
     components, used = reader.node(node).components, used_columns(session, node, names)
@@ -98,14 +98,14 @@ class _Reader:
 
     def __init__(self, trees: Trees, bound: Collection[str]) -> None:
         self._trees, self._bound = trees, bound
-        self._shared: dict[int, Any] = {}
+        self._shared: dict[int, JvmObject] = {}
         self.occurrences: list[str] = []
 
-    def outputs(self, node: Any) -> list[int]:
+    def outputs(self, node: JvmObject) -> list[int]:
         """Return the expression ids of a node's columns."""
         return [_id(attribute) for attribute in self._trees.items(node.output())]
 
-    def node(self, node: Any) -> _Seen:
+    def node(self, node: JvmObject) -> _Seen:
         """Return what a node carries."""
         if is_bound(node, self._bound):
             number = len(self.occurrences)
@@ -123,7 +123,7 @@ class _Reader:
             return cast("_Seen", method(node))
         return self._unknown(node, subqueries)
 
-    def _unknown(self, node: Any, subqueries: Iterable[Any]) -> _Seen:
+    def _unknown(self, node: JvmObject, subqueries: Iterable[JvmObject]) -> _Seen:
         """Carry nothing; the node's tables are in the query."""
         for plan in (*self._children(node), *subqueries):
             self.node(plan)
@@ -131,11 +131,11 @@ class _Reader:
 
     # Nodes, by the names of their classes -------------------------------------------------------
 
-    def _of_project(self, node: Any) -> _Seen:
+    def _of_project(self, node: JvmObject) -> _Seen:
         below = self.node(self._child(node))
         return _Seen(self._renamed(self._trees.items(node.projectList()), below.carried), below.components)
 
-    def _of_filter(self, node: Any) -> _Seen:
+    def _of_filter(self, node: JvmObject) -> _Seen:
         below = self.node(self._child(node))
         carried, linear = dict(below.carried), True
         conjuncts = list(self._conjuncts(node.condition()))
@@ -146,7 +146,7 @@ class _Reader:
         carried = _equated(carried, self._equalities(conjuncts))
         return _Seen(carried, below.components if linear else None)
 
-    def _of_join(self, node: Any) -> _Seen:
+    def _of_join(self, node: JvmObject) -> _Seen:
         left, right = self.node(node.left()), self.node(node.right())
         condition = node.condition()
         conjuncts = list(self._conjuncts(condition.get())) if condition.isDefined() else []
@@ -161,25 +161,25 @@ class _Reader:
                 return _Seen(_preserved(right.carried, left.carried, equalities))
         return _Seen()
 
-    def _of_aggregate(self, node: Any) -> _Seen:
+    def _of_aggregate(self, node: JvmObject) -> _Seen:
         below = self.node(self._child(node))
         grouping = {_id(e) for e in self._trees.items(node.groupingExpressions()) if kind_of(e) == "AttributeReference"}
         kept = {a: alternatives for a, alternatives in below.carried.items() if a in grouping}
         return _Seen(self._renamed(self._trees.items(node.aggregateExpressions()), kept))
 
-    def _of_window(self, node: Any) -> _Seen:
+    def _of_window(self, node: JvmObject) -> _Seen:
         below = self.node(self._child(node))
         partition = {_id(e) for e in self._trees.items(node.partitionSpec()) if kind_of(e) == "AttributeReference"}
         return _Seen({a: alternatives for a, alternatives in below.carried.items() if a in partition})
 
-    def _of_distinct(self, node: Any) -> _Seen:
+    def _of_distinct(self, node: JvmObject) -> _Seen:
         return _Seen(self.node(self._child(node)).carried)
 
-    def _of_generate(self, node: Any) -> _Seen:
+    def _of_generate(self, node: JvmObject) -> _Seen:
         below = self.node(self._child(node))
         return _Seen(below.carried, below.components)
 
-    def _of_union(self, node: Any) -> _Seen:
+    def _of_union(self, node: JvmObject) -> _Seen:
         children = self._children(node)
         branches = [self.node(child) for child in children]
         components: _Components | None = ()
@@ -187,18 +187,18 @@ class _Reader:
             components = None if components is None or branch.components is None else components + branch.components
         return _Seen(self._by_position(node, children, branches), components)
 
-    def _of_except(self, node: Any) -> _Seen:
+    def _of_except(self, node: JvmObject) -> _Seen:
         children = self._children(node)
         return _Seen(self._by_position(node, children, [self.node(child) for child in children]))
 
     _of_intersect = _of_except
 
-    def _of_withcte(self, node: Any) -> _Seen:
+    def _of_withcte(self, node: JvmObject) -> _Seen:
         for definition in self._trees.items(node.cteDefs()):
             self._shared[int(definition.id())] = self._child(definition)
         return self.node(node.plan())
 
-    def _of_cterelationref(self, node: Any) -> _Seen:
+    def _of_cterelationref(self, node: JvmObject) -> _Seen:
         shared = self._shared.get(int(node.cteId()))
         if shared is None or node.recursive():
             return _Seen()
@@ -209,14 +209,14 @@ class _Reader:
 
     # Parts of nodes -----------------------------------------------------------------------------
 
-    def _children(self, node: Any) -> list[Any]:
+    def _children(self, node: JvmObject) -> list[JvmObject]:
         return self._trees.items(node.children())
 
-    def _child(self, node: Any) -> Any:
+    def _child(self, node: JvmObject) -> JvmObject:
         (child,) = self._children(node)
         return child
 
-    def _renamed(self, items: Iterable[Any], carried: _Carried) -> _Carried:
+    def _renamed(self, items: Iterable[JvmObject], carried: _Carried) -> _Carried:
         """Return what is carried by columns that are passed on as they are, perhaps under another name."""
         result: _Carried = {}
         for item in items:
@@ -225,7 +225,7 @@ class _Reader:
                 result[_id(item)] = carried[_id(inner)]
         return result
 
-    def _by_position(self, node: Any, children: list[Any], branches: list[_Seen]) -> _Carried:
+    def _by_position(self, node: JvmObject, children: list[JvmObject], branches: list[_Seen]) -> _Carried:
         result: _Carried = {}
         columns = zip(self.outputs(node), *(self.outputs(child) for child in children), strict=True)
         for output, *inner in columns:
@@ -235,14 +235,14 @@ class _Reader:
                 result[output] = frozenset([merged])
         return result
 
-    def _conjuncts(self, expression: Any) -> Iterator[Any]:
+    def _conjuncts(self, expression: JvmObject) -> Iterator[JvmObject]:
         if kind_of(expression) == "And":
             yield from self._conjuncts(expression.left())
             yield from self._conjuncts(expression.right())
         else:
             yield expression
 
-    def _equalities(self, conjuncts: Iterable[Any]) -> Iterator[tuple[int, int]]:
+    def _equalities(self, conjuncts: Iterable[JvmObject]) -> Iterator[tuple[int, int]]:
         for conjunct in conjuncts:
             if kind_of(conjunct) not in ("EqualTo", "EqualNullSafe"):
                 continue
@@ -250,12 +250,12 @@ class _Reader:
             if all(kind_of(side) == "AttributeReference" for side in sides):
                 yield _id(sides[0]), _id(sides[1])
 
-    def _has_subquery(self, expression: Any) -> bool:
+    def _has_subquery(self, expression: JvmObject) -> bool:
         return self._trees.plan_of(expression) is not None or any(
             self._has_subquery(child) for child in self._trees.items(expression.children())
         )
 
-    def _with_subquery(self, conjunct: Any, carried: _Carried) -> _Carried:
+    def _with_subquery(self, conjunct: JvmObject, carried: _Carried) -> _Carried:
         """Return what rows that a condition with a subquery leaves carry: what they did, with the subquery's places."""
         is_negated = kind_of(conjunct) == "Not"
         inner = conjunct.child() if is_negated else conjunct
@@ -278,14 +278,14 @@ class _Reader:
             self.node(plan)
         return {}
 
-    def _plans_below(self, expression: Any) -> Iterator[Any]:
+    def _plans_below(self, expression: JvmObject) -> Iterator[JvmObject]:
         plan = self._trees.plan_of(expression)
         if plan is not None:
             yield plan
         for child in self._trees.items(expression.children()):
             yield from self._plans_below(child)
 
-    def _correlated(self, plan: Any) -> tuple[_Carried, list[tuple[int, int]]]:
+    def _correlated(self, plan: JvmObject) -> tuple[_Carried, list[tuple[int, int]]]:
         """Return what the rows of an EXISTS carry, and which of their columns equal columns of the outer query."""
         while kind_of(plan) in ("Project", "SubqueryAlias"):
             plan = self._child(plan)
@@ -309,7 +309,7 @@ class _Reader:
         return _equated(below, self._equalities(conjuncts)), pairs
 
 
-def _id(attribute: Any) -> int:
+def _id(attribute: JvmObject) -> int:
     return int(attribute.exprId().id())
 
 

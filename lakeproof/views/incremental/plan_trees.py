@@ -9,20 +9,26 @@ What a view may contain does not belong here (`query_rules`), nor what a plan me
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
 
 from lakeproof.lake.spark.jvm import Jvm
 
 
-def kind_of(node: Any) -> str:
+class JvmObject(Protocol):
+    """An object of Spark's JVM, by py4j: what its methods answer is known to whoever calls them."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]: ...
+
+
+def kind_of(node: JvmObject) -> str:
     """Return the name of a node's or expression's class."""
     return str(node.getClass().getSimpleName()).rstrip("$")
 
 
-def is_bound(node: Any, bound: Collection[str]) -> bool:
+def is_bound(node: JvmObject, bound: Collection[str]) -> bool:
     """True if a node is one of the temporary views `bound`, in lower case."""
     return kind_of(node) == "View" and bool(node.isTempView()) and node.desc().identifier().table().lower() in bound
 
@@ -38,19 +44,19 @@ class Trees:
         self._plan_expression = load("org.apache.spark.sql.catalyst.expressions.PlanExpression", True, loader)
         self._has_plan = self._jvm.java.org.apache.spark.sql.catalyst.trees.TreePattern.PLAN_EXPRESSION()
 
-    def items(self, sequence: Any) -> list[Any]:
+    def items(self, sequence: JvmObject) -> list[JvmObject]:
         """Return a Scala sequence as a list."""
         return self._jvm.items(sequence)
 
-    def is_command(self, node: Any) -> bool:
+    def is_command(self, node: JvmObject) -> bool:
         """True if `node` does something instead of giving rows."""
         return bool(self._command.isInstance(node))
 
-    def plan_of(self, expression: Any) -> Any:
+    def plan_of(self, expression: JvmObject) -> JvmObject | None:
         """Return the plan of a subquery, None for other expressions."""
         return expression.plan() if self._plan_expression.isInstance(expression) else None
 
-    def plans(self, plan: Any, is_leaf: Any = lambda _: False) -> Iterator[Any]:
+    def plans(self, plan: JvmObject, is_leaf: Callable[[JvmObject], bool] = lambda _: False) -> Iterator[JvmObject]:
         """Give every node of a plan; nothing below an `is_leaf` node is visited."""
         waiting = [plan]
         while waiting:
@@ -63,7 +69,7 @@ class Trees:
                 waiting += [pair._2() for pair in self.items(node.cteRelations())]  # noqa: SLF001  a Scala tuple
             waiting += self.subqueries(node)
 
-    def subqueries(self, node: Any) -> Iterator[Any]:
+    def subqueries(self, node: JvmObject) -> Iterator[JvmObject]:
         """Give the plans of the subqueries in a node's own expressions."""
         expressions = self.items(node.expressions()) if node.containsPattern(self._has_plan) else []
         while expressions:
@@ -80,7 +86,7 @@ _BY_EXPRESSIONS = frozenset(
 )
 
 
-def used_columns(session: SparkSession, plan: Any, names: Collection[str]) -> dict[str, frozenset[int]]:
+def used_columns(session: SparkSession, plan: JvmObject, names: Collection[str]) -> dict[str, frozenset[int]]:
     """Return for each table that `plan` reads, by its name in lower case, the positions of the columns that it looks at."""
     trees, bound = Trees(session), frozenset(name.lower() for name in names)
     looked_at, tables = set(_ids(trees, plan.output())), list[tuple[str, list[int]]]()
@@ -101,5 +107,5 @@ def used_columns(session: SparkSession, plan: Any, names: Collection[str]) -> di
     return {name: frozenset(positions) for name, positions in used.items()}
 
 
-def _ids(trees: Trees, attributes: Any) -> list[int]:
+def _ids(trees: Trees, attributes: JvmObject) -> list[int]:
     return [int(attribute.exprId().id()) for attribute in trees.items(attributes.toSeq())]

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from lakeproof.views.incremental.carried_keys import Analysis, analyse_node
 from lakeproof.views.incremental.held_rows import is_text
-from lakeproof.views.incremental.plan_trees import Trees, kind_of
+from lakeproof.views.incremental.plan_trees import JvmObject, Trees, kind_of
 
 Role: TypeAlias = Literal["group", "rows", "count", "sum", "average", "other"]
 # Values of these types are equal for grouping exactly if they are equal here.
@@ -60,15 +60,15 @@ class _Call:
 
     name: str
     role: Role
-    values: Any
-    condition: Any
+    values: JvmObject
+    condition: JvmObject | None
 
     def is_of(self, other: _Call) -> bool:
         """True if both are over the same values of the same rows."""
         return self._same(self.values, other.values) and self._same(self.condition, other.condition)
 
     @staticmethod
-    def _same(one: Any, other: Any) -> bool:
+    def _same(one: JvmObject | None, other: JvmObject | None) -> bool:
         return one is other if one is None or other is None else bool(one.semanticEquals(other))
 
 
@@ -98,23 +98,25 @@ def sums_of(session: SparkSession, rows: DataFrame, names: Collection[str]) -> S
     return Sums(outputs, analyse_node(session, below, names))
 
 
-def _passed(item: Any) -> int:
+def _passed(item: JvmObject) -> int:
     """Return the id of the column that an item of a projection passes on as it is, -1 if it is none."""
     inner = _inner(item)
     return int(inner.exprId().id()) if kind_of(inner) == "AttributeReference" else -1
 
 
-def _inner(item: Any) -> Any:
+def _inner(item: JvmObject) -> JvmObject:
     return item.child() if kind_of(item) == "Alias" else item
 
 
-def _has_plan(trees: Trees, expression: Any) -> bool:
+def _has_plan(trees: Trees, expression: JvmObject) -> bool:
     return trees.plan_of(expression) is not None or any(
         _has_plan(trees, child) for child in trees.items(expression.children())
     )
 
 
-def _outputs(trees: Trees, named: list[tuple[T.StructField, Any]], grouping: list[Any]) -> tuple[Output, ...] | None:
+def _outputs(
+    trees: Trees, named: list[tuple[T.StructField, JvmObject]], grouping: list[JvmObject]
+) -> tuple[Output, ...] | None:
     calls, groups = dict[str, _Call](), list[str]()
     missing = list(grouping)
     for field, expression in named:
@@ -131,7 +133,7 @@ def _is_group(kind: T.DataType) -> bool:
     return isinstance(kind, _GROUPS) or is_text(kind)
 
 
-def _call(trees: Trees, field: T.StructField, expression: Any) -> _Call | None:
+def _call(trees: Trees, field: T.StructField, expression: JvmObject) -> _Call | None:
     """Return an expression as a call whose results can be added, None for any other."""
     if kind_of(expression) != "AggregateExpression" or expression.isDistinct():
         return None

@@ -11,7 +11,7 @@ import pytest
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.errors import TransientError
-from lakeproof.events import Stop, silent
+from lakeproof.events import RunControl, Stop
 from lakeproof.lake.records.views.cuts import one_refresh
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.retention import SpaceReclaimed
@@ -42,12 +42,12 @@ def test_maintenance_ends_at_the_step_where_it_is_asked_to_stop(config: Config, 
     stop.request()
     refreshing = one_refresh(open_store(config.lake)) if busy else nullcontext()
     with refreshing, pytest.raises(TransientError, match="it was asked to stop"):
-        maintain_views(config, "shop", NO_SPARK, silent, stop=stop, now=NOW)
+        maintain_views(config, "shop", NO_SPARK, RunControl(stop=stop), now=NOW)
 
 
 def test_views_that_stay_busy_are_left_to_the_next_run(config: Config) -> None:
     """A refresh in progress is no failure of the source's own maintenance."""
     with one_refresh(open_store(config.lake)):
-        done = maintain_views(config, "shop", NO_SPARK, silent, stop=Stop(), now=NOW, wait_s=0.0)
+        done = maintain_views(config, "shop", NO_SPARK, RunControl(), now=NOW, wait_s=0.0)
     assert (done.optimized, done.freed) == ((), SpaceReclaimed())
     assert "another process is refreshing or maintaining views" in str(done.busy)

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from lakeproof.lake.spark.jars import DELTA
-from lakeproof.lake.spark.s3_jars import S3
+from lakeproof.lake.spark.s3 import S3
 
 ROOT = Path(__file__).resolve().parents[3]
 

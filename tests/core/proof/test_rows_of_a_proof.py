@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pytest
 
 from lakeproof.lake.delta.arrow_rows import BATCH_ROWS
+from lakeproof.names import Oid, TableName
 from lakeproof.proof.compare import number_of_buckets
-from lakeproof.proof.lake.in_arrow import DECODED_BYTES, TOGETHER_BYTES, _together, decoded_at_once
+from lakeproof.proof.lake.in_arrow import (
+    DECODED_BYTES,
+    IN_HAND_BYTES,
+    TOGETHER_BYTES,
+    BucketSums,
+    RowsOfBatch,
+    TooLargeError,
+    _together,
+    decoded_at_once,
+)
+from lakeproof.schema import Column, Identity, SchemaVersion
 
 
 @pytest.mark.parametrize(
@@ -39,3 +52,44 @@ def test_small_batches_are_put_together() -> None:
     ]
     large = [pa.record_batch([pa.array(["x" * (TOGETHER_BYTES // 3)])], ["a"]) for _ in range(5)]
     assert [batch.num_rows for batch in _together(large)] == [2, 2, 1]
+
+
+def _version() -> SchemaVersion:
+    columns = tuple(Column(n, Oid(0), -1, n, kind, i + 1, False) for i, (n, kind) in enumerate(_COLUMNS.items()))
+    return SchemaVersion(TableName("public", "t"), Oid(1), Identity.DEFAULT, columns, ("id",))
+
+
+_COLUMNS = {"id": "int8", "note": "text"}
+
+
+@pytest.mark.parametrize("rows", [1, 3_000])
+def test_several_threads_sum_up_what_one_does(rows: int) -> None:
+    """However many batches are in hand, and if one alone is larger than what may be."""
+    version, batches = _version(), []
+    for first in range(0, 40 * rows, rows):
+        ids = range(first, first + rows)
+        note = "x" * (IN_HAND_BYTES + 1) if rows == 1 and first % 20 == 0 else "y"
+        batch = pa.record_batch([pa.array(ids, pa.int64()), pa.array([f"{note}{i}" for i in ids])], list(_COLUMNS))
+        batches.append(RowsOfBatch.of(version, batch))
+    one, all_ = BucketSums(version, 64), BucketSums(version, 64)
+    for batch_rows in batches:
+        one.add(batch_rows)
+    all_.add_all(iter(batches))
+    assert all_.sums() == one.sums()
+    assert sum(bucket.rows for bucket in one.sums().values()) == 40 * rows
+
+
+def test_an_error_of_the_reader_or_of_a_thread_is_raised() -> None:
+    """Nothing is left running: whoever asks gets the error, as of a single thread."""
+    version = _version()
+    good = RowsOfBatch.of(version, pa.record_batch([pa.array([1]), pa.array(["a"])], list(_COLUMNS)))
+
+    def refused() -> Iterator[RowsOfBatch]:
+        yield from [good, good]
+        raise TooLargeError
+
+    with pytest.raises(TooLargeError):
+        BucketSums(version, 4).add_all(refused())
+    bad = RowsOfBatch({"id": pa.array(["a"]), "note": pa.array(["b"])}, good.hidden, 1, 8)
+    with pytest.raises(pa.ArrowInvalid):
+        BucketSums(version, 4).add_all([bad, good])

@@ -82,7 +82,7 @@ def test_rows_of_one_hash_have_one_exact_form(
         F.struct(
             F.lit(c.name).alias("name"), row_hash(replace(version, columns=(c,))).alias("hash"), form.alias("form")
         )
-        for c, form in ((c, exact_form(c, c.name)) for c in version.columns)
+        for c, form in ((c, exact_form(c)) for c in version.columns)
     ]
     actual = lake.select(F.explode(F.array(*each)).alias("of")).groupBy("of.name", "of.hash")
     forms = actual.agg(F.collect_set("of.form").alias("forms")).where(F.size("forms") > 1)
@@ -152,7 +152,7 @@ def _frame(spark: SparkSession, schema: SchemaVersion, rows: Sequence[Row]) -> D
 
 
 def _forms(schema: SchemaVersion, rows: DataFrame) -> list[str]:
-    forms = rows.select(F.concat(*(exact_form(c, c.name) for c in schema.columns), F.coalesce(col(TEXT), F.lit("~"))))
+    forms = rows.select(F.concat(*(exact_form(c) for c in schema.columns), F.coalesce(col(TEXT), F.lit("~"))))
     return sorted(r[0] for r in forms.collect())
 
 

@@ -142,7 +142,7 @@ def source_side(conn: Connection, version: SchemaVersion) -> Side:
 
 def lake_sides(frames: dict[str, DataFrame], version: SchemaVersion) -> dict[str, Side]:
     """Return the lake's side of each frame, in one Spark job for all."""
-    texts = [exact.exact_text(c, c.name) for c in exact_kinds.key_columns(version)]
+    texts = [exact.exact_text(c) for c in exact_kinds.key_columns(version)]
     functions = jvm_functions(next(iter(frames.values())).sparkSession)
     bucket, row_hash = lake_form._bucket(version, _BUCKETS, functions), lake_form._hash(version, functions)
     result = [frame.select(F.lit(name), bucket, row_hash, *texts) for name, frame in frames.items()]

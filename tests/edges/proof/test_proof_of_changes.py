@@ -25,7 +25,7 @@ from lakeproof.config.model import Config
 from lakeproof.events import Event, RunControl, Stop, silent
 from lakeproof.lake.delta import committer
 from lakeproof.lake.delta.files.data_files import deleted_rows
-from lakeproof.lake.delta.search import Rows
+from lakeproof.lake.rows.keys_in_memory import Numbers
 from lakeproof.lsn import Lsn
 from lakeproof.proof import changed as prove_changed
 from lakeproof.proof import changed_keys
@@ -376,7 +376,7 @@ def test_a_vector_that_a_commit_has_marked_wrongly_is_found_by_both_proofs(
     layer = Layer(config, "still")
     marks = committer._with_old
 
-    def wrong(folder: Folder, entry: dict[str, Any], rows: Rows) -> Rows:
+    def wrong(folder: Folder, entry: dict[str, Any], rows: Numbers) -> Numbers:
         right = marks(folder, entry, rows)
         if entry["path"] not in {file.path for file in layer.rows.files}:
             return right

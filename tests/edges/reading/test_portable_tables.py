@@ -28,7 +28,7 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, TableConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Event, Stop, silent
-from lakeproof.lake.delta.log.reader_features import MAPPING, NO_ZONE, VECTORS, WIDENING, reader_features
+from lakeproof.lake.delta.log.protocol import MAPPING, NO_ZONE, VECTORS, WIDENING, reader_features
 from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lake.records.held import HeldCause
 from lakeproof.names import TableName

@@ -20,7 +20,7 @@ from typing_extensions import LiteralString
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, TableConfig
-from lakeproof.lake.delta.log.reader_features import reader_features
+from lakeproof.lake.delta.log.protocol import reader_features
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from scripts.readers import FetchError, fetch

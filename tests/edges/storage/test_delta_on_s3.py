@@ -22,8 +22,7 @@ from lakeproof.lake.delta.files.needed import remove_file, table_files, unneeded
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, linked_name, prepare_links
 from lakeproof.lake.delta.log.cleaned import begin_at, clean_log
 from lakeproof.lake.delta.log.commits import NO_VERSION, DeltaCommit, commit_name, log_files, newest_version
-from lakeproof.lake.delta.log.protocol import TableSpec, metadata_of, new_fields
-from lakeproof.lake.delta.log.reader_features import reader_features
+from lakeproof.lake.delta.log.protocol import TableSpec, metadata_of, new_fields, reader_features
 from lakeproof.lake.rows.change import NetChange, Removed
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import open_store

@@ -162,7 +162,8 @@ def test_every_kind_has_one_form_in_a_key(conn: Connection) -> None:
         sums = BucketSums(version, 64)
         for batch in rows.to_batches(50):
             sums.add(RowsOfBatch.of(version, batch))
-        assert sums.sums() == source_buckets(conn, relation_of(version), 64), column.kind
+        for reads_hex in {False, conn.info.server_version >= 160000}:
+            assert sums.sums() == source_buckets(conn, relation_of(version, reads_hex=reads_hex), 64), column.kind
 
 
 def test_a_database_in_another_encoding_is_summed_by_its_utf8_octets(

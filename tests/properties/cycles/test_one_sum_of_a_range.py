@@ -20,10 +20,10 @@ from lakeproof.lake.delta.search import KeyLookup
 from lakeproof.lake.fold.history import change_rows
 from lakeproof.lake.fold.key_fold import FoldedRows, fold_keys
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
-from lakeproof.lake.planning.landing.range import LandedRange
 from lakeproof.lake.rows.change import AllRows, Removed
 from lakeproof.lake.rows.columns import relation
-from lakeproof.lake.rows.keys_in_memory import FIRST, Places
+from lakeproof.lake.rows.file_rows import LandedRange
+from lakeproof.lake.rows.keys_in_memory import FIRST, Numbers
 from lakeproof.lake.rows.landing_rows import Changes, read_changes
 from lakeproof.landing.segments.reader import count_changes, slices
 from lakeproof.lsn import Lsn
@@ -45,11 +45,11 @@ class Rows:
         """Return the rows that have one of the keys."""
         return self.rows.select(list(columns)).take(pa.array(self._matched(keys)[0]))
 
-    def counts(self, keys: pa.Table) -> Places:
+    def counts(self, keys: pa.Table) -> Numbers:
         """Return how many rows have each key."""
         return np.bincount(self._matched(keys)[1], minlength=keys.num_rows)
 
-    def _matched(self, keys: pa.Table) -> tuple[Places, Places]:
+    def _matched(self, keys: pa.Table) -> tuple[Numbers, Numbers]:
         lookup = KeyLookup.of(keys.column_names, keys)
         return lookup.match(self.rows.column(name) for name in keys.column_names)
 

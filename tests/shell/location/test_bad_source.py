@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.refresh import refresh
 from lakeproof.config.load import load
+from lakeproof.state.slot import TIMEOUT_S
 from orchestration.build import build
 from resources import Compute, Settings
-from resources.settings import TIMEOUT_S
 from tests.support.servers.fix_postgres import Database, new_database
 from tests.support.shell.sample import password_of
 from tests.support.shell.shared_spark import SharedSpark

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.daily import daily
 from lakeproof.config.load import load
 from lakeproof.errors import LakeError
-from lakeproof.events import Stop, silent
+from lakeproof.events import RunControl
 from lakeproof.storage.document import canonical
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import text_of, time_of
@@ -96,7 +96,7 @@ def test_today_is_filled_and_a_day_before_the_first_copy_is_refused(
             assert [tuple(row) for row in rows.drop(day).orderBy("id").collect()] == [tuple(row) for row in expected]
         early = today - timedelta(days=3)
         with pytest.raises(LakeError, match=f"the oldest day is {today}"):
-            daily(load(config), "shop", [early, today], spark, silent, Stop())
+            daily(load(config), "shop", [early, today], spark, RunControl())
 
 
 @pytest.mark.full

@@ -47,14 +47,13 @@ from lakeproof.lake.delta.base_rows import ChunkBase
 from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.delta.files.links import landed_file
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, prepare_links
-from lakeproof.lake.delta.search import Rows
 from lakeproof.lake.fold.key_fold import KEY_BYTES_MAX, fold_keys, in_landing, sum_of
-from lakeproof.lake.planning.landing.range import LandedRange
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.work import Copy
 from lakeproof.lake.rows.change import AllRows, Removed
-from lakeproof.lake.rows.keys_in_memory import DriftedError, check_counts, check_keys, codes
+from lakeproof.lake.rows.file_rows import LandedRange
+from lakeproof.lake.rows.keys_in_memory import DriftedError, Numbers, check_counts, check_keys, codes
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.catalog_history import sends_everything
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
@@ -68,20 +67,16 @@ _OF_CHUNKS = frozenset({TEXT, ORD, LSN, OP, KEY, DUP})
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A table's entry: its snapshot, and the changes since, added up; None if there are none."""
+    """A table's entry: its snapshot's rows, and the changes since, added up; None if there are none."""
 
     context: CycleContext
     task: TableTask
     entry: SnapshotEntry
+    base: ChunkBase | None
     changes: FoldedRange | None
 
-    @property
-    def base(self) -> ChunkBase | None:
-        """The snapshot's rows; None if it has none."""
-        return chunk_base(self.context, self.entry)
 
-
-def chunk_base(context: CycleContext, entry: SnapshotEntry) -> ChunkBase | None:
+def _chunk_base(context: CycleContext, entry: SnapshotEntry) -> ChunkBase | None:
     """Return a snapshot's rows; None if it has none."""
     match entry.source:
         case Copy(folder) if entry.table.chunks:
@@ -120,13 +115,13 @@ def _prepare_linked_entry(
     have the rows that the changes presuppose.
     """
     refuse_unlinkable(context, landed, entry)
-    base, changes = chunk_base(context, entry), None
+    base, changes = _chunk_base(context, entry), None
     if has_old_rows(landed.schema) and base is not None:
         _check_unique(landed.schema, base)
     with left_to_spark():
         if counts.rows:
             changes = FoldedRange(context, task, landed, fold_keys(landed, counts, base))
-        one = _Entry(context, task, entry, changes)
+        one = _Entry(context, task, entry, base, changes)
         left_out = _left_out(one)
         history = _prepare_history(one, landed.schema)
         try:
@@ -168,7 +163,7 @@ def _sum(one: _Entry, schema: SchemaVersion) -> HistorySum:
     return reduce(HistorySum.plus, (HistorySum(c.rows, c.sum) for c in one.entry.table.chunks), HistorySum())
 
 
-def _snapshot(one: _Entry, schema: SchemaVersion, columns: Sequence[str], left_out: Mapping[int, Rows]) -> Part:
+def _snapshot(one: _Entry, schema: SchemaVersion, columns: Sequence[str], left_out: Mapping[int, Numbers]) -> Part:
     """Return the snapshot's rows, without those left out, by their chunk's number: links, or rows with keys."""
     base = one.base
     if base is None:
@@ -188,14 +183,14 @@ def _snapshot(one: _Entry, schema: SchemaVersion, columns: Sequence[str], left_o
     return Part((), rows, sum(map(len, numbers.values())))
 
 
-def _current(one: _Entry, schema: SchemaVersion, left_out: Mapping[int, Rows] | None) -> LinkRequest:
+def _current(one: _Entry, schema: SchemaVersion, left_out: Mapping[int, Numbers] | None) -> LinkRequest:
     """Return current's commit; `left_out` as `_left_out` gives it."""
     part = _NOTHING if one.changes is None else one.changes.current(may_link=True)
     snapshot = _NOTHING if left_out is None else _snapshot(one, schema, current_columns(schema), left_out)
     return layer_request(one.context, one.task, "current", [snapshot, part], None)
 
 
-def _left_out(one: _Entry) -> dict[int, Rows] | None:
+def _left_out(one: _Entry) -> dict[int, Numbers] | None:
     """Return the numbers of the rows that current does not get, by the number of their chunk; None: it gets none of any.
 
     Raises DriftedError if the rows are not those that the changes presuppose.
@@ -203,7 +198,7 @@ def _left_out(one: _Entry) -> dict[int, Rows] | None:
     if one.changes is None:
         return {}
     removed, base, thing = one.changes.fold.removed, one.base, str(one.task.table)
-    left_out, met = dict[int, Rows](), [np.empty(0, np.int64)]
+    left_out, met = dict[int, Numbers](), [np.empty(0, np.int64)]
     try:
         match removed:
             case AllRows(presupposed):

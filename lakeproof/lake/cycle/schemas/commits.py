@@ -23,10 +23,10 @@ from lakeproof.hidden_columns import DUP, FROM, KEY, ORD
 from lakeproof.lake.columns import current_columns, current_statistics, history_statistics, in_lake
 from lakeproof.lake.cycle.task import Carried, CycleContext, Reshaped, TableTask
 from lakeproof.lake.delta.committer import Applied
-from lakeproof.lake.delta.log.reader_features import reader_features
+from lakeproof.lake.delta.log.protocol import reader_features
 from lakeproof.lake.delta.schema import ColumnChanges, SchemaRequest, away_name, change_schema
 from lakeproof.lake.planning.schema_change import SchemaDifference, compare_schemas
-from lakeproof.lake.records.documents import HistorySum
+from lakeproof.lake.records.documents import HistorySum, Layer
 from lakeproof.lake.records.work import SchemaChange
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.values.types import spark_type
@@ -57,46 +57,33 @@ def commit_schema_change(
     change = compare_schemas(before.version, schema_change.version)
     defaults = {a: t for a, t in schema_change.default_for_old_rows.items() if a in {c.attnum for c in change.added}}
     rewritten = bool(defaults) or not change.keeps_hidden
-    lake, portable = context.lease.lake, task.table in context.settings.portable
-    current_path = lake.url(lake.paths.current(task.table))
-    # Imported where rows are read, because it imports Spark.
-    if schema_change.called_for is None and not change.same_key and not change.new.is_bag:
-        from lakeproof.lake.cycle.schemas.rows import check_new_key
+    lake = context.lease.lake
+    paths = {"history": lake.url(lake.paths.history(task.table)), "current": lake.url(lake.paths.current(task.table))}
+    is_keyed_anew = schema_change.called_for is None and not change.same_key and not change.new.is_bag
 
-        check_new_key(spark.get(), context, before, change, defaults)
+    def commit(layer: Layer, rows: DataFrame | None, *, order: str | None = None, anew: bool = False) -> Applied:
+        info, portable = context.commit_info(layer, task.table), task.table in context.settings.portable
+        changes, version = _change(change, current=layer == "current"), before.version_of(layer)
+        context.lease.check()
+        request = SchemaRequest(
+            paths[layer], changes, info, version, rows, replace=anew, portable=portable, order=order
+        )
+        return change_schema(spark, request)
+
     with ExitStack() as kept:
         rows = RenewedRows()
-        if rewritten:
-            from lakeproof.lake.cycle.schemas.rows import renewed_rows
+        if is_keyed_anew or rewritten:
+            # Imported where rows are read, because it imports Spark.
+            from lakeproof.lake.cycle.schemas.rows import SchemaRows
 
-            rows = renewed_rows(spark.get(), context, change, before, defaults, kept)
-        context.lease.check()
-        history = change_schema(
-            spark,
-            SchemaRequest(
-                lake.url(lake.paths.history(task.table)),
-                _change(change, current=False),
-                context.commit_info("history", task.table),
-                before.history_version,
-                rows.corrections,
-                portable=portable,
-                order=ORD,
-            ),
-        )
+            existing = SchemaRows(spark.get(), context, change, before, defaults)
+            if is_keyed_anew:
+                existing.check_new_key()
+            if rewritten:
+                rows = existing.renewed(kept)
+        history = commit("history", rows.corrections, order=ORD)
         failpoint("cycle.after_history")
-        context.lease.check()
-        current = change_schema(
-            spark,
-            SchemaRequest(
-                current_path,
-                _change(change, current=True),
-                context.commit_info("current", task.table),
-                before.current_version,
-                rows.images,
-                replace=rewritten,
-                portable=portable,
-            ),
-        )
+        current = commit("current", rows.images, anew=rewritten)
         failpoint("cycle.after_current")
     cut_table = replace(
         before,
@@ -111,8 +98,8 @@ def commit_schema_change(
         cut_table = replace(cut_table, history_sum=renumbered(spark.get(), context, before, cut_table))
     if (before.history_version, before.current_version) == (history.version, current.version):
         return Carried(cut_table)
-    features = _new_features(lake.url(lake.paths.history(task.table)), before.history_version, history)
-    return Reshaped(cut_table, features | _new_features(current_path, before.current_version, current), rows.own)
+    features = _new_features(paths["history"], before.history_version, history)
+    return Reshaped(cut_table, features | _new_features(paths["current"], before.current_version, current), rows.own)
 
 
 def _new_features(path: str, before: int, after: Applied) -> dict[str, str]:

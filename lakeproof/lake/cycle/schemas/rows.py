@@ -5,7 +5,7 @@ When that is needed, and the two commits, belong to `commits`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
@@ -34,25 +34,6 @@ from lakeproof.values.exact_kinds import key_columns
 _PLACE = scratch("place")
 
 
-def check_new_key(
-    session: SparkSession,
-    context: CycleContext,
-    before: CutTable,
-    change: SchemaDifference,
-    defaults: Mapping[int, str],
-) -> None:
-    """Raise TableHeldError if the new key does not distinguish the lake's rows, as it does the source's. One job."""
-    names, schema = [c.name for c in in_lake(change.old).columns], in_lake(change.new)
-    persisted = pick(read_layer(session, context.lease.lake, before.version.table, before), [*names, TEXT])
-    rows = convert_rows(session, persisted, change, defaults)
-    forms = [exact_text(c, c.name, TEXT) for c in key_columns(schema)]
-    names = [scratch(f"part_{i}") for i in range(len(forms))]
-    counted = rows.groupBy(*(form.alias(n) for form, n in zip(forms, names, strict=True))).count()
-    wrong = reduce(or_, (F.col(n).isNull() for n in names), F.col("count") > 1)
-    if not counted.where(wrong).isEmpty():
-        raise TableHeldError(str(schema.table), HeldCause.NEW_KEY_NOT_UNIQUE, WayOut.SNAPSHOT)
-
-
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """Current's rows under the new schema, each with its `_lp_ord`; `given`: how many go to history as deleted and inserted.
@@ -65,61 +46,70 @@ class _Rows:
     own: int
 
 
-def _rewritten_rows(  # noqa: PLR0917  the table, what it becomes, and what is to be given back
-    session: SparkSession,
-    context: CycleContext,
-    change: SchemaDifference,
-    before: CutTable,
-    defaults: Mapping[int, str],
-    kept: ExitStack,
-) -> _Rows:
-    """Return current's rows with new hidden columns. A row keeps its place in history, or is inserted again (`defaults`)."""
-    old, new = in_lake(change.old), in_lake(change.new)
-    persisted = read_layer(session, context.lease.lake, before.version.table, before)
-    places = [n for n in (DUP, ORD, FROM) if n in current_columns(old)]
-    rows = convert_rows(session, pick(persisted, [*column_names(old), TEXT, *places]), change, defaults)
-    if old.is_bag and not defaults:
-        return _Rows(as_current(new, rows.withColumnRenamed(DUP, ORD)), 0, 0)
-    existing = F.col(DUP if old.is_bag else ORD) if {DUP, ORD} & set(places) else F.lit(None)
-    rows = rows.withColumn(_PLACE, existing.cast("bigint")).drop(DUP, ORD)
-    given = numbered(session, rows, context.intent.own_ordinal)
-    kept.callback(given.kept.unpersist)
-    if defaults:
-        # History first gets the row's deletion, then its insertion with all its values.
-        numbers = {ORD: F.col(ORD) + F.lit(given.count), FROM: F.lit(None).cast("string")}
-        return _Rows(as_current(new, given.frame.withColumns(numbers)), given.count, 2 * given.count)
-    # A row without a place is older than the table's first large column, and has no such value.
-    place = F.coalesce(F.col(_PLACE), F.col(ORD)) if new.is_bag else F.col(_PLACE)
-    return _Rows(as_current(new, given.frame.withColumn(ORD, place)), 0, given.count if new.is_bag else 0)
+@dataclass(frozen=True, slots=True)
+class SchemaRows:
+    """The rows of a table that the lake has as `before`, and its change; `defaults` are what they read in added columns."""
 
+    session: SparkSession
+    context: CycleContext
+    change: SchemaDifference
+    before: CutTable
+    defaults: Mapping[int, str]
 
-def _corrections(context: CycleContext, change: SchemaDifference, rows: _Rows) -> DataFrame:
-    """Return history's rows about a default of an added column: each row is deleted, and inserted with the default."""
-    new, position = in_lake(change.new), context.intent.end_lsn
-    given = {b.name for a, b in zip(change.new.columns, new.columns, strict=True) if a in change.added}
-    bare = rows.frame.select(*(F.lit(None).cast(t).alias(n) if n in given else col(n) for n, t in rows.frame.dtypes))
-    gone = as_current(new, bare).withColumn(ORD, F.col(ORD) - F.lit(rows.given))
-    events = state_rows(new, gone, CORRECT_DELETE, position).unionAll(
-        state_rows(new, rows.frame, CORRECT_INSERT, position)
-    )
-    return few_files(events, 2 * rows.given)
+    def check_new_key(self) -> None:
+        """Raise TableHeldError if the new key does not distinguish the lake's rows, as it does the source's. One job."""
+        schema = in_lake(self.change.new)
+        rows = self._converted([TEXT])
+        forms = [exact_text(c) for c in key_columns(schema)]
+        names = [scratch(f"part_{i}") for i in range(len(forms))]
+        counted = rows.groupBy(*(form.alias(n) for form, n in zip(forms, names, strict=True))).count()
+        wrong = reduce(or_, (F.col(n).isNull() for n in names), F.col("count") > 1)
+        if not counted.where(wrong).isEmpty():
+            raise TableHeldError(str(schema.table), HeldCause.NEW_KEY_NOT_UNIQUE, WayOut.SNAPSHOT)
 
+    def renewed(self, kept: ExitStack) -> RenewedRows:
+        """Return current's rows under the new schema, and history's corrections if older rows read a default."""
+        rows, schema = self._rewritten(kept), in_lake(self.change.new)
+        images = pick(rows.frame, current_columns(schema))
+        if not self.defaults:
+            return RenewedRows(images, own=rows.own)
+        corrections = self._corrections(rows)
+        return RenewedRows(images, corrections, sum_of(schema, corrections), rows.own)
 
-def renewed_rows(  # noqa: PLR0917  the table, what it becomes, and what is to be given back
-    session: SparkSession,
-    context: CycleContext,
-    change: SchemaDifference,
-    before: CutTable,
-    defaults: Mapping[int, str],
-    kept: ExitStack,
-) -> RenewedRows:
-    """Return current's rows under the new schema, and history's corrections if older rows read a default."""
-    rows, schema = _rewritten_rows(session, context, change, before, defaults, kept), in_lake(change.new)
-    images = pick(rows.frame, current_columns(schema))
-    if not defaults:
-        return RenewedRows(images, own=rows.own)
-    corrections = _corrections(context, change, rows)
-    return RenewedRows(images, corrections, sum_of(schema, corrections), rows.own)
+    def _converted(self, hidden: Sequence[str]) -> DataFrame:
+        persisted = read_layer(self.session, self.context.lease.lake, self.before.version.table, self.before)
+        chosen = pick(persisted, [*column_names(in_lake(self.change.old)), *hidden])
+        return convert_rows(self.session, chosen, self.change, self.defaults)
+
+    def _rewritten(self, kept: ExitStack) -> _Rows:
+        """Return current's rows with new hidden columns. A row keeps its place in history, or is inserted again."""
+        old, new = in_lake(self.change.old), in_lake(self.change.new)
+        places = [n for n in (DUP, ORD, FROM) if n in current_columns(old)]
+        rows = self._converted([TEXT, *places])
+        if old.is_bag and not self.defaults:
+            return _Rows(as_current(new, rows.withColumnRenamed(DUP, ORD)), 0, 0)
+        existing = F.col(DUP if old.is_bag else ORD) if {DUP, ORD} & set(places) else F.lit(None)
+        rows = rows.withColumn(_PLACE, existing.cast("bigint")).drop(DUP, ORD)
+        given = numbered(self.session, rows, self.context.intent.own_ordinal)
+        kept.callback(given.kept.unpersist)
+        if self.defaults:
+            # History first gets the row's deletion, then its insertion with all its values.
+            numbers = {ORD: F.col(ORD) + F.lit(given.count), FROM: F.lit(None).cast("string")}
+            return _Rows(as_current(new, given.frame.withColumns(numbers)), given.count, 2 * given.count)
+        # A row without a place is older than the table's first large column, and has no such value.
+        place = F.coalesce(F.col(_PLACE), F.col(ORD)) if new.is_bag else F.col(_PLACE)
+        return _Rows(as_current(new, given.frame.withColumn(ORD, place)), 0, given.count if new.is_bag else 0)
+
+    def _corrections(self, rows: _Rows) -> DataFrame:
+        """Return history's rows about a default of an added column: each row is deleted, and inserted with the default."""
+        new, position, added = in_lake(self.change.new), self.context.intent.end_lsn, self.change.added
+        given = {b.name for a, b in zip(self.change.new.columns, new.columns, strict=True) if a in added}
+        frame = rows.frame
+        bare = frame.select(*(F.lit(None).cast(t).alias(n) if n in given else col(n) for n, t in frame.dtypes))
+        gone = as_current(new, bare).withColumn(ORD, F.col(ORD) - F.lit(rows.given))
+        events = state_rows(new, gone, CORRECT_DELETE, position)
+        events = events.unionAll(state_rows(new, frame, CORRECT_INSERT, position))
+        return few_files(events, 2 * rows.given)
 
 
 def renumbered(session: SparkSession, context: CycleContext, before: CutTable, after: CutTable) -> HistorySum:

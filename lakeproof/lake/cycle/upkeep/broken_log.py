@@ -1,17 +1,26 @@
-"""Goes on in a Delta table whose log can't be read: begins it again with a state without rows, above all that a cut names.
+"""Goes on in a Delta table that can't be read: with another log, or with another history.
 
-Taking commits that no cut names out of a sound log is in `lakeproof.lake.delta.log.cleaned`,
-as are the files of a log.
+Taking commits that no cut names out of a sound log is in `lakeproof.lake.delta.log.cleaned`, as are the files of a log. A
+history with rows that nobody wrote is for `lakeproof.proof.lake.history`.
+
+A log that can't be read begins again with a state without rows, above all that a cut names:
 
     V-1 ── (V is damaged, or gone) ── V+1: a checkpoint without rows ── what a snapshot brings
 
 The versions before keep their numbers and files: what older cuts name is never another table's, and whoever can still read
 it reads what it was. A checkpoint needs nothing of the log before it, and Delta begins with it.
+
+A history of which a file can't be read:
+
+    found by maintenance, which reads history     the table is held, `history_lost`: so it stays, whatever else holds it
+    a copy enters, the file was restored          history goes on
+    a copy enters, the file was not restored      history begins again with the copy: what was before it is gone
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import (
@@ -22,13 +31,22 @@ from lakeproof.lake.columns import (
     in_lake,
     lake_types,
 )
-from lakeproof.lake.cycle.entries.lost_history import can_be_read
 from lakeproof.lake.cycle.task import CycleContext, TableTask
 from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.delta.log.cleaned import begin_at, remove_unreadable
+from lakeproof.lake.delta.log.commits import LogGapError, is_within
 from lakeproof.lake.delta.log.protocol import metadata_of, new_fields
+from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.rows.file_rows import in_files
+from lakeproof.lake.rows.memory import fit_table
+from lakeproof.lake.spark.failures import reading
 from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.names import TableName
+from lakeproof.storage.source_lake import SourceLake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def is_broken(path: str, version: int) -> bool:
@@ -81,3 +99,30 @@ def _begin_again(context: CycleContext, task: TableTask, layer: str, path: str, 
     # It has the cycle's note, and not its transaction: the commit of the rows comes on top of it.
     begin_at(path, version + 1, metadata, context.commit_info(layer, task.table).user_metadata)
     return version + 1
+
+
+class HistoryLostError(TableHeldError):
+    """A file of the table's history can't be read."""
+
+
+def lost_history(lake: SourceLake, table: TableName, unreadable: str | None) -> HistoryLostError | None:
+    """Return the error of a table of which the file `unreadable` can't be read; None if that is no file of its history.
+
+    The copy's effect can't be undone, so the way out is not a copy alone: nobody makes it unasked.
+    """
+    if unreadable is None or not is_within(lake.url(lake.paths.history(table)), unreadable):
+        return None
+    cause, way_out = HeldCause.HISTORY_UNREADABLE, WayOut.RESTORE_FILE_OR_SNAPSHOT
+    return HistoryLostError(str(table), cause, way_out, {"file": unreadable})
+
+
+def can_be_read(session: SparkSession, lake: SourceLake, table: TableName, cut_table: CutTable) -> bool:
+    """True if every file of a history can be read; reads them in the caller's own `session`."""
+    # Imported here because they import Spark.
+    from lakeproof.lake.delta.versions import read_layer
+    from lakeproof.lake.rows.history_sum import sum_of
+
+    fit_table(session, cut_table.row_bytes, cut_table.version)
+    with reading(session, LogGapError) as attempt:
+        sum_of(in_lake(cut_table.version), read_layer(session, lake, table, cut_table, "history"))
+    return attempt.error is None

@@ -20,8 +20,8 @@ from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import ORD
 from lakeproof.lake.columns import in_lake
 from lakeproof.lake.cycle.attempts import Attempt, AttemptsError, earlier_attempts, tried
-from lakeproof.lake.cycle.entries.lost_history import lost_history
 from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, begin_cycle, run_cycle, versions_before
+from lakeproof.lake.cycle.upkeep.broken_log import lost_history
 from lakeproof.lake.cycle.upkeep.foreign_commits import hold_for_foreign_commits, without_foreign_commits
 from lakeproof.lake.delta.committer import CommitInfo, commit_of_cycle, version_to_follow
 from lakeproof.lake.delta.files.optimize import optimize

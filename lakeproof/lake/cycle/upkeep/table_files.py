@@ -1,23 +1,27 @@
-"""The files of a source's tables: small files, files that no kept cut needs, and files that can't be read.
+"""The files of a source's tables: small files, files that no kept cut or reader needs, and files that can't be read.
 
 When something is removed does not belong here, nor the cycles in which files are put together: `lakeproof maintain` does
-that.
+that. A table that can't be read stops no other: its files stay, and `Damaged` has the reason.
 
-A table that can't be read stops no other: its files stay, and `Damaged` has the reason.
+A version of a table of days (`lakeproof.lake.delta.day_table`) stays readable for as long as a cut does (`cuts_s`). While
+days are being made nothing is removed: a commit's files are not in the log before the commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 
-from lakeproof.errors import LakeError
+from lakeproof.errors import LakeError, TransientError
 from lakeproof.lake.cycle.upkeep.broken_log import is_broken
-from lakeproof.lake.delta.files.needed import TableFiles, Unread, table_files, unneeded
+from lakeproof.lake.delta.day_table import unneeded_by_readers
+from lakeproof.lake.delta.files.needed import TableFiles, Unread, remove_file, table_files, unneeded
 from lakeproof.lake.delta.files.optimize import is_small
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import Held, describe, snapshot_command
 from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lake.spark.failures import reason_of
+from lakeproof.landing.retention import SpaceReclaimed, summed
 from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
@@ -97,3 +101,36 @@ def _versions(paths: LakePaths, cut: Cut) -> dict[str, tuple[TableName, int]]:
         versions[paths.history(table)] = (table, cut_table.history_version)
         versions[paths.current(table)] = (table, cut_table.current_version)
     return versions
+
+
+_REMEDY = "move that folder away, and make the days again"
+
+
+def files_of_days(lake: SourceLake, limit: datetime, unread: dict[str, Unread]) -> Iterator[tuple[str, int]]:
+    """Yield the files that nobody needs after `limit`, each with its bytes; add a table that can't be read to `unread`."""
+    folder = lake.paths.all_daily
+    for schema in lake.store.folders(folder):
+        for table in lake.store.folders(f"{folder}/{schema}"):
+            url = lake.url(f"{folder}/{schema}/{table}")
+            try:
+                yield from unneeded_by_readers(url, limit)
+            except LakeError as error:
+                unread[f"days of {schema}/{table}"] = Unread(error.reason, _REMEDY)
+
+
+def planned_of_days(lake: SourceLake, limit: datetime, unread: dict[str, Unread]) -> SpaceReclaimed:
+    """Return what would be removed, without a change."""
+    return summed(SpaceReclaimed(1, size) for _, size in files_of_days(lake, limit, unread))
+
+
+def remove_of_days(lake: SourceLake, limit: datetime, unread: dict[str, Unread]) -> SpaceReclaimed:
+    """Remove those files; nothing while another process makes days."""
+    freed = SpaceReclaimed()
+    try:
+        with lake.store.lock(lake.paths.daily_lock, f"{lake.source}: days", "another process makes days"):
+            for place, size in files_of_days(lake, limit, unread):
+                remove_file(place)
+                freed = freed.plus(SpaceReclaimed(1, size))
+    except TransientError:
+        return freed
+    return freed

@@ -20,9 +20,9 @@ from lakeproof.lake.delta.committer import NewFile, Unsupported
 from lakeproof.lake.delta.files.data_files import data_file, deleted_rows
 from lakeproof.lake.delta.files.links import PlacedFile, now_ms
 from lakeproof.lake.delta.link_commit import entry_of, statistics_columns
-from lakeproof.lake.delta.log.commits import physical_names
+from lakeproof.lake.delta.log.commits import Action, LogField, physical_names
 from lakeproof.lake.delta.log.protocol import in_files, statistics_of
-from lakeproof.lake.delta.log.state import Action, TableState
+from lakeproof.lake.delta.log.state import TableState
 from lakeproof.lake.rows.columns import col, relation
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.parquet import parquet_file
@@ -52,7 +52,7 @@ _TYPES = (
 )
 
 
-def fields_of(rows: DataFrame) -> list[dict[str, Any]]:
+def fields_of(rows: DataFrame) -> list[LogField]:
     """Return the columns of rows as a table's schema text has them, each of them nullable; raises `Unsupported`."""
     for field in rows.schema.fields:
         _check_type(field.name, field.dataType)

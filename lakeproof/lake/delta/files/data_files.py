@@ -17,15 +17,16 @@ import json
 import struct
 import uuid
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 from pyroaring import BitMap64
 
 from lakeproof.errors import UnreadableRowsError
+from lakeproof.lake.delta.log.commits import Action
+from lakeproof.lake.rows.keys_in_memory import Numbers
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
 
@@ -33,7 +34,7 @@ MAGIC = 1_681_511_377
 _VERSION = b"\x01"
 
 
-def write_vectors(table: Folder, vectors: Sequence[np.ndarray[Any, np.dtype[np.int64]]]) -> list[dict[str, Any]]:
+def write_vectors(table: Folder, vectors: Sequence[Numbers]) -> list[Action]:
     """Write one file with a vector for each sorted array of row numbers; return the `deletionVector` of each.
 
     It is durable with the commit that names it (`fsync`). Nothing is written for no vectors.
@@ -41,7 +42,7 @@ def write_vectors(table: Folder, vectors: Sequence[np.ndarray[Any, np.dtype[np.i
     if not vectors:
         return []
     unique = uuid.uuid4()
-    data, places = bytearray(_VERSION), []
+    data, places = bytearray(_VERSION), list[Action]()
     for rows in vectors:
         body = struct.pack("<i", MAGIC) + BitMap64(rows.astype(np.uint64)).serialize()
         place = {
@@ -107,7 +108,7 @@ def live_rows(files: Iterable[DeltaFile]) -> int | None:
     return total
 
 
-def data_file(added: Mapping[str, Any]) -> DeltaFile:
+def data_file(added: Action) -> DeltaFile:
     """Return the file that an `add` or a `remove` in the log is about."""
     vector = added.get("deletionVector")
     path, size = unquote(added["path"]), int(added.get("size") or 0)
@@ -127,7 +128,7 @@ def _rows(stats: str | None) -> int | None:
         return None
 
 
-def _vector(vector: dict[str, Any]) -> str | None:
+def _vector(vector: Action) -> str | None:
     """Return the file of a deletion vector: its name is 20 letters, a UUID in base 85, after a folder that may be empty."""
     text = vector.get("pathOrInlineDv")
     if vector.get("storageType") != "u" or text is None:
@@ -160,7 +161,7 @@ def in_base_85(octets: bytes) -> str:
     return letters
 
 
-def deleted_rows(table: Folder, place: VectorPlace) -> np.ndarray[Any, np.dtype[np.int64]]:
+def deleted_rows(table: Folder, place: VectorPlace) -> Numbers:
     """Return the numbers of a file's deleted rows, in order; raises UnreadableRowsError if the vector is damaged."""
     thing = table.url if place.file is None else table.url_of(place.file)
     try:

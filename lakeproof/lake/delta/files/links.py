@@ -34,7 +34,7 @@ from lakeproof.errors import BEGIN_AGAIN, InvariantError, LakeError
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import COMMIT_TIME, HIDDEN_PREFIX, LSN, OP, XID
 from lakeproof.lake.delta.files.statistics import has_float_bounds
-from lakeproof.lake.delta.log.commits import physical_names
+from lakeproof.lake.delta.log.commits import LogField, physical_names
 from lakeproof.landing.segments.manifest import SegmentFile
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES, ROW_GROUP_ROWS
 from lakeproof.snapshot.state import SnapshotFile
@@ -149,7 +149,7 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def mismatch(footer: pq.FileMetaData, fields: Sequence[Mapping[str, Any]], required: Mapping[str, str]) -> str | None:
+def mismatch(footer: pq.FileMetaData, fields: Sequence[LogField], required: Mapping[str, str]) -> str | None:
     """Return why a table with these fields (of its schema text) must not have the file, None if it may.
 
     `required` are the table's columns that the file must have, with their names in it; all others of the table that it lacks
@@ -177,7 +177,7 @@ def mismatch(footer: pq.FileMetaData, fields: Sequence[Mapping[str, Any]], requi
     return "the file has bounds of floats, which leave NaN out" if has_float_bounds(footer) else None
 
 
-def renamed(fields: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str | None:
+def renamed(fields: Sequence[LogField], names: Mapping[str, str]) -> str | None:
     """Return why files that have these columns, each under the name given, can't be the table's, None if they can."""
     physical = physical_names(fields)
     other = next((name for name, in_file in names.items() if physical.get(name) != in_file), None)

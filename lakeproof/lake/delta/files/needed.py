@@ -19,12 +19,11 @@ from urllib.parse import unquote
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.files.data_files import DeltaFile, data_file, live_rows
-from lakeproof.lake.delta.log.checkpoint import ListedLog, listed_log
-from lakeproof.lake.delta.log.commits import LOG, RESTORE_LOG, LogGapError, commit_name, log_files, read_actions
-from lakeproof.lake.delta.log.state import replay_log
+from lakeproof.lake.delta.log.checkpoint import listed_log
+from lakeproof.lake.delta.log.commits import LOG, LogGapError, log_files, read_actions
+from lakeproof.lake.delta.log.state import at_checkpoint, commits_after, read_state
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import store_of
-from lakeproof.storage.store import NotFoundError
 
 _NUMBERED = re.compile(r"\.?([0-9]{20})\..*")
 
@@ -87,33 +86,24 @@ def table_files(path: str, oldest: int, newest: int | None = None) -> TableFiles
     if log.last < named:
         # Otherwise nothing would be needed, and all files of the table would be removed.
         raise LakeError(path, f"its log ends at version {log.last}, before version {named}", "restore it from a backup")
-    live = {file.path: file for file in _files(path, oldest, log)}
-    needed = set(live.values())
-    for version in range(oldest + 1, log.last + 1):
-        try:
-            removed, added = files_of_commit(table, commit_name(version))
-        except (LakeError, NotFoundError) as error:
-            if version > named:
-                break
-            if isinstance(error, LakeError):
-                raise
-            raise LogGapError(path, f"version {version} is missing from its log", RESTORE_LOG) from None
-        for name in removed:
-            live.pop(name, None)
-        live |= {file.path: file for file in added}
-        needed |= set(added)
+    replay, version = at_checkpoint(table, log), oldest
+    for _ in commits_after(replay, path, log.checkpoint, oldest):
+        pass
+    needed = set(map(data_file, replay.files.values()))
+    try:
+        for _, actions in commits_after(replay, path, oldest, log.last):
+            version += 1
+            needed |= {data_file(action) for kind, action in actions if kind == "add"}
+    except LogGapError:
+        if version < named:
+            raise
     paths = {file.path for file in needed} | {file.vector for file in needed if file.vector is not None}
-    return TableFiles(oldest, log.checkpoint, tuple(live.values()), frozenset(paths))
+    return TableFiles(oldest, log.checkpoint, tuple(map(data_file, replay.files.values())), frozenset(paths))
 
 
 def files_at(path: str, version: int) -> tuple[DeltaFile, ...]:
     """Return the files of one version; raises LakeError if there is no log, or if it is not whole up to there."""
-    return _files(path, version, listed_log(Folder.at(path), version))
-
-
-def _files(path: str, version: int, log: ListedLog) -> tuple[DeltaFile, ...]:
-    replay, _ = replay_log(path, version, log)
-    return tuple(map(data_file, replay.files.values()))
+    return tuple(map(data_file, read_state(path, version).files.values()))
 
 
 def rows_at(path: str, version: int) -> int | None:

@@ -31,9 +31,9 @@ from lakeproof.lake.delta.files.data_files import DeltaFile, data_file
 from lakeproof.lake.delta.files.links import write_rows
 from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.delta.link_commit import entry_of, statistics_columns
-from lakeproof.lake.delta.log.commits import newest_version
+from lakeproof.lake.delta.log.commits import Action, newest_version
 from lakeproof.lake.delta.log.protocol import check_writable, in_files, statistics_of
-from lakeproof.lake.delta.log.state import Action, TableState, kept_state, read_state
+from lakeproof.lake.delta.log.state import TableState, kept_state, read_state
 from lakeproof.lake.delta.search import bounds_in_log
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.storage.folder import Folder

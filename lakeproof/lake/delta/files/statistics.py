@@ -22,10 +22,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow.parquet as pq
 
+# The least and the greatest value.
+Bounds: TypeAlias = tuple[Any, Any]
 # Delta's own limit of a text in its statistics, in code points.
 TEXT_LENGTH_MAX = 32
 # What Delta puts at the end of an upper bound that was cut off there: a character that is above the one cut off.
@@ -41,7 +43,7 @@ class _Counted:
     """A column over all row groups: its NULLs, and its bounds if every row group with values has them."""
 
     nulls: int
-    bounds: tuple[Any, Any] | None
+    bounds: Bounds | None
 
 
 def statistics_text(footer: pq.FileMetaData, columns: Mapping[str, str]) -> str:
@@ -105,7 +107,7 @@ def _count(footer: pq.FileMetaData, place: int) -> _Counted | None:
     return _Counted(nulls, (min(lows), max(highs)) if bounded and lows else None)
 
 
-def bounds_of(statistics: pq.Statistics | None) -> tuple[Any, Any] | None:
+def bounds_of(statistics: pq.Statistics | None) -> Bounds | None:
     """Return the least and the greatest value of a column in a row group; None if there are none.
 
     Nor are there of dates and times that Python does not have, after the year 9999 or before the year 1.

@@ -13,10 +13,9 @@ net of all versions unless files were put together between two of them that chan
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,16 +24,16 @@ from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import CAME
 from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.files.data_files import DeltaFile, VectorPlace, data_file, deleted_rows
-from lakeproof.lake.delta.log.commits import commit_name, physical_name, read_actions
-from lakeproof.lake.delta.log.reader_features import table_state
+from lakeproof.lake.delta.log.commits import Action, LogField, commit_name, physical_name, read_actions
+from lakeproof.lake.delta.log.state import TableShape, TableState, read_state, table_shape, tombstone_key
+from lakeproof.lake.rows.keys_in_memory import Numbers
 from lakeproof.lake.spark.scanned_rows import note_rows
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
 
 # The most bytes of files that this process reads for it; the executors of a cluster read more in less time.
 READ_BYTES_MAX = 1 << 30
-_Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
-_NONE: _Numbers = np.empty(0, np.int64)
+_NONE: Numbers = np.empty(0, np.int64)
 
 
 class ChangesUnavailableError(Exception):
@@ -62,12 +61,12 @@ class ChangedFile:
             return abs(now - then)
         return None if self.file.rows is None else self.file.rows - (now if self.came else then)
 
-    def deleted(self, table: Folder) -> tuple[_Numbers, _Numbers]:
+    def deleted(self, table: Folder) -> tuple[Numbers, Numbers]:
         """Return the numbers of its deleted rows, then and now."""
         then, now = (_NONE if place is None else deleted_rows(table, place) for place in (self.then, self.now))
         return then, now
 
-    def places(self, table: Folder) -> Iterator[tuple[bool, _Numbers]]:
+    def places(self, table: Folder) -> Iterator[tuple[bool, Numbers]]:
         """Yield the numbers of the rows that came, and of those that went; its rows must have been counted."""
         then, now = self.deleted(table)
         every = np.arange(0 if self.came is None else self.file.rows or 0, dtype=np.int64)
@@ -78,14 +77,12 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes of a table up to version `last`, whose `metaData` action is `metadata`; `is_net` as above.
+    """The changes of a table up to the version `last`; `is_net` as above.
 
     `packed` are the files that were put together in commits that change no data, and those that came in their place.
     """
 
-    path: str
-    last: int
-    metadata: Mapping[str, Any]
+    last: TableShape
     files: tuple[ChangedFile, ...]
     is_net: bool
     packed: tuple[tuple[DeltaFile, ...], tuple[DeltaFile, ...]] = ((), ())
@@ -97,18 +94,17 @@ class Changes:
         So it is if the log is not whole, or one of `columns` that the table had at `first` was another one then.
         """
         try:
-            metadata = table_state(path, last)["metaData"]
-            walk = _Walk()
+            state, walk = read_state(path, last), _Walk()
             for version in range(first + 1, last + 1):
                 walk.take(read_actions(Folder.at(path), commit_name(version)))
             if walk.has_metadata:
-                _check_same(table_state(path, first)["metaData"], metadata, columns)
+                _check_same(table_shape(path, first), state, columns)
         except (LakeError, NotFoundError) as error:
             reason = error.reason if isinstance(error, LakeError) else "a commit is missing"
             raise ChangesUnavailableError(f"its log does not tell its changes ({reason})") from error
-        return cls(
-            path, last, metadata, tuple(walk.files()), walk.is_net, (tuple(walk.packed[0]), tuple(walk.packed[1]))
-        )
+        if not walk.leads_to(state):
+            raise ChangesUnavailableError(f"its log does not lead to what version {last} has")
+        return cls(state, tuple(walk.files()), walk.is_net, (tuple(walk.packed[0]), tuple(walk.packed[1])))
 
     def held(
         self,
@@ -124,7 +120,7 @@ class Changes:
         if files_bytes_max is not None and sum(file.file.bytes for file in self.files) > files_bytes_max:
             return None
         try:
-            rows = DeltaRows.open(self.path, self.last, files=())
+            rows = DeltaRows.open(self.last.path, self.last.version, files=())
             schema = pa.schema([*(rows.schema.field(name) for name in columns), pa.field(CAME, pa.bool_())])
             parts, left = list[pa.RecordBatch](), bytes_max
             for part in (part for file in self.files for part in _rows_of(rows, file, columns)):
@@ -153,14 +149,14 @@ class _Walk:
     """The files that commits touch, each as it was and as it is, while commits are added."""
 
     def __init__(self) -> None:
-        self._before = dict[str, Mapping[str, Any] | None]()
-        self._after = dict[str, Mapping[str, Any] | None]()
+        self._before = dict[str, Action | None]()
+        self._after = dict[str, Action | None]()
         self._ended = list[ChangedFile]()
         self.packed = list[DeltaFile](), list[DeltaFile]()
         self._changed = self._put_together = False
         self.is_net, self.has_metadata = True, False
 
-    def take(self, actions: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    def take(self, actions: Sequence[tuple[str, Action]]) -> None:
         files = [(kind, action) for kind, action in actions if kind in ("add", "remove")]
         for path in [a["path"] for kind, a in files if kind == "remove" and a.get("dataChange") is False]:
             if path in self._before:
@@ -179,6 +175,14 @@ class _Walk:
             self._before.setdefault(action["path"], action if kind == "remove" else None)
             self._after[action["path"]] = action if kind == "add" else None
 
+    def leads_to(self, state: TableState) -> bool:
+        """True if the files that were touched are in `state` as the commits have left them."""
+        pairs = ((after, state.files.get(path)) for path, after in self._after.items())
+        return all(
+            live is None if after is None else live is not None and tombstone_key(after) == tombstone_key(live)
+            for after, live in pairs
+        )
+
     def files(self) -> list[ChangedFile]:
         return [*self._ended, *(file for path in [*self._before] for file in self._changed_file(path))]
 
@@ -191,15 +195,15 @@ class _Walk:
             yield ChangedFile(data_file(action), then, now, came, action.get("partitionValues") or {})
 
 
-def _check_same(then: Mapping[str, Any], now: Mapping[str, Any], columns: Sequence[str]) -> None:
+def _check_same(then: TableShape, now: TableShape, columns: Sequence[str]) -> None:
     """Raise ChangesUnavailableError if one of the columns that the table had was another one then, by name or type."""
-    old, new = ({f["name"]: _identity(f) for f in json.loads(m["schemaString"])["fields"]} for m in (then, now))
+    old, new = ({f["name"]: _identity(f) for f in shape.fields} for shape in (then, now))
     other = next((name for name in columns if name in old and old[name] != new.get(name)), None)
     if other is not None:
         raise ChangesUnavailableError(f"its column {other} was another one")
 
 
-def _identity(field: Mapping[str, Any]) -> tuple[Any, Any]:
+def _identity(field: LogField) -> tuple[Any, Any]:
     return physical_name(field), field["type"]
 
 

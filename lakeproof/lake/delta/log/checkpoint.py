@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.log.commits import LOG, RESTORE_LOG, LogGapError, log_files
+from lakeproof.lake.delta.log.commits import LOG, RESTORE_LOG, Action, LogGapError, log_files
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.parquet import parquet_file
 from lakeproof.storage.store import AlreadyExistsError, NotFoundError
@@ -125,7 +125,7 @@ def write_checkpoint(table: Folder, state: TableState) -> None:
     table.store.put(table.key_of(LAST_CHECKPOINT), json.dumps(pointer).encode())
 
 
-def _actions(state: TableState, now_ms: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _actions(state: TableState, now_ms: int) -> Iterator[tuple[str, Action]]:
     yield "protocol", state.protocol
     yield "metaData", state.metadata
     yield from (("txn", action) for action in state.txns.values())
@@ -137,8 +137,8 @@ def _actions(state: TableState, now_ms: int) -> Iterator[tuple[str, Mapping[str,
             yield "remove", {**action, "dataChange": False}
 
 
-def _batches(actions: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[pa.RecordBatch]:
-    rows: list[dict[str, Any]] = []
+def _batches(actions: Iterable[tuple[str, Action]]) -> Iterator[pa.RecordBatch]:
+    rows: list[Action] = []
     for kind, action in actions:
         rows.append({kind: _mapped(action)})
         if len(rows) == _ROWS_AT_ONCE:
@@ -148,7 +148,7 @@ def _batches(actions: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[pa.Re
         yield pa.RecordBatch.from_pylist(rows, _SCHEMA)
 
 
-def _mapped(action: Mapping[str, Any]) -> dict[str, Any]:
+def _mapped(action: Action) -> Action:
     """Return an action with its maps as Arrow takes them."""
     changed = dict(action)
     for name in ("partitionValues", "tags", "configuration"):
@@ -159,7 +159,7 @@ def _mapped(action: Mapping[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def read_checkpoint(table: Folder, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_checkpoint(table: Folder, name: str) -> Iterator[tuple[str, Action]]:
     """Yield the actions of a checkpoint, or of a part of one; raises LogGapError if it is damaged."""
     try:
         with parquet_file(table.store, table.key_of(f"{LOG}/{name}")) as file:
@@ -174,12 +174,12 @@ def read_checkpoint(table: Folder, name: str) -> Iterator[tuple[str, dict[str, A
         raise LogGapError(table.url_of(f"{LOG}/{name}"), "it is damaged", RESTORE_LOG) from None
 
 
-def _is_action(action: Mapping[str, Any] | None) -> bool:
+def _is_action(action: Action | None) -> bool:
     """True if a row is of this kind: a writer may fill the columns of other kinds with structs of NULL."""
     return action is not None and any(value is not None for value in action.values())
 
 
-def _read(action: Mapping[str, Any]) -> dict[str, Any]:
+def _read(action: Action) -> Action:
     """Return an action as a commit's JSON has it: without what is NULL, and with maps as objects."""
     read: dict[str, Any] = {}
     for name, value in action.items():

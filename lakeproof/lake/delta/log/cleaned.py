@@ -22,9 +22,8 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import failpoint
@@ -33,6 +32,7 @@ from lakeproof.lake.delta.log.checkpoint import write_checkpoint
 from lakeproof.lake.delta.log.commits import (
     LOG,
     NO_VERSION,
+    Action,
     DeltaCommit,
     LogGapError,
     check_whole,
@@ -246,7 +246,7 @@ def remove_unreadable(path: str, version: int) -> None:
                 table.delete(f"{LOG}/{name}")
 
 
-def begin_at(path: str, version: int, metadata: Mapping[str, Any], user_metadata: str) -> None:
+def begin_at(path: str, version: int, metadata: Action, user_metadata: str) -> None:
     """Give `version` a state without rows, with these columns and properties; nothing below it is needed any more."""
     table = Folder.at(path)
     protocol = protocol_for(metadata, None)
@@ -261,7 +261,7 @@ def begin_at(path: str, version: int, metadata: Mapping[str, Any], user_metadata
     }
     actions = [("commitInfo", described), ("protocol", protocol), ("metaData", metadata)]
     data = "".join(json.dumps({kind: action}, ensure_ascii=False) + "\n" for kind, action in actions).encode()
-    state = TableState(path, version, digest_of(data), protocol, metadata)
+    state = TableState(path, version, protocol, metadata, digest_of(data))
     write_checkpoint(table, state)
     failpoint("cycle.after_log_begun")
     table.store.put(table.key_of(commit_name(version)), data)

@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError
@@ -22,6 +22,9 @@ from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import NotFoundError
 
+# What an action of the log says, and what its schema text says of a column.
+Action: TypeAlias = Mapping[str, Any]
+LogField: TypeAlias = Mapping[str, Any]
 NO_VERSION = -1
 LOG = "_delta_log"
 _NAME_DIGITS = 20
@@ -161,14 +164,14 @@ def _newest(names: Iterable[str]) -> int:
     return max((int(v) for v in versions if v.isdecimal() and len(v) == _NAME_DIGITS), default=NO_VERSION)
 
 
-def read_actions(table: Folder, name: str) -> list[tuple[str, dict[str, Any]]]:
+def read_actions(table: Folder, name: str) -> list[tuple[str, Action]]:
     """Return the actions of a commit's file by kind; raises LogGapError if it is damaged, NotFoundError if it is missing."""
     return actions_of(table.get(name), table.url_of(name))
 
 
-def actions_of(data: bytes, thing: str) -> list[tuple[str, dict[str, Any]]]:
+def actions_of(data: bytes, thing: str) -> list[tuple[str, Action]]:
     """Return a commit's actions by kind; raises LogGapError about `thing` if it is damaged."""
-    actions: list[tuple[str, dict[str, Any]]] = []
+    actions: list[tuple[str, Action]] = []
     try:
         for line in data.split(b"\n"):
             if line.strip():
@@ -192,7 +195,7 @@ def read_commit(path: str, version: int) -> DeltaCommit | None:
         raise LogGapError(path, f"version {version} of its log is empty or damaged", RESTORE_LOG) from None
 
 
-def _commit(version: int, actions: list[tuple[str, dict[str, Any]]]) -> DeltaCommit:
+def _commit(version: int, actions: list[tuple[str, Action]]) -> DeltaCommit:
     txns = {str(txn["appId"]): int(txn["version"]) for kind, txn in actions if kind == "txn"}
     info = next((action for kind, action in actions if kind == "commitInfo"), {})
     changes = any(
@@ -265,11 +268,11 @@ def newest_external(config: Config, path: str, since: int = NO_VERSION) -> int:
 PHYSICAL_NAME, TYPE_CHANGES = "delta.columnMapping.physicalName", "delta.typeChanges"
 
 
-def physical_name(field: Mapping[str, Any]) -> str:
+def physical_name(field: LogField) -> str:
     """Return a column's name in data files; `field` is of the log's schema text."""
     return str((field.get("metadata") or {}).get(PHYSICAL_NAME, field["name"]))
 
 
-def physical_names(fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def physical_names(fields: Iterable[LogField]) -> dict[str, str]:
     """Return the name of each column in data files."""
     return {field["name"]: physical_name(field) for field in fields}

@@ -1,7 +1,7 @@
-"""Delta's protocol as far as a writer has to know it: features, the tables that are refused, and a new table's metadata.
+"""Delta's protocol as far as it has to be known: features, the tables that are refused, and a new table's metadata.
 
-Making a version does not belong here (`committer`), nor what readers must know (`reader_features`). `docs/delta-protocol.md`
-has every demand.
+Making a version does not belong here (`committer`), nor refusing names that need a feature (`lakeproof.lake.cycle.task`).
+`docs/delta-protocol.md` has every demand. No Spark runs here: `status` asks what readers must know, and why.
 """
 
 from __future__ import annotations
@@ -13,26 +13,77 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.columns import needs_mapping, quoted
-from lakeproof.lake.delta.log.commits import NO_VERSION, PHYSICAL_NAME, newest_version, physical_name
-from lakeproof.lake.delta.log.reader_features import (
-    LISTS_FEATURES_READER,
-    LISTS_FEATURES_WRITER,
-    MAPPING,
-    NO_ZONE,
-    VECTORS,
-    VECTORS_ENABLED,
-    WIDENING,
-    table_state,
+from lakeproof.lake.delta.log.commits import (
+    NO_VERSION,
+    PHYSICAL_NAME,
+    TYPE_CHANGES,
+    Action,
+    LogField,
+    newest_version,
+    physical_name,
+    physical_names,
 )
+from lakeproof.lake.delta.log.state import TableState, table_shape
 from lakeproof.values.types import LAKE_TYPES
 
-if TYPE_CHECKING:
-    from lakeproof.lake.delta.log.state import Action, TableState
+VECTORS, MAPPING, WIDENING, NO_ZONE = "deletionVectors", "columnMapping", "typeWidening", "timestampNtz"
+# What a portable table does without; a type of a column is not a matter of how a table is written.
+NOT_PORTABLE = frozenset({VECTORS, MAPPING, WIDENING})
+VECTORS_ENABLED = "delta.enableDeletionVectors"
+# From these versions of the protocol on it lists features; version 2 for readers is column mapping, version 1 nothing.
+LISTS_FEATURES_READER, LISTS_FEATURES_WRITER = 3, 7
+_MAPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderFeatures:
+    """What readers of one version of a table must know: feature → reason; `vectors`: deleted rows are marked in vectors."""
+
+    reasons: Mapping[str, str]
+    vectors: bool
+
+    def beyond(self, before: ReaderFeatures) -> dict[str, str]:
+        """Return the features that `before` did not need."""
+        return {name: reason for name, reason in self.reasons.items() if name not in before.reasons}
+
+
+def reader_features(path: str, version: int) -> ReaderFeatures:
+    """Read the features of a version; raises LogGapError if its log can't be read."""
+    shape = table_shape(path, version)
+    names, fields = list(shape.protocol.get("readerFeatures") or []), shape.fields
+    if shape.protocol["minReaderVersion"] < LISTS_FEATURES_READER:
+        names = [MAPPING] if shape.protocol["minReaderVersion"] == _MAPS else []
+    reasons = {name: "; ".join(_reasons(name, fields)) or "since an earlier change" for name in sorted(names)}
+    return ReaderFeatures(reasons, shape.has_property(VECTORS_ENABLED, "true"))
+
+
+def _reasons(feature: str, fields: list[LogField]) -> Iterator[str]:
+    if feature == VECTORS:
+        yield "deleted rows are marked, and stay in their files"
+    elif feature == MAPPING:
+        yield from _renamings(fields)
+    for one in fields:
+        name, more = one["name"], one.get("metadata") or {}
+        if feature == WIDENING and more.get(TYPE_CHANGES):
+            yield f"{name} was {more[TYPE_CHANGES][0]['fromType']}"
+        elif feature == NO_ZONE and "timestamp_ntz" in json.dumps(one["type"]):
+            yield f"{name} is a timestamp without a time zone"
+
+
+def _renamings(fields: list[LogField]) -> Iterator[str]:
+    """Yield why columns have other names in files: where one needs it, all that came since have a name of Delta's."""
+    for name, in_files in physical_names(fields).items():
+        if name.startswith(PUT_AWAY):
+            yield f"{in_files} was dropped"
+        elif needs_mapping([name]):
+            yield f"a file can't have the name {name}"
+        elif name != in_files and not in_files.startswith("col-"):
+            yield f"{name} was {in_files}"
 
 
 COLUMN_ID = "delta.columnMapping.id"
@@ -79,16 +130,16 @@ def check_writable(state: TableState, *, partitioned: bool = False) -> None:
 
 
 def metadata_of(
-    fields: Sequence[Mapping[str, Any]],
+    fields: Sequence[LogField],
     configuration: Mapping[str, str],
     partitions: Sequence[str] = (),
     physical: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+) -> Action:
     """Return a new table's `metaData` action, with column mapping if the configuration asks for it.
 
     `physical` are names that columns have in files; any other column has its own there, if Parquet takes that.
     """
-    settings, columns = dict(configuration), [dict(each) for each in fields]
+    settings, columns = dict(configuration), list(fields)
     if settings.get(MAPPING_MODE) == "name":
         numbers, names = count(1), physical or {}
         columns = [_with_ids(each, numbers, names.get(each["name"], each["name"])) for each in columns]
@@ -103,9 +154,9 @@ def metadata_of(
     }
 
 
-def with_other_columns(metadata: Action, fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def with_other_columns(metadata: Action, fields: Sequence[LogField]) -> Action:
     """Return a `metaData` action with these columns in place of all that the table has: no file of it has one of them."""
-    settings, columns = dict(metadata.get("configuration") or {}), [dict(each) for each in fields]
+    settings, columns = dict(metadata.get("configuration") or {}), list(fields)
     if settings.get(MAPPING_MODE, "none") != "none":
         numbers = count(int(settings[MAX_COLUMN_ID]) + 1)
         columns = [_with_ids(each, numbers, f"col-{uuid.uuid4()}") for each in columns]
@@ -114,7 +165,7 @@ def with_other_columns(metadata: Action, fields: Sequence[Mapping[str, Any]]) ->
     return {**metadata, "schemaString": schema, "configuration": settings}
 
 
-def _with_ids(field: Mapping[str, Any], numbers: Iterator[int], in_files: str) -> dict[str, Any]:
+def _with_ids(field: LogField, numbers: Iterator[int], in_files: str) -> Action:
     """Return a column with its number and its name in files, if Parquet takes that; so with each field inside it."""
     in_files = f"col-{uuid.uuid4()}" if needs_mapping([in_files]) else in_files
     metadata = {**(field.get("metadata") or {}), COLUMN_ID: next(numbers), PHYSICAL_NAME: in_files}
@@ -136,7 +187,7 @@ def statistics_of(metadata: Action) -> tuple[str, ...]:
     return tuple(quoted.replace("``", "`") if quoted else bare.strip() for quoted, bare in _NAMES.findall(chosen))
 
 
-def protocol_for(metadata: Action, before: Action | None) -> dict[str, Any]:
+def protocol_for(metadata: Action, before: Action | None) -> Action:
     """Return the protocol that a table needs: what it has, and the features that its columns and properties ask for."""
     settings = metadata.get("configuration") or {}
     needed = set()
@@ -188,7 +239,7 @@ def in_log(spark_type: str) -> Any:
     return spark_type if spark_type.startswith("decimal(") else LAKE_TYPES[spark_type].in_log
 
 
-def in_spark(type_in_log: str | dict[str, Any]) -> str:
+def in_spark(type_in_log: str | LogField) -> str:
     """Return the name that Spark's SQL has for a type of the log's schema text."""
     if isinstance(type_in_log, str):
         # A string with a collation is a string.
@@ -214,11 +265,11 @@ def column_types(path: str, version: int | None = None) -> dict[str, str]:
     version = newest_version(path) if version is None else version
     if version == NO_VERSION:
         return {}
-    fields = json.loads(table_state(path, version)["metaData"]["schemaString"])["fields"]
+    fields = table_shape(path, version).fields
     return {field["name"]: in_spark(field["type"]) for field in fields if not field["name"].startswith(PUT_AWAY)}
 
 
-def new_fields(columns: Mapping[str, str]) -> list[dict[str, Any]]:
+def new_fields(columns: Mapping[str, str]) -> list[LogField]:
     """Return columns, by name with their Spark types, as the fields of a schema text."""
     return [{"name": n, "type": in_log(kind), "nullable": True, "metadata": {}} for n, kind in columns.items()]
 

@@ -13,28 +13,33 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.log.checkpoint import TOMBSTONES_MAX, ListedLog, listed_log, read_checkpoint
 from lakeproof.lake.delta.log.commits import (
     RESTORE_LOG,
+    Action,
+    LogField,
     LogGapError,
     actions_of,
+    checksum_name,
     commit_name,
     digest_of,
     physical_names,
+    read_actions,
 )
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
 
 # One file takes about 1 KB, most of it statistics.
 KEPT_FILES_MAX = 200_000
-Action: TypeAlias = Mapping[str, Any]
+# In place of the digest of a commit that is not there.
+_GONE = "none"
 Actions: TypeAlias = Iterable[tuple[str, Action]]
 
 
@@ -45,25 +50,16 @@ def tombstone_key(action: Action) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class TableState:
-    """A version: `files` are its `add` actions by path as the log spells it, `txns` the newest `txn` of each application.
-
-    `removed` are the `remove` actions that readers of the log may still ask for; `domains` the domain metadata by name.
-    `digest` is the SHA-256 of the version's commit.
-    """
+class TableShape:
+    """The columns, properties and protocol of a version of the table at `path`."""
 
     path: str
     version: int
-    digest: str
     protocol: Action
     metadata: Action
-    files: Mapping[str, Action] = field(default_factory=dict)
-    txns: Mapping[str, Action] = field(default_factory=dict)
-    removed: Mapping[tuple[str, str], Action] = field(default_factory=dict)
-    domains: Mapping[str, Action] = field(default_factory=dict)
 
     @property
-    def fields(self) -> list[dict[str, Any]]:
+    def fields(self) -> list[LogField]:
         """The columns, as the log's schema text has them."""
         return list(json.loads(self.metadata["schemaString"])["fields"])
 
@@ -77,38 +73,51 @@ class TableState:
         """The table features that its protocol names for writers."""
         return frozenset(self.protocol.get("writerFeatures") or ())
 
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return dict(self.metadata.get("configuration") or {})
+
     def has_property(self, name: str, value: str) -> bool:
         """True if a property of the table has this value."""
-        return str((self.metadata.get("configuration") or {}).get(name)).lower() == value
+        return str(self.settings.get(name)).lower() == value
 
     def physical(self) -> dict[str, str]:
         """Return the name of each column in the data files."""
         return physical_names(self.fields)
 
+
+@dataclass(frozen=True, slots=True)
+class TableState(TableShape):
+    """A version: `files` are its `add` actions by path as the log spells it, `txns` the newest `txn` of each application.
+
+    `removed` are the `remove` actions that readers of the log may still ask for; `domains` the domain metadata by name.
+    `digest` is the SHA-256 of the version's commit.
+    """
+
+    digest: str
+    files: Mapping[str, Action] = field(default_factory=dict)
+    txns: Mapping[str, Action] = field(default_factory=dict)
+    removed: Mapping[tuple[str, str], Action] = field(default_factory=dict)
+    domains: Mapping[str, Action] = field(default_factory=dict)
+
     def after(self, version: int, actions: Actions, digest: str) -> TableState:
         """Return the state after one more commit."""
-        rest = Replay(dict(self.files), dict(self.txns), dict(self.removed), dict(self.domains))
-        rest.protocol, rest.metadata = self.protocol, self.metadata
+        rest = Replay(self)
         rest.take(actions)
         return rest.state(self.path, version, digest)
 
 
 class Replay:
-    """A state while commits are added to it."""
+    """A state while commits are added to it: nothing at first, or a copy of one."""
 
-    def __init__(
-        self,
-        files: dict[str, Action] | None = None,
-        txns: dict[str, Action] | None = None,
-        removed: dict[tuple[str, str], Action] | None = None,
-        domains: dict[str, Action] | None = None,
-    ) -> None:
-        self.files = {} if files is None else files
-        self.txns = {} if txns is None else txns
-        self.removed = {} if removed is None else removed
-        self.domains = {} if domains is None else domains
-        self.protocol: Action | None = None
-        self.metadata: Action | None = None
+    def __init__(self, state: TableState | None = None) -> None:
+        self.files = dict[str, Action](() if state is None else state.files)
+        self.txns = dict[str, Action](() if state is None else state.txns)
+        self.removed = dict[tuple[str, str], Action](() if state is None else state.removed)
+        self.domains = dict[str, Action](() if state is None else state.domains)
+        self.protocol = None if state is None else state.protocol
+        self.metadata = None if state is None else state.metadata
 
     def take(self, actions: Actions) -> None:
         """Add one commit: what it removes goes before what it adds comes, since a file may do both for a new vector."""
@@ -142,7 +151,7 @@ class Replay:
         # A table that gets a cycle a second has a tombstone for each.
         removed = dict(islice(self.removed.items(), max(0, len(self.removed) - TOMBSTONES_MAX), None))
         return TableState(
-            path, version, digest, self.protocol, self.metadata, self.files, self.txns, removed, self.domains
+            path, version, self.protocol, self.metadata, digest, self.files, self.txns, removed, self.domains
         )
 
 
@@ -192,73 +201,86 @@ def read_state(path: str, version: int) -> TableState:
     table = Folder.at(path)
     kept = _kept.get(path)
     if kept is not None and kept.version <= version and _is_current(table, kept):
-        state = _forward(table, kept, version)
+        if kept.version == version:
+            return kept
+        replay, digest, first = Replay(kept), kept.digest, kept.version
     else:
-        state = _from_log(table, path, version)
-    _kept.put(state)
+        try:
+            log = listed_log(table, version)
+        except LakeError as error:
+            raise LogGapError(path, error.reason, RESTORE_LOG) from None
+        replay, first = at_checkpoint(table, log), log.checkpoint
+        digest = _digest(table, version) if first == version else _GONE
+    for data, _ in commits_after(replay, path, first, version):
+        digest = digest_of(data)
+    state = replay.state(path, version, digest)
+    if kept is None or kept.version <= version:
+        _kept.put(state)
     return state
+
+
+def table_shape(path: str, version: int) -> TableShape:
+    """Return what a version is: as it is kept, by its checksum file, or from the log; raises as `read_state`."""
+    kept, table = kept_state(path, version), Folder.at(path)
+    if kept is not None and _is_current(table, kept):
+        return kept
+    return _of_checksum(table, path, version) or read_state(path, version)
+
+
+def _of_checksum(table: Folder, path: str, version: int) -> TableShape | None:
+    """Return the same from the version's checksum file; None unless it belongs to this very commit."""
+    try:
+        checksum = json.loads(table.get(checksum_name(version)))
+        actions = read_actions(table, commit_name(version))
+        txn_id = next((action for kind, action in actions if kind == "commitInfo"), {}).get("txnId")
+        if txn_id is None or txn_id != checksum.get("txnId"):
+            return None
+        return TableShape(path, version, checksum["protocol"], checksum["metadata"])
+    # The log itself says what is wrong with it.
+    except (NotFoundError, LogGapError, ValueError, KeyError, AttributeError):
+        return None
 
 
 def _is_current(table: Folder, state: TableState) -> bool:
+    return state.digest != _GONE and _digest(table, state.version) == state.digest
+
+
+def _digest(table: Folder, version: int) -> str:
+    """Return the digest of a commit, which may be gone, as in a log that was trimmed; then nothing is kept for long."""
     try:
-        return digest_of(table.get(commit_name(state.version))) == state.digest
+        return digest_of(table.get(commit_name(version)))
     except NotFoundError:
-        return False
+        return _GONE
 
 
-def _forward(table: Folder, state: TableState, version: int) -> TableState:
-    for number in range(state.version + 1, version + 1):
-        data, actions = _commit(table, state.path, number, state.files)
-        state = state.after(number, actions, digest_of(data))
-    return state
-
-
-def _from_log(table: Folder, path: str, version: int) -> TableState:
-    try:
-        log = listed_log(table, version)
-    except LakeError as error:
-        raise LogGapError(path, error.reason, RESTORE_LOG) from None
-    replay, digest = replay_log(path, version, log)
-    return replay.state(path, version, digest)
-
-
-def replay_log(path: str, version: int, log: ListedLog) -> tuple[Replay, str]:
-    """Return what a log says of a version from the checkpoint on, with the digest of its commit; nothing is kept.
-
-    Raises as `read_state`.
-    """
-    replay, digest, table = Replay(), "", Folder.at(path)
+def at_checkpoint(table: Folder, log: ListedLog) -> Replay:
+    """Return what the checkpoint of a log says, nothing if it has none; raises LogGapError if it is damaged."""
+    replay = Replay()
     for part in log.parts:
         replay.take(read_checkpoint(table, part))
-    if log.checkpoint == version:
-        # The commit itself may be gone, as in a log that was trimmed; then nothing is kept for long.
-        try:
-            digest = digest_of(table.get(commit_name(version)))
-        except NotFoundError:
-            digest = "none"
-    for number in range(log.checkpoint + 1, version + 1):
-        data, actions = _commit(table, path, number, replay.files)
-        replay.take(actions)
-        digest = digest_of(data)
-    return replay, digest
+    return replay
 
 
-def _commit(
-    table: Folder, path: str, number: int, files: Mapping[str, Action]
-) -> tuple[bytes, Sequence[tuple[str, Action]]]:
-    """Return a commit's bytes and actions; `files` are those of the version before it.
+def commits_after(
+    replay: Replay, path: str, first: int, last: int
+) -> Iterator[tuple[bytes, Sequence[tuple[str, Action]]]]:
+    """Add the commits after version `first`, which `replay` is, up to `last`; yield the bytes and the actions of each.
 
-    Whatever removes a file has read that it is there: a commit that removes another one stands in the wrong place, or has
-    another path than was written, and rows would come twice.
+    Raises LogGapError at one that is missing, damaged, or in the wrong place: whatever removes a file has read that it is
+    there, so a commit that removes another one is not the next, or has another path than was written, and rows would come
+    twice.
     """
-    try:
-        data = table.get(commit_name(number))
-    except NotFoundError:
-        raise LogGapError(path, f"version {number} is missing from its log", RESTORE_LOG) from None
-    actions = actions_of(data, table.url_of(commit_name(number)))
-    for action in (action for kind, action in actions if kind == "remove"):
-        live = files.get(action["path"])
-        if live is None or tombstone_key(live) != tombstone_key(action):
-            reason = f"version {number} of its log removes a file that version {number - 1} does not have"
-            raise LogGapError(path, reason, RESTORE_LOG)
-    return data, actions
+    table = Folder.at(path)
+    for number in range(first + 1, last + 1):
+        try:
+            data = table.get(commit_name(number))
+        except NotFoundError:
+            raise LogGapError(path, f"version {number} is missing from its log", RESTORE_LOG) from None
+        actions = actions_of(data, table.url_of(commit_name(number)))
+        for action in (action for kind, action in actions if kind == "remove"):
+            live = replay.files.get(action["path"])
+            if live is None or tombstone_key(live) != tombstone_key(action):
+                reason = f"version {number} of its log removes a file that version {number - 1} does not have"
+                raise LogGapError(path, reason, RESTORE_LOG)
+        replay.take(actions)
+        yield data, actions

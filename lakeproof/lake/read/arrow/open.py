@@ -30,12 +30,12 @@ from lakeproof.lake.delta.search import KeyLookup
 from lakeproof.lake.fold.holders import NotFolded
 from lakeproof.lake.fold.key_fold import FoldedRows, fold_keys
 from lakeproof.lake.planning.landing.end import LANDING, LakeAtLanding, LandingEnd, landing_ends
-from lakeproof.lake.planning.landing.range import LandedRange
 from lakeproof.lake.planning.schema_changes import older_versions
 from lakeproof.lake.read.arrow.frames import ReadLake, Rows
 from lakeproof.lake.records.cuts.choice import NEWEST, At, cuts_at, table_name
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.rows.change import NetChange, Removed
+from lakeproof.lake.rows.file_rows import LandedRange
 from lakeproof.landing.segments.reader import count_changes
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
