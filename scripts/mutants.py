@@ -126,9 +126,11 @@ def killed_by(mutant: Mutant, folder: Path, seed: int) -> str:
     if done.returncode == 0:
         return ""
     failed = re.search(r"^(?:FAILED|ERROR) (\S+?)(?:\[| - |$)", done.stdout, re.MULTILINE)
-    if failed is None:
-        raise RuntimeError(f"the tests did not run: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return failed[1].rpartition("/")[2]
+    if failed is not None:
+        return failed[1].rpartition("/")[2]
+    if ": in <module>" in done.stdout + done.stderr:
+        return "the import"
+    raise RuntimeError(f"the tests did not run: {done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 def main() -> int:
