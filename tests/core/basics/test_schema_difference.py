@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from lakeproof.lake.columns import same_key_columns
 from lakeproof.lake.planning.schema_change import compare_schemas, default_fits, describe_change, why_not_in_place
 from lakeproof.lake.planning.schema_changes import element_of_one
 from lakeproof.names import Oid, TableName
@@ -123,3 +124,14 @@ def test_a_default_that_the_column_does_not_hold_is_refused() -> None:
     """Such a default would have to stand in `_lp_text`."""
     assert default_fits(column("d", "date", 2), "2026-01-01")
     assert not default_fits(column("d", "date", 2), "infinity")
+
+
+def test_keys_are_the_same_by_columns_numbers_and_types() -> None:
+    """A renamed key column is the same; another column, another type and a bag are not."""
+    key = column("k", "int4", 3)
+    old = schema(key, TEXT, key=("id", "k"))
+    assert same_key_columns(old, schema(column("renamed", "int4", 3), key=("id", "renamed")))
+    assert not same_key_columns(old, schema(column("k", "int8", 3), TEXT, key=("id", "k")))
+    assert not same_key_columns(old, schema(column("k", "int4", 4), TEXT, key=("id", "k")))
+    assert not same_key_columns(old, schema(key, TEXT))
+    assert not same_key_columns(old, schema(key, TEXT, key=(), identity=Identity.FULL))

@@ -8,8 +8,9 @@ import struct
 import pytest
 
 from lakeproof.drain.transactions.buffer import TransactionBuffer
+from lakeproof.drain.transactions.spill import _File
 from lakeproof.drain.transactions.units import DecodeUnit, LargeTransaction
-from lakeproof.errors import SourceError
+from lakeproof.errors import InvariantError, SourceError
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.message_buffer import MessageBuffer
 
@@ -142,3 +143,16 @@ def test_what_is_no_transaction_is_refused_by_name(frames: list[bytes]) -> None:
     with pytest.raises(SourceError):
         _feed_singly(buffer, frames)
     buffer.close()
+
+
+def test_a_spill_file_that_is_shorter_than_what_was_written_is_named() -> None:
+    """What is there is read at its place; the end of the file is no end of the message."""
+    file = _File()
+    with file._file:
+        file.append(b"before")
+        start = file.append(b"message")
+        room = bytearray(7)
+        file.read_into(start, memoryview(room))
+        assert bytes(room) == b"message"
+        with pytest.raises(InvariantError, match="shorter than what was written"):
+            file.read_into(start, memoryview(bytearray(10)))

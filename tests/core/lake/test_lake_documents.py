@@ -15,7 +15,7 @@ from lakeproof.catalog.differences import Difference
 from lakeproof.errors import LakeError
 from lakeproof.lake.records.cuts.documents import CutDoc
 from lakeproof.lake.records.cuts.groups import GroupCut
-from lakeproof.lake.records.documents import CutEntry, HistoryLow, Intent, TableIntent
+from lakeproof.lake.records.documents import CutEntry, HistoryLow, HistorySum, Intent, TableIntent
 from lakeproof.lake.records.held import Held, HeldCause, WayOut, describe
 from lakeproof.lake.records.work import SchemaChange
 from lakeproof.landing.chain_start import ChainStart
@@ -282,3 +282,10 @@ def test_a_lost_history_stays_lost_for_every_cause() -> None:
     assert lost.reason == "its history can't be read: /x"
     assert dropped.after(None) == dropped
     assert Held.from_json(then.to_json(), "x", "held") == then
+
+
+def test_an_empty_history_adds_nothing_to_a_sum() -> None:
+    """Sums are taken modulo 2**60."""
+    some = HistorySum(3, (1 << 60) - 1)
+    assert HistorySum().plus(some) == some
+    assert some.plus(HistorySum(1, 2)) == HistorySum(4, 1)

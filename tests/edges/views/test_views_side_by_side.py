@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 VIEWS = ("a_renamed", "b_locked", "c_emptied", "d_right")
 
 
+@pytest.mark.full
 def test_what_is_wrong_with_one_view_is_no_matter_of_the_others(
     database: Database, tmp_path: Path, spark: SparkSession
 ) -> None:

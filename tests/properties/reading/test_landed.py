@@ -213,6 +213,7 @@ def test_a_schema_change_ends_a_fresh_read(database: Database, spark: SparkSessi
     assert after.table("shop", "public.b").count() == 2
 
 
+@pytest.mark.full
 def test_a_stream_follows_the_landing(spark: SparkSession, tmp_path: Path) -> None:
     """Whole transactions in order, each once; a batch that broke off comes again, and the checkpoint is gone on from."""
     rng = random.Random(SEED)
