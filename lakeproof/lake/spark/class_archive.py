@@ -52,7 +52,8 @@ bits = F.conv(F.substring(F.md5(F.concat_ws("|", "a", "b", "c", "e")), 1, 15), 1
 read.select((F.col("a") % 8).alias("n"), bits.alias("h"), F.xxhash64("a", "b", "c")).groupBy("n").agg(
     F.count("*"), F.sum("h"), F.min("n")
 ).collect()
-view = read.alias("x").join(spark.read.parquet(f"{folder}/p").alias("y"), "a").groupBy("x.f").agg(F.sum("x.c"), F.count("*"))
+joined = read.alias("x").join(spark.read.parquet(f"{folder}/p").alias("y"), "a")
+view = joined.groupBy("x.f").agg(F.sum("x.c").alias("s"), F.count("*").alias("n"))
 view.write.format("delta").mode("overwrite").save(f"{folder}/v")
 again = spark.read.format("delta").load(f"{folder}/v")
 view.exceptAll(again).unionByName(again.exceptAll(view)).persist().count()
