@@ -74,7 +74,8 @@ def longest(arrows: Mapping[str, set[str]]) -> list[str]:
 
     @cache
     def chain(module: str) -> tuple[str, ...]:
-        return (module, *max((chain(each) for each in sorted(arrows.get(module, ()))), key=len, default=()))
+        chains = [chain(each) for each in sorted(arrows.get(module, ()))]
+        return (module, *max(chains, key=len, default=()))
 
     return list(max((chain(module) for module in sorted(arrows)), key=len))
 
