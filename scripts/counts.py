@@ -77,7 +77,8 @@ def longest(arrows: Mapping[str, set[str]]) -> list[str]:
         chains = [chain(each) for each in sorted(arrows.get(module, ()))]
         return (module, *max(chains, key=len, default=()))
 
-    return list(max([chain(module) for module in sorted(arrows)], key=len))
+    deepest = max((chain(module) for module in sorted(arrows)), key=len)
+    return list(deepest)
 
 
 def main() -> None:
