@@ -178,7 +178,7 @@ class Application:
             try:
                 return lake_rows(self.lake.url(self.lake.paths.current(table)), version, list(names), list(attnums))
             except Exception as error:
-                if "typeWidening" not in str(error):
+                if "typewidening" not in str(error).lower():
                     raise
         # delta-rs knows no wider types, and no folders with a blank in their names.
         rows = read_lake(self.config).table(SOURCE, table, hidden=True).arrow()

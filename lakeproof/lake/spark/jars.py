@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.spark.class_archive import make_archive
 from lakeproof.lake.spark.java import check_java
 
 # A folder with the jars; if it does not exist, they are fetched into it.
@@ -82,7 +81,7 @@ def folder() -> Path:
 def jars(place: Path | None = None, sets: Sequence[JarSet] = (DELTA,)) -> list[Path]:
     """Return the jars' files, fetched if they are not there; raises LakeError if they can't be had or are others.
 
-    They are in `place`, by default in `folder()`. What is fetched gets an archive of the driver's classes beside it.
+    They are in `place`, by default in `folder()`.
     """
     place = folder() if place is None else place
     # Before anything is fetched: beside a file that is not ours nothing is put.
@@ -91,8 +90,6 @@ def jars(place: Path | None = None, sets: Sequence[JarSet] = (DELTA,)) -> list[P
     absent = [jar_set for jar_set in sets if missing(place, [jar_set])]
     for jar_set in absent:
         fetch(place, jar_set)
-    if absent:
-        make_archive(place)
     return [jar_file(place, coordinate) for jar_set in sets for coordinate in jar_set.checksums]
 
 
