@@ -33,6 +33,8 @@ def main() -> None:
 
     module.open_ipc_subprocess = start_guarded
     sys.argv[0] = "dagster"
+    # A shell ignores SIGINT in what it starts in the background, and Dagster treats SIGTERM as it finds SIGINT treated.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         dev.dev_command(prog_name="dagster dev")
     finally:

@@ -28,8 +28,12 @@ _REST = """\
     tables: [public.orders]
     compaction: {mode: scheduled}
 """
-# `make` in small: it starts the command, and waits for it.
-_MAKE = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
+# `make` in small: it starts the command, and waits for it; in the background, where a shell ignores SIGINT.
+_MAKE = """
+import signal, subprocess, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.exit(subprocess.call(sys.argv[1:]))
+"""
 
 
 @dataclass(frozen=True, slots=True)
