@@ -13,7 +13,8 @@ from lakeproof.postgres.connections.connect import Connection, connect
 from lakeproof.postgres.copying.keys import keys_query, why_not_by_keys
 from tests.support.servers.fix_postgres import Database
 
-pytestmark = pytest.mark.postgres
+# Its publication has a row filter.
+pytestmark = [pytest.mark.postgres, pytest.mark.since(15)]
 
 _KEYED = (
     "CREATE TABLE ints (id int PRIMARY KEY)",
