@@ -21,10 +21,9 @@ from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Event, Stop, silent
 from lakeproof.failpoints import watched
-from lakeproof.lake.delta.log.checkpoint import TOMBSTONES_MAX
 from lakeproof.lake.delta.log.commits import log_files
 from lakeproof.lake.delta.log.protocol import CHECKPOINT_INTERVAL
-from lakeproof.lake.delta.log.state import Replay, read_state
+from lakeproof.lake.delta.log.state import TOMBSTONES_MAX, Replay, read_state
 from lakeproof.lake.records.documents import Cut, CycleKind
 from lakeproof.lake.records.store import cut_numbers, newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand

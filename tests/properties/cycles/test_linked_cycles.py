@@ -19,6 +19,7 @@ from lakeproof.events import silent
 from lakeproof.failpoints import watched
 from lakeproof.lake.cycle import table as cycle_table
 from lakeproof.lake.delta.files import links
+from lakeproof.lake.delta.link_commit import LinkRequest, RowCommit, prepare_links
 from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.lsn import Lsn
@@ -104,8 +105,10 @@ def _data_files(lake: SourceLake) -> set[Path]:
     return {*Path(lake.url("")).rglob("*.parquet"), *Path(lake.url("")).rglob(".lp-*")}
 
 
-def _no_room(*_: object) -> None:
-    raise NoRoomError("history", "writing a file of it failed", "make room")
+def _no_room_for_history(request: LinkRequest, current: RowCommit | None = None) -> RowCommit:
+    if current is not None:
+        raise NoRoomError("history", "writing a file of it failed", "make room")
+    return prepare_links(request)
 
 
 def _check_all(config: Config, source: SimulatedSource) -> None:
@@ -295,7 +298,7 @@ def test_a_range_whose_history_finds_no_room_leaves_no_file(
     before = _data_files(lake)
     with monkeypatch.context() as patched:
         # inside: a disk that is full for the second of two small files can't be had
-        patched.setattr(cycle_table, "_prepare_history", _no_room)
+        patched.setattr(cycle_table, "prepare_links", _no_room_for_history)
         for _ in range(3):
             with pytest.raises(NoRoomError):
                 run_compact(no_spark, config)

@@ -20,7 +20,6 @@ from threading import Lock
 from typing import TypeAlias
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.log.checkpoint import TOMBSTONES_MAX, ListedLog, listed_log, read_checkpoint
 from lakeproof.lake.delta.log.commits import (
     RESTORE_LOG,
     Action,
@@ -33,11 +32,14 @@ from lakeproof.lake.delta.log.commits import (
     physical_names,
     read_actions,
 )
+from lakeproof.lake.delta.log.listed import ListedLog, listed_log
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
 
 # One file takes about 1 KB, most of it statistics.
 KEPT_FILES_MAX = 200_000
+# The most removed files that a checkpoint names.
+TOMBSTONES_MAX = 1000
 # In place of the digest of a commit that is not there.
 _GONE = "none"
 Actions: TypeAlias = Iterable[tuple[str, Action]]
@@ -255,6 +257,9 @@ def _digest(table: Folder, version: int) -> str:
 
 def at_checkpoint(table: Folder, log: ListedLog) -> Replay:
     """Return what the checkpoint of a log says, nothing if it has none; raises LogGapError if it is damaged."""
+    # Imported here: a short log is read without Arrow.
+    from lakeproof.lake.delta.log.checkpoint import read_checkpoint
+
     replay = Replay()
     for part in log.parts:
         replay.take(read_checkpoint(table, part))
