@@ -37,14 +37,16 @@ help:
 	@echo 'make manual        build the manual as a site in .cache/site/html, to be read without a network'
 	@echo 'make ui            start Dagster on PORT with the configuration LAKEPROOF_CONFIG (lakeproof.yaml)'
 	@echo 'make bench         run the benchmarks of docs/benchmarks.md'
-	@echo 'make setup         create the environment only: .venv and .cache'
+	@echo 'make setup         create the environment only: .venv and .cache, with what lets Spark start sooner'
 	@echo 'make lock          update requirements.lock from pyproject.toml, and the locks in scripts'
 	@echo 'make sbom          write sbom.json: locked packages and jars, in CycloneDX'
 	@echo 'make format        format all code with ruff'
 	@echo 'make clean         delete everything that the targets above have created'
 
+# The archive of Spark's classes takes a minute, so neither demo nor test waits for it.
 setup:
 	$(call prepare,)
+	@exec $(VENV) -m lakeproof fetch-jars --s3 '$(LAKEPROOF_JARS)'
 
 demo:
 	$(call prepare,--server $(if $(ONCE),,--port '$(PORT)'))

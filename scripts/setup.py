@@ -25,11 +25,6 @@ LOCKS = (ROOT / "scripts" / "installer.lock", ROOT / "requirements.lock")
 STAMP = VENV / "lakeproof.stamp"
 
 _FETCH_JARS = "from lakeproof.lake.spark.s3 import jars_with_s3; jars_with_s3()"
-_ARCHIVE = """
-from lakeproof.lake.spark.class_archive import make_archive
-from lakeproof.lake.spark.jars import folder
-make_archive(folder())
-"""
 
 
 class SetupError(Exception):
@@ -110,8 +105,6 @@ def fetch_jars() -> None:
     with step("jars for Delta and S3 (40 files, 25 MB), checksums compared"):
         reason = "the jars could not be fetched: is Maven Central or your mirror reachable?"
         run([str(PYTHON), "-c", _FETCH_JARS], reason)
-    with step("archive of Spark's classes, so that it starts sooner"):
-        run([str(PYTHON), "-c", _ARCHIVE], "the archive of classes could not be made")
 
 
 def compile_loops() -> None:
