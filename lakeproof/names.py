@@ -6,13 +6,16 @@ Quoting for SQL does not belong here (`psycopg.sql`, the Spark rooms).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NewType
+from typing import Literal, NewType, TypeAlias
 from urllib.parse import quote, unquote
 
 Oid = NewType("Oid", int)
 Xid = NewType("Xid", int)
 Incarnation = NewType("Incarnation", int)
 CycleNumber = NewType("CycleNumber", int)
+# The two Delta tables of a table.
+Layer: TypeAlias = Literal["history", "current"]
+LAYERS: tuple[Layer, ...] = ("history", "current")
 
 # These characters stay as they are in a path; all others are percent-encoded (a dot if it could make `.` or `..`).
 _SAFE = "-_"

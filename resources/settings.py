@@ -26,14 +26,13 @@ from lakeproof.postgres.catalog.descriptions import TableDescription
 from lakeproof.state.due import (
     DueDays,
     DueProofs,
-    FollowState,
     LastProofs,
     due_days,
     due_proofs,
-    follow_state,
     last_proofs,
 )
 from lakeproof.state.due_copies import Recopy, recopy
+from lakeproof.state.due_work import FollowState, follow_state
 from lakeproof.state.shortfall import Shortfall, shortfall
 from lakeproof.state.slot import SlotStatus, ask_slot
 from lakeproof.state.source_state import SourceState

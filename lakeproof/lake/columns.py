@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, DUP, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
 from lakeproof.landing.segments.file_columns import STATISTICS_COLUMNS, file_names
+from lakeproof.names import Layer
 from lakeproof.schema import REFUSED_IN_NAMES, Identity, SchemaVersion, lake_names
 from lakeproof.values.exact_kinds import FIXED_SIZE_KINDS, needs_key_text
 from lakeproof.values.types import LAKE_TYPES, spark_type
@@ -100,6 +101,11 @@ def history_columns(schema: SchemaVersion) -> list[str]:
     return [*column_names(schema), ORD, LSN, SEQ, OP, XID, COMMIT_TIME, TEXT, KEY, FROM, COMMIT_NUMBER]
 
 
+def layer_columns(schema: SchemaVersion, layer: Layer) -> list[str]:
+    """The columns of one of the two, in order."""
+    return history_columns(schema) if layer == "history" else current_columns(schema)
+
+
 def lake_types(schema: SchemaVersion, names: Iterable[str]) -> dict[str, str]:
     """Return the Spark types of columns of current or history, in this order."""
     types = {c.name: spark_type(c) for c in schema.columns} | _HIDDEN_TYPES
@@ -121,6 +127,11 @@ def current_statistics(schema: SchemaVersion) -> tuple[str, ...]:
         return ()
     others = [n for n in names if n not in schema.key]
     return _bounded(schema, [*schema.key, *others])[:STATISTICS_COLUMNS]
+
+
+def layer_statistics(schema: SchemaVersion, layer: Layer) -> tuple[str, ...]:
+    """Return the same for one of the two."""
+    return history_statistics(schema) if layer == "history" else current_statistics(schema)
 
 
 def _bounded(schema: SchemaVersion, names: Iterable[str]) -> tuple[str, ...]:

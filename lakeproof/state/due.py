@@ -17,7 +17,6 @@ from lakeproof.config.model import Config
 from lakeproof.lake.records.days import read_days
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.landing.chain import newest_incarnation
 from lakeproof.names import TableName
 from lakeproof.proof.record import LakeProved, Proved, due, histories_due, read_proved, read_views, views_due
 from lakeproof.snapshot.folder import read_request
@@ -85,19 +84,6 @@ def _copied_on(state: SourceState, cut: Cut, table: TableName) -> date | None:
     if request is not None:
         return time_of(request.started_at).date()
     return None if state.chain is None else time_of(state.chain.head.created_at).date()
-
-
-@dataclass(frozen=True, slots=True)
-class FollowState:
-    """State of a source in the lake: has it a landing, and does a process follow it (None: that can't be known)."""
-
-    has_landing: bool
-    is_followed: bool | None
-
-
-def follow_state(lake: SourceLake) -> FollowState:
-    """Return what the lake shows of a process that follows the source's landing."""
-    return FollowState(newest_incarnation(lake) is not None, lake.store.is_locked(lake.paths.follow_lock))
 
 
 @dataclass(frozen=True, slots=True)

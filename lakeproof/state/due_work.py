@@ -7,12 +7,15 @@ Doing it does not belong here, nor planning cycles (`lakeproof.compaction.pendin
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from lakeproof.config.model import Config
 from lakeproof.config.view_graph import sources_of
+from lakeproof.landing.chain import newest_incarnation
 from lakeproof.state.source import SourceStatus
 from lakeproof.state.status import StatusReport, lake_status
 from lakeproof.storage.open import open_store
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.views.drift import why_drifted
 
 
@@ -79,3 +82,16 @@ def refresh_is_pointless(
         if view in drifted or any(view_status.behind.values()):
             return None
     return "no source that a view reads has a newer cut"
+
+
+@dataclass(frozen=True, slots=True)
+class FollowState:
+    """State of a source in the lake: has it a landing, and does a process follow it (None: that can't be known)."""
+
+    has_landing: bool
+    is_followed: bool | None
+
+
+def follow_state(lake: SourceLake) -> FollowState:
+    """Return what the lake shows of a process that follows the source's landing."""
+    return FollowState(newest_incarnation(lake) is not None, lake.store.is_locked(lake.paths.follow_lock))

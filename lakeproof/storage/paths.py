@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from lakeproof.errors import ConfigError
 from lakeproof.lsn import Lsn
-from lakeproof.names import CycleNumber, Incarnation, TableName
+from lakeproof.names import CycleNumber, Incarnation, Layer, TableName
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 VIEWS = "views"
@@ -248,6 +248,10 @@ class LakePaths:
     def current(self, table: TableName) -> str:
         """The Delta table of a table's rows."""
         return f"{self.source}/current/{table.key}"
+
+    def layer(self, table: TableName, layer: Layer) -> str:
+        """One of the two."""
+        return self.history(table) if layer == "history" else self.current(table)
 
     @property
     def all_daily(self) -> str:

@@ -1,4 +1,4 @@
-"""Compiles a loop over bytes: with numba, once per machine, to run without the interpreter's lock.
+"""Compiles a loop over bytes: with numba, once per machine, to run without the interpreter's lock; and arrays for it.
 
 The modules that import this have the loops. Importing it costs 0.15 s and 60 MB, so those modules are imported only when
 decoding begins.
@@ -11,9 +11,12 @@ types: so two processes that compile at once write the same code into the same f
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 _Loop = TypeVar("_Loop", bound=Callable[..., object])
 
@@ -25,3 +28,17 @@ def compiled(loop: _Loop) -> _Loop:
     except RuntimeError:
         # numba has no folder that it can write.
         return cast("_Loop", numba.njit(nogil=True)(loop))
+
+
+def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the array as loops read it: a loop is compiled once for arrays that can be written, and once for others."""
+    view: npt.NDArray[Any] = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def text_buffers(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """Return the octets of texts, and each one's offsets in them, as loops read them."""
+    _, offsets, octets = texts.buffers()
+    places = np.frombuffer(offsets or bytes(4), np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    return frozen(np.frombuffer(octets or b"", np.uint8)), frozen(places)

@@ -15,13 +15,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakeproof.values.compiled import compiled
+from lakeproof.values.compiled import compiled, text_buffers
 
 Bits = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
@@ -66,7 +65,7 @@ def digest_bits(parts: Sequence[pa.Array | str], rows: int) -> Bits:
             columns[-1] = (*columns[-1][:2], ord(part))
             sizes += 1
         else:
-            columns.append((*_buffers(part), _NO_OCTET))
+            columns.append((*text_buffers(part), _NO_OCTET))
             sizes += np.diff(columns[-1][1])
     firsts = np.zeros(rows + 1, np.int64)
     # Behind a text there are one octet and the text's length, of eight octets.
@@ -83,20 +82,6 @@ def digest_bits(parts: Sequence[pa.Array | str], rows: int) -> Bits:
         text = blocks[firsts[row] << 6 : places[row]].data
         bits[row] = int(hashlib.md5(text, usedforsecurity=False).hexdigest()[:15], 16)
     return bits
-
-
-def _buffers(texts: pa.Array) -> tuple[Octets, Offsets]:
-    """Return the octets of texts, and each one's offsets in them."""
-    _, offsets, octets = texts.buffers()
-    places = np.frombuffer(offsets or bytes(4), np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    return _frozen(np.frombuffer(octets or b"", np.uint8)), _frozen(places)
-
-
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the array as the loops read it, which are compiled for one kind of argument."""
-    view: npt.NDArray[Any] = array.view()
-    view.flags.writeable = False
-    return view
 
 
 @compiled

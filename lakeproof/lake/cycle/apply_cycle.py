@@ -43,7 +43,7 @@ from lakeproof.lake.cycle.task import (
 from lakeproof.lake.cycle.upkeep.broken_log import on_sound_logs
 from lakeproof.lake.cycle.upkeep.foreign_commits import hold_for_foreign_commits, without_foreign_commits
 from lakeproof.lake.delta.committer import Unsupported
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, Layer, TableIntent
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.work import Changes, Copy, Created, Keys, SchemaChange
@@ -53,7 +53,7 @@ from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.reader import Slice, slices, verify_file
 from lakeproof.lsn import Lsn
-from lakeproof.names import TableName
+from lakeproof.names import Layer, TableName
 from lakeproof.snapshot.copy.keyed_copy import read_copy
 from lakeproof.snapshot.folder import read_snapshot
 from lakeproof.snapshot.state import SnapshotTable

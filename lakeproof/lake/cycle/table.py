@@ -35,12 +35,11 @@ from lakeproof.hidden_columns import DUP, FROM, KEY, LSN, OP, ORD, TEXT
 from lakeproof.lake.columns import (
     column_names,
     current_columns,
-    current_statistics,
-    history_columns,
-    history_statistics,
     in_lake,
     keeps_key,
     lake_types,
+    layer_columns,
+    layer_statistics,
 )
 from lakeproof.lake.cycle.task import (
     CycleContext,
@@ -61,7 +60,7 @@ from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.fold.holders import FoldedFile, NotFolded
 from lakeproof.lake.fold.key_fold import FoldedRows, KeyFold, fold_keys
 from lakeproof.lake.fold.table_range import TableRange
-from lakeproof.lake.records.documents import HistorySum, Layer
+from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.records.held import TableHeldError
 from lakeproof.lake.rows.change import AllRows, Removed, unchecked
 from lakeproof.lake.rows.file_rows import LandedRange, in_files
@@ -70,7 +69,7 @@ from lakeproof.lake.rows.memory import fit_table, refuse_too_large
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.catalog_history import sends_everything
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
-from lakeproof.names import TableName
+from lakeproof.names import Layer, TableName
 from lakeproof.schema import SchemaVersion
 
 if TYPE_CHECKING:
@@ -263,13 +262,10 @@ def layer_request(
 ) -> LinkRequest:
     """Return the commit of parts to one of a table's two Delta tables, which is created if the lake does not have it."""
     schema, lake, before = in_lake(task.version), context.lease.lake, task.before
-    if layer == "history":
-        key, columns, statistics = lake.paths.history(task.table), history_columns(schema), history_statistics(schema)
-    else:
-        key, columns, statistics = lake.paths.current(task.table), current_columns(schema), current_statistics(schema)
+    columns, statistics = layer_columns(schema, layer), layer_statistics(schema, layer)
     spec = context.table_spec(task.table, statistics)
     return LinkRequest(
-        lake.url(key),
+        lake.url(lake.paths.layer(task.table, layer)),
         context.commit_info(layer, task.table),
         [link for part in parts for link in part.links],
         _required(schema, layer),

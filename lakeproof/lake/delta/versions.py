@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from lakeproof.hidden_columns import HIDDEN_PREFIX
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.log.commits import RESTORE_LOG, LogGapError, is_emptied
-from lakeproof.lake.records.documents import CutTable, Layer
+from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.views.cuts import ViewCut, view_path
 from lakeproof.lake.rows.columns import pick
-from lakeproof.names import TableName
+from lakeproof.names import Layer, TableName
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
 
@@ -27,9 +27,7 @@ def read_layer(
 
     Raises LogGapError if that version's commit was emptied.
     """
-    key, version = lake.paths.current(table), cut_table.version_of(layer)
-    if layer == "history":
-        key = lake.paths.history(table)
+    key, version = lake.paths.layer(table, layer), cut_table.version_of(layer)
     if is_emptied(lake.url(key), version):
         raise LogGapError(lake.url(key), f"version {version} of its log is empty, and a cut names it", RESTORE_LOG)
     return read_at(spark, lake.url(key), version)

@@ -28,11 +28,11 @@ from lakeproof.lake.read.arrow.open import landed_net
 from lakeproof.lake.read.spark.lake_frame import LakeFrame
 from lakeproof.lake.read.spark.opened import OpenedLake
 from lakeproof.lake.records.cuts.choice import table_name
-from lakeproof.lake.records.documents import CutTable, Layer
+from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import pick, relation
 from lakeproof.lake.rows.refusal import refusals
-from lakeproof.names import TableName
+from lakeproof.names import Layer, TableName
 from lakeproof.schema import SchemaVersion
 
 

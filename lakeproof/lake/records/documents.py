@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated
 
 from pydantic import model_validator
 
@@ -27,11 +27,9 @@ from lakeproof.field_types import (
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.work import Work
 from lakeproof.lsn import Lsn
-from lakeproof.names import CycleNumber, Incarnation, TableName
+from lakeproof.names import CycleNumber, Incarnation, Layer, TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.document import Document, Part
-
-Layer: TypeAlias = Literal["current", "history"]
 
 
 @dataclass(frozen=True, slots=True)

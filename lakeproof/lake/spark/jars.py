@@ -87,9 +87,9 @@ def jars(place: Path | None = None, sets: Sequence[JarSet] = (DELTA,)) -> list[P
     # Before anything is fetched: beside a file that is not ours nothing is put.
     for jar_set in sets:
         check(place, jar_set)
-    absent = [jar_set for jar_set in sets if missing(place, [jar_set])]
-    for jar_set in absent:
-        fetch(place, jar_set)
+    for jar_set in sets:
+        if missing(place, [jar_set]):
+            fetch(place, jar_set)
     return [jar_file(place, coordinate) for jar_set in sets for coordinate in jar_set.checksums]
 
 

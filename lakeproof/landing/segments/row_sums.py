@@ -20,14 +20,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakeproof.landing.segments.row_tags import Tag, attribute_number, tagged
+from lakeproof.values.compiled import frozen, text_buffers
 from lakeproof.values.loading import loading
 from lakeproof.values.xxhash import (
     NO_TAG,
     SEED,
     Flags,
     Hashes,
-    Octets,
-    Offsets,
     Words,
     mix_chosen,
     mix_decimals,
@@ -130,14 +129,14 @@ def _mix_lists(hashes: Hashes, valid: Flags, column: pa.Array, tag: int) -> None
     sizes = np.diff(offsets)
     if len(valid):
         sizes = np.where(valid, sizes, 0)
-    mix_words(hashes, valid, _frozen(sizes), True, tag)
+    mix_words(hashes, valid, frozen(sizes), True, tag)
     for position in range(int(sizes.max(initial=0))):
         rows = np.flatnonzero(sizes > position)
         elements = column.values.take(pa.array(offsets[rows] + position))
         part = hashes[rows]
         present = _valid(elements)
         absent = (~present).astype(np.int64) if len(present) else np.zeros(len(rows), np.int64)
-        mix_words(part, _EVERY, _frozen(absent), True, NO_TAG)
+        mix_words(part, _EVERY, frozen(absent), True, NO_TAG)
         if elements.null_count < len(elements):
             _mix(part, present, elements, NO_TAG)
         hashes[rows] = part
@@ -149,11 +148,11 @@ def _mix(hashes: Hashes, valid: Flags, column: pa.Array, tag: int) -> None:
         _mix_floats(hashes, valid, column, tag)
     elif pa.types.is_decimal128(kind):
         halves = np.frombuffer(column.buffers()[1], np.int64)[2 * column.offset : 2 * (column.offset + len(column))]
-        mix_decimals(hashes, valid, _frozen(halves), tag)
+        mix_decimals(hashes, valid, frozen(halves), tag)
     elif pa.types.is_dictionary(kind):
-        mix_chosen(hashes, valid, _words(column.indices), *_texts(column.dictionary), tag)
+        mix_chosen(hashes, valid, _words(column.indices), *text_buffers(column.dictionary), tag)
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):
-        mix_octets(hashes, valid, *_texts(column), tag)
+        mix_octets(hashes, valid, *text_buffers(column), tag)
     elif pa.types.is_boolean(kind):
         mix_words(hashes, valid, _words(column.cast(pa.int8())), True, tag)
     else:
@@ -167,7 +166,7 @@ def _mix_floats(hashes: Hashes, valid: Flags, column: pa.Array, tag: int) -> Non
     bits = doubles.view(np.int64).copy()
     bits[zero] = 0
     bits[nan] = _CANONICAL_NAN
-    mix_words(hashes, valid, _frozen(bits), False, tag)
+    mix_words(hashes, valid, frozen(bits), False, tag)
     if zero.any():
         present = zero & valid if len(valid) else zero
         for text, negative in zip(_ZERO_TEXTS, (False, True), strict=True):
@@ -178,7 +177,7 @@ def _mix_text(hashes: Hashes, valid: Flags, text: str) -> None:
     """Mix one text into the hashes of the rows that have a value."""
     rows = np.flatnonzero(valid) if len(valid) else np.arange(len(hashes))
     part = hashes[rows]
-    mix_chosen(part, _EVERY, _frozen(np.zeros(len(part), np.int64)), *_texts(pa.array([text])), NO_TAG)
+    mix_chosen(part, _EVERY, frozen(np.zeros(len(part), np.int64)), *text_buffers(pa.array([text])), NO_TAG)
     hashes[rows] = part
 
 
@@ -197,18 +196,4 @@ def _values(column: pa.Array, kind: npt.DTypeLike) -> npt.NDArray[Any]:
 
 def _words(column: pa.Array) -> Words:
     """Return whole numbers, days or times as words."""
-    return _frozen(_values(column, f"i{column.type.bit_width // 8}").astype(np.int64, copy=False))
-
-
-def _texts(column: pa.Array) -> tuple[Octets, Offsets]:
-    """Return a text column's octets and offsets."""
-    _, offsets, octets = column.buffers()
-    places = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
-    return _frozen(np.frombuffer(octets or b"", np.uint8)), _frozen(places)
-
-
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the array as the loops read it: a loop is compiled once for arrays that can be written, and once for others."""
-    view: npt.NDArray[Any] = array.view()
-    view.flags.writeable = False
-    return view
+    return frozen(_values(column, f"i{column.type.bit_width // 8}").astype(np.int64, copy=False))

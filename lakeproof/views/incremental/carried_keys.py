@@ -140,7 +140,7 @@ class _Reader:
         carried, linear = dict(below.carried), True
         conjuncts = list(self._conjuncts(node.condition()))
         for conjunct in conjuncts:
-            if self._has_subquery(conjunct):
+            if self._trees.has_plan(conjunct):
                 linear = False
                 carried = self._with_subquery(conjunct, carried)
         carried = _equated(carried, self._equalities(conjuncts))
@@ -250,11 +250,6 @@ class _Reader:
             if all(kind_of(side) == "AttributeReference" for side in sides):
                 yield _id(sides[0]), _id(sides[1])
 
-    def _has_subquery(self, expression: JvmObject) -> bool:
-        return self._trees.plan_of(expression) is not None or any(
-            self._has_subquery(child) for child in self._trees.items(expression.children())
-        )
-
     def _with_subquery(self, conjunct: JvmObject, carried: _Carried) -> _Carried:
         """Return what rows that a condition with a subquery leaves carry: what they did, with the subquery's places."""
         is_negated = kind_of(conjunct) == "Not"
@@ -263,7 +258,7 @@ class _Reader:
             case "Exists":
                 below, equalities = self._correlated(inner.plan())
                 return _preserved(carried, below, equalities)
-            case "InSubquery" if not any(map(self._has_subquery, self._trees.items(inner.values()))):
+            case "InSubquery" if not any(map(self._trees.has_plan, self._trees.items(inner.values()))):
                 plan = inner.query().plan()
                 below = self.node(plan).carried
                 values = self._trees.items(inner.values())
@@ -274,16 +269,9 @@ class _Reader:
                     if kind_of(value) == "AttributeReference" and not is_negated
                 ]
                 return _preserved(carried, below, equalities)
-        for plan in self._plans_below(conjunct):
+        for plan in self._trees.plans_in(conjunct):
             self.node(plan)
         return {}
-
-    def _plans_below(self, expression: JvmObject) -> Iterator[JvmObject]:
-        plan = self._trees.plan_of(expression)
-        if plan is not None:
-            yield plan
-        for child in self._trees.items(expression.children()):
-            yield from self._plans_below(child)
 
     def _correlated(self, plan: JvmObject) -> tuple[_Carried, list[tuple[int, int]]]:
         """Return what the rows of an EXISTS carry, and which of their columns equal columns of the outer query."""
@@ -294,9 +282,9 @@ class _Reader:
             return {}, []
         below = self.node(self._child(plan)).carried
         conjuncts = list(self._conjuncts(plan.condition()))
-        if any(self._has_subquery(conjunct) for conjunct in conjuncts):
+        if any(self._trees.has_plan(conjunct) for conjunct in conjuncts):
             for conjunct in conjuncts:
-                for inner in self._plans_below(conjunct):
+                for inner in self._trees.plans_in(conjunct):
                     self.node(inner)
             return {}, []
         pairs = []

@@ -56,6 +56,18 @@ class Trees:
         """Return the plan of a subquery, None for other expressions."""
         return expression.plan() if self._plan_expression.isInstance(expression) else None
 
+    def plans_in(self, expression: JvmObject) -> Iterator[JvmObject]:
+        """Give the plans of the subqueries in an expression."""
+        plan = self.plan_of(expression)
+        if plan is not None:
+            yield plan
+        for child in self.items(expression.children()):
+            yield from self.plans_in(child)
+
+    def has_plan(self, expression: JvmObject) -> bool:
+        """True if there is a subquery in an expression."""
+        return any(True for _ in self.plans_in(expression))
+
     def plans(self, plan: JvmObject, is_leaf: Callable[[JvmObject], bool] = lambda _: False) -> Iterator[JvmObject]:
         """Give every node of a plan; nothing below an `is_leaf` node is visited."""
         waiting = [plan]

@@ -84,7 +84,7 @@ def sums_of(session: SparkSession, rows: DataFrame, names: Collection[str]) -> S
             passed = {int(item.exprId().id()): _passed(item) for item in trees.items(plan.projectList())}
             ids = [passed.get(number, -1) for number in ids]
         (plan,) = trees.items(plan.children())
-    if kind_of(plan) != "Aggregate" or any(_has_plan(trees, e) for e in trees.items(plan.expressions())):
+    if kind_of(plan) != "Aggregate" or any(trees.has_plan(e) for e in trees.items(plan.expressions())):
         return None
     items = {int(item.exprId().id()): item for item in trees.items(plan.aggregateExpressions())}
     fields = rows.schema.fields
@@ -106,12 +106,6 @@ def _passed(item: JvmObject) -> int:
 
 def _inner(item: JvmObject) -> JvmObject:
     return item.child() if kind_of(item) == "Alias" else item
-
-
-def _has_plan(trees: Trees, expression: JvmObject) -> bool:
-    return trees.plan_of(expression) is not None or any(
-        _has_plan(trees, child) for child in trees.items(expression.children())
-    )
 
 
 def _outputs(

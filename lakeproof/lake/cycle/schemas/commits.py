@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING
 from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import DUP, FROM, KEY, ORD
-from lakeproof.lake.columns import current_columns, current_statistics, history_statistics, in_lake
+from lakeproof.lake.columns import current_columns, in_lake, layer_statistics
 from lakeproof.lake.cycle.task import Carried, CycleContext, Reshaped, TableTask
 from lakeproof.lake.delta.committer import Applied
 from lakeproof.lake.delta.log.protocol import reader_features
 from lakeproof.lake.delta.schema import ColumnChanges, SchemaRequest, away_name, change_schema
 from lakeproof.lake.planning.schema_change import SchemaDifference, compare_schemas
-from lakeproof.lake.records.documents import HistorySum, Layer
+from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.records.work import SchemaChange
 from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.names import LAYERS, Layer
 from lakeproof.values.types import spark_type
 
 if TYPE_CHECKING:
@@ -58,12 +59,12 @@ def commit_schema_change(
     defaults = {a: t for a, t in schema_change.default_for_old_rows.items() if a in {c.attnum for c in change.added}}
     rewritten = bool(defaults) or not change.keeps_hidden
     lake = context.lease.lake
-    paths = {"history": lake.url(lake.paths.history(task.table)), "current": lake.url(lake.paths.current(task.table))}
+    paths = {layer: lake.url(lake.paths.layer(task.table, layer)) for layer in LAYERS}
     is_keyed_anew = schema_change.called_for is None and not change.same_key and not change.new.is_bag
 
     def commit(layer: Layer, rows: DataFrame | None, *, order: str | None = None, anew: bool = False) -> Applied:
         info, portable = context.commit_info(layer, task.table), task.table in context.settings.portable
-        changes, version = _change(change, current=layer == "current"), before.version_of(layer)
+        changes, version = _change(change, layer), before.version_of(layer)
         context.lease.check()
         request = SchemaRequest(
             paths[layer], changes, info, version, rows, replace=anew, portable=portable, order=order
@@ -109,13 +110,13 @@ def _new_features(path: str, before: int, after: Applied) -> dict[str, str]:
     return reader_features(path, after.version).beyond(reader_features(path, before))
 
 
-def _change(change: SchemaDifference, *, current: bool) -> ColumnChanges:
+def _change(change: SchemaDifference, layer: Layer) -> ColumnChanges:
     """Return the change of the Delta table's columns."""
     old, new = in_lake(change.old), in_lake(change.new)
     before = dict(zip((c.name for c in change.old.columns), (c.name for c in old.columns), strict=True))
     after = dict(zip((c.name for c in change.new.columns), (c.name for c in new.columns), strict=True))
     added = {after[c.name]: spark_type(c) for c in change.added}
-    if current:
+    if layer == "current":
         added |= {n: _HIDDEN[n] for n in current_columns(new) if n in _HIDDEN}
     return ColumnChanges(
         renamed={before[a.name]: after[b.name] for a, b in change.carried if before[a.name] != after[b.name]},
@@ -123,5 +124,5 @@ def _change(change: SchemaDifference, *, current: bool) -> ColumnChanges:
         away={before[c.name]: away_name(change.old.oid, c.attnum) for c in change.dropped},
         added=added,
         order=tuple(c.name for c in new.columns),
-        statistics=current_statistics(new) if current else history_statistics(new),
+        statistics=layer_statistics(new, layer),
     )

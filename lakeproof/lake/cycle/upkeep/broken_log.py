@@ -24,12 +24,10 @@ from typing import TYPE_CHECKING
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import (
-    current_columns,
-    current_statistics,
-    history_columns,
-    history_statistics,
     in_lake,
     lake_types,
+    layer_columns,
+    layer_statistics,
 )
 from lakeproof.lake.cycle.task import CycleContext, TableTask
 from lakeproof.lake.delta.files.needed import table_files
@@ -42,7 +40,7 @@ from lakeproof.lake.rows.file_rows import in_files
 from lakeproof.lake.rows.memory import fit_table
 from lakeproof.lake.spark.failures import reading
 from lakeproof.lake.spark_on_demand import SparkOnDemand
-from lakeproof.names import TableName
+from lakeproof.names import Layer, TableName
 from lakeproof.storage.source_lake import SourceLake
 
 if TYPE_CHECKING:
@@ -85,15 +83,13 @@ def on_sound_logs(spark: SparkOnDemand, context: CycleContext, task: TableTask) 
     return replace(task, before=cut_table, work=entry)
 
 
-def _begin_again(context: CycleContext, task: TableTask, layer: str, path: str, version: int) -> int:
+def _begin_again(context: CycleContext, task: TableTask, layer: Layer, path: str, version: int) -> int:
     """Give the version after `version` a state without rows; what is above it goes first, since nobody can read it."""
     context.lease.check()
     remove_unreadable(path, version)
     schema = in_lake(task.version)
-    is_history = layer == "history"
-    columns = history_columns(schema) if is_history else current_columns(schema)
-    statistics = history_statistics(schema) if is_history else current_statistics(schema)
-    options = context.table_spec(task.table, statistics).options(columns)
+    columns = layer_columns(schema, layer)
+    options = context.table_spec(task.table, layer_statistics(schema, layer)).options(columns)
     in_file = in_files(schema, columns)
     metadata = metadata_of(new_fields(lake_types(schema, columns)), options, physical=in_file)
     # It has the cycle's note, and not its transaction: the commit of the rows comes on top of it.

@@ -24,14 +24,14 @@ from lakeproof.lake.delta.log.commits import NO_VERSION, DeltaCommit, ForeignCom
 from lakeproof.lake.records.documents import CutTable, Intent
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
-from lakeproof.names import TableName
+from lakeproof.names import LAYERS, Layer, TableName
 
 
 @dataclass(frozen=True, slots=True)
 class _Log:
     """The log of one of a table's two Delta tables, and the cycle's commit to it."""
 
-    layer: str
+    layer: Layer
     path: str
     cleaned: CleanedLog
     commit: CommitInfo
@@ -64,10 +64,8 @@ def without_foreign_commits(
     Raises TableHeldError if somebody else has committed to one of both tables since, unless `take_back` undoes it.
     """
     lake = lease.lake
-    places = {"history": lake.url(lake.paths.history(table)), "current": lake.url(lake.paths.current(table))}
-    versions = dict.fromkeys(places, NO_VERSION)
-    if before is not None:
-        versions = {"history": before.history_version, "current": before.current_version}
+    places = {layer: lake.url(lake.paths.layer(table, layer)) for layer in LAYERS}
+    versions = {layer: NO_VERSION if before is None else before.version_of(layer) for layer in LAYERS}
 
     def is_ours(commit: DeltaCommit) -> bool:
         number = number_of(commit, f"lakeproof/{lake.source}/")

@@ -35,6 +35,7 @@ from lakeproof.lake.rows.file_rows import DIGEST
 from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.lake.rows.memory import fit_table
 from lakeproof.lsn import Lsn
+from lakeproof.names import Layer
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import Store
@@ -151,12 +152,10 @@ class _Rows:
         self.task.lease.check()
         return apply(self.session, self._request("current", change, self.task.cut_table.current_version))
 
-    def _request(self, layer: str, change: NetChange[DataFrame], version: int) -> CommitRequest:
-        paths = self.task.lease.lake.paths
-        key = paths.history(self.task.name) if layer == "history" else paths.current(self.task.name)
-        return CommitRequest(
-            self.task.lease.lake.url(key), change, self.task.commit_info(layer), expected_version=version
-        )
+    def _request(self, layer: Layer, change: NetChange[DataFrame], version: int) -> CommitRequest:
+        lake = self.task.lease.lake
+        path = lake.url(lake.paths.layer(self.task.name, layer))
+        return CommitRequest(path, change, self.task.commit_info(layer), expected_version=version)
 
 
 def _whole(schema: SchemaVersion) -> SparkColumn:

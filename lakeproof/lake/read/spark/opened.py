@@ -17,9 +17,9 @@ from lakeproof.lake.delta.versions import read_layer, read_view
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.read.spark.lake_frame import LakeFrame
 from lakeproof.lake.records.cuts.choice import LakeAtCuts, check_kept, table_name
-from lakeproof.lake.records.documents import Cut, Layer
+from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.rows.columns import pick
-from lakeproof.names import TableName
+from lakeproof.names import Layer, TableName
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 
