@@ -1,4 +1,4 @@
-"""Rules about ways that the source has once: the files of a lake through its store, frames of rows that Arrow holds."""
+"""Rules about files: a lake's are reached through its store, frames made in one place, a room's modules in its head."""
 
 from __future__ import annotations
 
@@ -69,3 +69,36 @@ def test_rows_of_arrow_become_a_frame_in_one_place() -> None:
         if ".createDataFrame(" in text_of(path)
     ]
     assert set(faults) <= _FRAMES
+
+
+_IN_A_LIST = re.compile(r"(?:^|\s{2,})([a-z_0-9]+(?:\.py|/))(?=\s+\S)", re.MULTILINE)
+
+
+def test_a_rooms_head_lists_its_modules() -> None:
+    """All of them, and none that was moved or merged away; the picture of all rooms is in ARCHITECTURE.md."""
+    faults = []
+    for head in sorted((ROOT / "lakeproof").rglob("*/__init__.py")):
+        text = ast.get_docstring(ast.parse(text_of(head)), clean=False) or ""
+        listed = set(_IN_A_LIST.findall("\n".join(line for line in text.split("\n") if line.startswith("    "))))
+        actual = {path.name for path in head.parent.glob("*.py")} - {head.name}
+        actual |= {f"{path.parent.name}/" for path in head.parent.glob("*/__init__.py")}
+        if head.parent.name != "lakeproof" and listed != actual:
+            faults.append(f"{head.parent.relative_to(ROOT)}: {', '.join(sorted(listed ^ actual))}")
+    assert faults == []
+
+
+def test_a_module_that_prose_names_exists() -> None:
+    """A module's file, in the head of another one: a reader opens it."""
+    names = {
+        path.name for room in (*ROOMS, "orchestration", "tests", "scripts") for path in (ROOT / room).rglob("*.py")
+    }
+    faults = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for room in (*ROOMS, "orchestration")
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for name in re.findall(
+            r"(?<![\w/.*{])([a-z_][a-z_0-9]*\.py)\b", ast.get_docstring(ast.parse(text_of(path))) or ""
+        )
+        if name not in names
+    ]
+    assert faults == []

@@ -2,7 +2,7 @@
 
 Dagster ends a run by raising an exception in the main thread, wherever that thread is. So the engine works in a thread
 of its own, the main thread waits, and the exception becomes a request to stop at the next safe point. So does the end of
-a run that Dagster has noted without asking its process (`own_run.py`). Reporting what the call returns does not belong here.
+a run that Dagster has noted without asking its process (`OwnRun`). Reporting what the call returns does not belong here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks one source: what is wrong with it, and what lakeproof would do. Nothing is changed.
 
-The single checks are in `lakeproof.postgres.checks.source` and `check_tables`; the configuration file is
+The single checks are in `lakeproof.postgres.checks`; the configuration file is
 checked when it is loaded.
 """
 

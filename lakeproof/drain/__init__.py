@@ -8,17 +8,22 @@ Decoding (`lakeproof.pgoutput`), connections (`lakeproof.postgres`) and formats 
          │                                                  ▼                         ▼
          └── acknowledge ◄──────── flushed ──────────── manifest ◄────────────── files, durable   (the ending thread)
 
-    supervisor.py        connection after connection      loop.py              one connection's life
-    flush.py             the worker thread                acknowledge.py       the one place that moves the slot
-    segment_ends.py      the ending thread
-    transactions/        messages to whole transactions   large_transactions.py  progress of large ones
-    catalog_watch.py     polls the source's catalog       catalog_readings.py  the readings around a position
-    catalog_resolver.py  a Relation message's schema      created_tables.py       tables whose every row was streamed
-    empty_tables.py      tables that have no row: nothing of theirs is lost
-    publications.py      which ones can be read           slot_health.py       how long the slot will last
-    counts.py            what flushes add up to           until.py             when a drain ends
-    pulse.py             its present state, for others    rates.py             how fast it is, every 15 s
-    open_landing.py      the landing that it extends
+    supervisor.py          connection after connection
+    loop.py                one connection's life
+    flush.py               the worker thread
+    segment_ends.py        the ending thread
+    acknowledge.py         the one place that moves the slot
+    transactions/          messages to whole transactions
+    large_transactions.py  progress of large ones
+    catalog/               the source's catalog beside the stream
+    new_files.py           why a table has another file
+    slot_health.py         how long the slot will last
+    counts.py              what flushes add up to
+    until.py               when a drain ends
+    stuck.py               a stream that does not go on
+    pulse.py               its present state, for others
+    rates.py               how fast it is, every 15 s
+    open_landing.py        the landing that it extends
 """
 
 __all__ = ["counts", "pulse", "slot_health", "supervisor", "until"]

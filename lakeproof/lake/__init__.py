@@ -12,6 +12,7 @@ FORMAT.md has every document and hidden column.
     cycle/      one cycle, from its plan to its cut
     read/       what users call: tables at a cut, at a time, and the changes between cuts
     columns.py  the columns of history and current
+    spark_on_demand.py  a session that starts when the first table needs one
 
 Each room imports only from rooms below it:
 

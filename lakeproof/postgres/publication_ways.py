@@ -1,7 +1,7 @@
 """The statements that take a table out of a publication, each for the way in which the publication came to have it.
 
 A publication FOR ALL TABLES refuses every statement about single tables, and one of a schema does not know a table of it by
-name. Reading the ways does not belong here (`catalog_published.py`), nor judging tables (`check_identity.py`).
+name. Reading the ways does not belong here (`catalog/published.py`), nor judging tables (`checks/identity.py`).
 """
 
 from __future__ import annotations

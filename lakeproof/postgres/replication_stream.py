@@ -1,6 +1,6 @@
 """The replication stream: messages of COPY BOTH in, status updates out.
 
-Receiving bytes (`connection_channel.py`), decoding them (`lakeproof.pgoutput`) and deciding what may be acknowledged
+Receiving bytes (`connections/channel.py`), decoding them (`lakeproof.pgoutput`) and deciding what may be acknowledged
 (`lakeproof.drain.acknowledge`, the only caller of `acknowledge`) do not belong here. One thread owns a stream: libpq's
 connections must not be shared.
 

@@ -8,12 +8,12 @@ Applying a finished copy to the lake does not belong here (`lakeproof.lake`), no
     incarnation.py  record, slot and chain of a new incarnation
     lock.py         one run per source
     attempts.py     several snapshots, for tables altered meanwhile
-    copying.py      threads that copy chunks          rate_limit.py   their common speed
-    chunk_rows.py   a chunk's rows in the tables' form
-    parts.py        writes the documents              folder.py       the documents of a folder
-    state.py        a part as a value                 progress.py     events and a file for people
-    status.py       the newest snapshot's state       keyed_copy.py   a copy of single keys, for a repair
-                                                      keyed_rows.py   its rows and keys as files
+    copy/           the copy of a table, and of single keys
+    folder.py       the documents of a folder
+    paused.py       tables that are taken out
+    state.py        a part as a value
+    progress.py     events and a file for people
+    status.py       the newest snapshot's state
 """
 
 __all__ = ["attempts", "copy", "folder", "incarnation", "paused", "progress", "run", "state", "status"]

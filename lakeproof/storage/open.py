@@ -1,4 +1,4 @@
-"""Opens the store of a lake by its location; the stores themselves do not belong here (`local.py`, `object_store.py`)."""
+"""Opens the store of a lake by its location; the stores themselves do not belong here (`local.py`, `object/store.py`)."""
 
 from __future__ import annotations
 

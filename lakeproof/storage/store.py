@@ -1,6 +1,6 @@
 """The small interface through which manifests, cycle documents and landing files become durable.
 
-Implementations do not belong here (`local.py`, `object_store.py`), nor do paths (`paths.py`).
+Implementations do not belong here (`local.py`, `object/store.py`), nor do paths (`paths.py`).
 """
 
 from __future__ import annotations

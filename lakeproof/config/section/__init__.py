@@ -1,4 +1,20 @@
-"""The base of every section of `lakeproof.yaml`; the sections themselves are in `model.py` and `location.py`."""
+"""The base of every section of `lakeproof.yaml`, and sections of their own.
+
+The sections of a source, a view and a lake's place do not belong here (`model.py`, `location.py`).
+
+    upkeep.py          compaction and retention
+    publication.py     what a publication should send
+    selection.py       the tables that are selected
+    groups.py          sources that are compacted as one
+    expectations.py    what is expected of tables
+    external_table.py  tables outside of the lake
+    alerts.py          who is notified of problems
+    dagster.py         how a location starts
+    compute.py         where the Spark work of Dagster is done
+    spark.py           where tasks run
+    sql_catalog.py     names in a SQL catalog
+    metrics.py         metrics, and the addresses that serve them
+"""
 
 from __future__ import annotations
 

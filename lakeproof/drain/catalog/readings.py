@@ -1,6 +1,6 @@
 """The readings of the source's catalog that lie around a position of the stream.
 
-`catalog_watch.py` makes a reading; `lakeproof.catalog.attribute_numbers` derives a table's columns between two of them.
+`watch.py` makes a reading; `lakeproof.catalog.attribute_numbers` derives a table's columns between two of them.
 
 A reading is made now, while the stream may be hours behind. Every commit in it ends at or before its `upper_lsn`. The
 reading after it adds that until that one's `lower_lsn` nothing differed. So for a transaction that ends at P

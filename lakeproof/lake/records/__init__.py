@@ -2,14 +2,16 @@
 
 When a document is written does not belong here: `lakeproof.lake.cycle` and `lakeproof.views` decide that.
 
-    documents.py      intents, cuts and a cut's entries as values; an intent is also a document
-    held.py           why a table is held and what brings it back; the one place that makes sentences of it
-    cut_documents.py  a cut in its stored form: a difference, its base, and the tables' schemas
-    store.py          the newest intent and cut, also followed, a cut at a position or a time, and writing the next
-    lease.py          who may write to a source's lake tables now
-    outlived_jvm.py   ends a JVM that outlives its process
-    view_cuts.py      the views' cuts
-    cut_choice.py     the cuts at which a reader opens a lake
-    ages.py           up to which ordinal all rows were in the lake at a time
-    days.py           the days that a table's Delta table of days has
+    documents.py        intents, cuts and a cut's entries as values; an intent is also a document
+    work.py             a table's work in a cycle, as an intent has it
+    held.py             why a table is held and what brings it back; the one place that makes sentences of it
+    cuts/               cuts of sources and groups, stored and chosen
+    views/              documents of views
+    store.py            the newest intent and cut, also followed, a cut at a position or a time, and writing the next
+    lease.py            who may write to a source's lake tables now
+    outlived_jvm.py     ends a JVM that outlives its process
+    ages.py             up to which ordinal all rows were in the lake at a time
+    days.py             the days that a table's Delta table of days has
+    described.py        comments and types, for people
+    engine_versions.py  what computes views
 """

@@ -1,6 +1,6 @@
 """The versions of what computes views: another one may give other rows for the same query, so nothing is built on those.
 
-What is decided by them does not belong here (`incremental.since_cut`, `commands.pending_work`).
+What is decided by them does not belong here (`lakeproof.views.incremental.since_cut`, `lakeproof.views.drift`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads what people should know of the published tables: comments, full types, nullability, defaults.
 
-Nothing here decides anything (`catalog_published.py` reads what the meaning of changes depends on), and keeping what was
+Nothing here decides anything (`published.py` reads what the meaning of changes depends on), and keeping what was
 read belongs to `lakeproof.descriptions`.
 """
 

@@ -1,6 +1,6 @@
 """Names the holders of exclusive locks on published tables, if a query of the catalog timed out on one.
 
-Reading the catalog does not belong here (`catalog_published.py`).
+Reading the catalog does not belong here (`published.py`).
 """
 
 from __future__ import annotations

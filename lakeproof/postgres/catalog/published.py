@@ -1,6 +1,6 @@
 """Reads what the source publishes and each table's schema: publications, columns, identities, leaves.
 
-Judging if that can be replicated does not belong here (`check_source.py`), nor does a type's form in the lake
+Judging if that can be replicated does not belong here (`checks/source.py`), nor does a type's form in the lake
 (`lakeproof.values.types`). All reads are ordinary MVCC queries, so under an imported snapshot they return the catalog as it
 was at that snapshot.
 

@@ -1,4 +1,4 @@
-"""The SQL that reads the catalog for `catalog_published.py`, which explains the rows.
+"""The SQL that reads the catalog for `published.py`, which explains the rows.
 
 Functions that ignore the transaction's snapshot do not belong here: `pg_partition_tree` and `regclass` casts answer for the
 present. Only tables of pg_catalog and functions that see the snapshot are asked for schemas.

@@ -1,6 +1,6 @@
 """A published table as a value: its schema version, its leaves, and what its publications send of it.
 
-Reading it from the catalog does not belong here (`catalog_published.py`).
+Reading it from the catalog does not belong here (`published.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A catalog type as one line of text: a fingerprint keeps it, so values can be read after the type is dropped.
 
-Reading types does not belong here (`catalog_published.py`), nor does their form in the lake (`lakeproof.values.types`).
+Reading types does not belong here (`published.py`), nor does their form in the lake (`lakeproof.values.types`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checks if tables still are as a snapshot saw them, by the catalog then and the catalog now; it waits for no lock.
 
-Rewritten files do not belong here: they are compared under a chunk's lock (`copy_snapshot.py`). What a change means for the
-stream is in `lakeproof.catalog.differences`.
+Rewritten files do not belong here: they are compared under a chunk's lock (`copying/snapshot.py`). What a change means
+for the stream is in `lakeproof.catalog.differences`.
 
 A copy reads its columns by their names: a column that was dropped and created again under its name would be read as
 NULLs, without an error. So a copy counts only if afterwards the catalog still has the same entries for its table as at

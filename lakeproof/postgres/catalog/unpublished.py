@@ -1,6 +1,6 @@
 """The columns that a table's publication does not send: generated columns, and columns outside its column list.
 
-The columns of the stream are in `catalog_published.py`, the findings about unpublished columns in `check_tables.py`.
+The columns of the stream are in `published.py`, the findings about unpublished columns in `checks/tables.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The findings of a check: a thing, the reason and the remedy, with a severity.
 
-The checks themselves do not belong here (`check_source.py`, `check_tables.py`).
+The checks themselves do not belong here (`source.py`, `tables.py`).
 """
 
 from __future__ import annotations

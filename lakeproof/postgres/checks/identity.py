@@ -1,6 +1,6 @@
 """Checks how the rows of published tables are identified: what the application's updates and deletes meet, and what comes.
 
-Other findings about tables do not belong here (`check_tables.py`), nor the statements that take a table out of a publication
+Other findings about tables do not belong here (`tables.py`), nor the statements that take a table out of a publication
 (`publication_ways.py`).
 
 PostgreSQL refuses an update or a delete of a table whose publication has it and whose rows it can't identify. A table that

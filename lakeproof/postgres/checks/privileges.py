@@ -1,6 +1,6 @@
 """The privileges that a role lacks for `apply` or `teardown`, checked before anything is changed.
 
-The privileges for following a source do not belong here (`check_source.py`, `check_tables.py`).
+The privileges for following a source do not belong here (`source.py`, `tables.py`).
 """
 
 from __future__ import annotations

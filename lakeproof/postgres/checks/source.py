@@ -1,6 +1,6 @@
 """Checks everything that can be wrong with a source before a pipeline runs, without stopping at the first finding.
 
-Single tables do not belong here (`check_tables.py`), nor does the question if slot and landing meet
+Single tables do not belong here (`tables.py`), nor does the question if slot and landing meet
 (`lakeproof.continuity.gap`). Nothing here changes anything on the source.
 """
 

@@ -1,6 +1,6 @@
 """Checks single tables: missing, unpublished, without identity, unreadable, or with names that the lake can't hold.
 
-The server, the role, the slot and the publication as a whole do not belong here (`check_source.py`).
+The server, the role, the slot and the publication as a whole do not belong here (`source.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checks for tables that are published and that the configuration does not select: they are followed all the same.
 
 A table that inherits from a selected one is among them if somebody published its parent without ONLY. Matches of patterns
-that are not published belong to `check_tables.py`, what `plan` does with a publication to `lakeproof.commands`.
+that are not published belong to `tables.py`, what `plan` does with a publication to `lakeproof.commands`.
 """
 
 from __future__ import annotations

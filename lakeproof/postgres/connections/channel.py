@@ -1,7 +1,7 @@
 """Receives the messages of a COPY into one buffer: past libpq, or through it if the connection is encrypted.
 
-The meaning of messages, timeouts and pauses do not belong here (`replication_stream.py`, `copy_blocks.py`), nor does the
-socket (`connection_transport.py`).
+The meaning of messages, timeouts and pauses do not belong here (`replication_stream.py`, `copying/blocks.py`), nor does the
+socket (`transport.py`).
 
 Why past libpq. It returns one message per call, each in memory of its own, and reads at most 16 kB at a time. That was half
 of the cost of a drain and of a snapshot. libpq still connects, authenticates and runs every other statement, and after the

@@ -1,7 +1,7 @@
 """Recognises a pooler of connections in the place of a server, and says where the server itself is.
 
 A pooler gives each transaction, or each session, one of its own connections: settings, locks, temporary slots and
-replication do not work as PostgreSQL's do. Opening connections does not belong here (`connection.py`).
+replication do not work as PostgreSQL's do. Opening connections does not belong here (`connect.py`).
 
 A pooler is recognised by its words, by its address, and by what it answers: the process that it named at the start of a
 connection is not the one that a query meets. (That alone refuses nothing: some providers have a proxy before every server,

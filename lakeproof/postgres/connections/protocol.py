@@ -1,6 +1,6 @@
 """The interface of a COPY's channel, and the two kinds of COPY: a replication stream, and the rows of a query.
 
-Receiving bytes does not belong here (`connection_channel.py`).
+Receiving bytes does not belong here (`channel.py`).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ import psycopg
 from lakeproof.events import Stop
 
 T = TypeVar("T")
-# The messages of giving up; `connection.py` treats both as no fault of the request.
+# The messages of giving up; `connect.py` treats both as no fault of the request.
 ASKED_TO_STOP = "asked to stop while it was waited for"
 SILENT = "connection timeout: no answer for {:g} s"
 # How often a wait for a thread checks if it is over.

@@ -1,6 +1,6 @@
 """Bytes past libpq, from the socket of a connection in the clear.
 
-The messages that the bytes make up do not belong here (`connection_channel.py`).
+The messages that the bytes make up do not belong here (`channel.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """COPY … TO STDOUT into typed Arrow batches, a bounded block of whole rows at a time.
 
-The statement to copy does not belong here (`copy_snapshot.py`), nor do the places of values in a block (`copy_text.py`).
+The statement to copy does not belong here (`snapshot.py`), nor do the places of values in a block (`text.py`).
 The texts go through `lakeproof.values.cast`, as the stream's do.
 
 The server sends one row per CopyData message, so a block is cut between rows. A row larger than `BLOCK_BYTES` makes it grow.

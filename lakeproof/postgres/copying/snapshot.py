@@ -1,11 +1,11 @@
 """A snapshot that is exact at an LSN: created with a slot, shared by several connections, copied in chunks.
 
-Writing chunks and choosing tables do not belong here (`lakeproof.snapshot`), nor do COPY's bytes (`copy_blocks.py`).
+Writing chunks and choosing tables do not belong here (`lakeproof.snapshot`), nor do COPY's bytes (`blocks.py`).
 
     walsender:    BEGIN READ ONLY REPEATABLE READ ─ CREATE_REPLICATION_SLOT … USE_SNAPSHOT ─ pg_export_snapshot() ─ (idle)
     each copier:  BEGIN … ─ SET TRANSACTION SNAPSHOT ─ LOCK TABLE … ACCESS SHARE ─ compare files ─ COPY chunk
                   ROLLBACK ─ BEGIN … (the next chunk)
-    now and then: the catalog at the snapshot against the catalog now (`catalog_unchanged.py`), always before a table counts
+    now and then: the catalog at the snapshot against the catalog now (`catalog/unchanged.py`), always before a table counts
 
 Invariant handoff: a commit is in the snapshot if and only if its end LSN is ≤ the consistent point C, at which the slot's
 stream begins. An ordinary snapshot has no LSN: with six writers, the LSN read beside it was right in 3 of 60 tries.

@@ -1,6 +1,6 @@
 """Makes obstore's client of a place: S3, Google's store or Azure's, with the configured way to it.
 
-Requests do not belong here (`object_requests.py`). Credentials are the library's to find: the environment, a web identity, a
+Requests do not belong here (`requests.py`). Credentials are the library's to find: the environment, a web identity, a
 container's or a machine's role; an AWS profile is read by `aws_profile.py`.
 """
 

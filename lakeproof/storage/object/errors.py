@@ -1,6 +1,6 @@
 """Turns an object store's answers into our errors: of a kind that passes by itself, or that a person must mend.
 
-Repeating a request does not belong here (`object_requests.py`). Nothing of an answer is repeated but its status and code:
+Repeating a request does not belong here (`requests.py`). Nothing of an answer is repeated but its status and code:
 the rest may have keys of an account.
 """
 

@@ -1,6 +1,6 @@
 """Large files of an object store: written in parts with bounded memory, and read in ranges with a bounded read-ahead.
 
-Documents do not belong here (`object_store.py`).
+Documents do not belong here (`store.py`).
 
 A file stays in memory up to `PART_BYTES` and is then put at once, conditionally. A larger one is uploaded in parts, of which
 `UPLOADS` are on their way. All files that are open keep at most `MEMORY_BYTES_MAX`; one that would need more goes on in a

@@ -1,6 +1,6 @@
 """Tries an object store before the first write to a lake: permissions, conditions, and two writers at the same moment.
 
-Requests do not belong here (`object_store.py`). The lake records that it was tried, and at which place: one look at the
+Requests do not belong here (`store.py`). The lake records that it was tried, and at which place: one look at the
 record for each process, one trial for each lake.
 """
 

@@ -1,7 +1,7 @@
 """The store in an object store (S3 and what speaks like it, Google's, Azure's): conditional puts in place of `link()`.
 
-The keys and their meaning do not belong here, nor large files (`object_files.py`), locks (`object_lock.py`), and what is
-tried before the first write (`object_probe.py`).
+The keys and their meaning do not belong here, nor large files (`files.py`), locks (`lock.py`), and what is
+tried before the first write (`probe.py`).
 
 A put that was answered is durable and listed. A conditional put whose answer was lost, or that was refused, is followed by
 reading the key: if it has these bytes, we wrote it.

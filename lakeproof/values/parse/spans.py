@@ -1,8 +1,8 @@
 """Casts a column's texts inside a buffer to typed values: the fast path of the caster.
 
-Only `cast.py` defines what a text means. A kind has a loop here (`parse_*.py`) only for the form in which PostgreSQL usually
-prints it; a column with any other text, and a kind without a loop, returns None and goes through `cast_column`.
-Invariant: if both paths return values, the values are equal (tests/core/values/test_values_spans.py).
+Only `cast.py` defines what a text means. A kind has a loop here (`numbers.py`, `texts.py`, `times.py`) only for the form
+in which PostgreSQL usually prints it; a column with any other text, and a kind without a loop, returns None and goes
+through `cast_column`. Invariant: if both paths return values, the values are equal (tests/core/values/test_values_spans.py).
 
 Memory: a typed column is at most 16 bytes a row, or as large as its texts.
 """

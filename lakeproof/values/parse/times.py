@@ -1,6 +1,6 @@
 """Parses dates and timestamps of the years 1 to 9999 from spans of a buffer; compiled.
 
-`cast.py` handles infinities, BC and later years: as in `parse_numbers.py`, one text that is not in the usual form ends the
+`cast.py` handles infinities, BC and later years: as in `numbers.py`, one text that is not in the usual form ends the
 loop with False, and a span of negative size has no text.
 """
 

@@ -1,4 +1,16 @@
 """A view's correction from what its tables have changed: which changes can be used, and what follows from them.
 
 The commit of a correction does not belong here, nor the computation as a whole (`lakeproof.views.refresh`).
+
+    since_cut.py      what changed since a view's cut
+    table_changes.py  those changes, read once
+    strategies.py     corrections computed from that
+    cost.py           whether that is worth it
+    linear_terms.py   the query over the changes
+    added_sums.py     counts and sums, added
+    touched_keys.py   the query over touched keys
+    held_rows.py      rows that this process holds
+    carried_keys.py   what a plan can be restricted by
+    sum_plans.py      the groups of a plan
+    plan_trees.py     walks Spark's plans
 """

@@ -1,7 +1,7 @@
 """Reading the lake without Spark: tables and views at a cut, as Arrow batches and pandas frames.
 
-Choosing the cuts belongs to `open`, reading with Spark to `open`. A service that looks at a table starts no JVM for
-it, and `pip install lakeproof` is enough.
+Choosing the cuts belongs to `open`, reading with Spark to `lakeproof.lake.read.spark`. A service that looks at a table
+starts no JVM for it, and `pip install lakeproof` is enough.
 """
 
 from __future__ import annotations

@@ -1,4 +1,14 @@
 """Reading the lake by Spark: tables at cuts and positions, changes and streams of them.
 
 Reading without Spark does not belong here (`lakeproof.lake.read.arrow`).
+
+    open.py            opening the lake
+    opened.py          tables at cuts
+    lake_frame.py      a table's DataFrame, as Arrow and pandas too
+    as_of.py           tables at any position
+    register.py        SQL views of a cut
+    changes.py         changes between cuts
+    view_changes.py    changes of a view
+    subscribe.py       changes as a stream
+    landing_stream.py  a stream of what lands
 """
