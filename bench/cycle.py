@@ -31,7 +31,7 @@ from lakeproof.commands.compact import compact
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.section.spark import SparkConfig
 from lakeproof.events import Stop, silent
-from lakeproof.lake.delta.apply import CommitRequest, apply
+from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
@@ -119,7 +119,7 @@ class Bench:
             self.copy,
         ]
         for url, rows in zip(urls, (current, history, base), strict=True):
-            apply(self.spark, CommitRequest(url, NetChange(images=rows), first, create=TableSpec()))
+            apply_change(self.spark, CommitRequest(url, NetChange(images=rows), first, create=TableSpec()))
         state = CutTable(Lsn(1), Lsn(1), 0, 0, VERSION, Incarnation(1), Incarnation(1))
         cut = Cut(CycleNumber(1), CycleKind.APPLY, Incarnation(1), Lsn(1), None, {table: state}, 1, "0" * 64, "")
         write_cut(self.source_lake, cut)

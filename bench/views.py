@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.config.section.spark import SparkConfig
-from lakeproof.lake.delta.apply import CommitRequest, apply
+from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
@@ -96,7 +96,7 @@ class _Lake:
     def _commit(self, table: str, change: NetChange[DataFrame]) -> None:
         info = CommitInfo("bench", self.cuts + 1, "{}")
         path = self.source.url(self.source.paths.current(TableName("public", table)))
-        self.versions[table] = apply(self.spark, CommitRequest(path, change, info, create=TableSpec())).version
+        self.versions[table] = apply_change(self.spark, CommitRequest(path, change, info, create=TableSpec())).version
 
     def cut(self) -> None:
         self.cuts += 1

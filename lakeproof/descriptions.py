@@ -14,12 +14,11 @@ from queue import Empty, SimpleQueue
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, Report, silent
-from lakeproof.lake.records.described import described, keep_described
+from lakeproof.lake.records.described import keep_described
 from lakeproof.postgres.catalog.descriptions import read_descriptions
 from lakeproof.postgres.connections.connect import connect
 from lakeproof.storage.source_lake import SourceLake
 
-__all__ = ["describe", "describe_quietly", "described", "describing"]
 _EVERY_S = 300.0
 # A drain that ends waits no longer for a source that hangs.
 _LAST_S = 10.0

@@ -49,7 +49,7 @@ def fetch_jars(context: Context, args: argparse.Namespace) -> Outcome:
 
     folder = args.folder.absolute()
     sets = [step.DELTA, S3] if args.s3 else [step.DELTA]
-    missing = step.missing(folder, sets)
+    missing = step.missing_jars(folder, sets)
     if missing:
         message = f"fetching {', '.join(missing)} from the repositories that Spark's Ivy is configured for"
         context.report(Event("jars.fetch", message, {"jars": missing}))

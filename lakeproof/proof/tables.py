@@ -23,7 +23,7 @@ from lakeproof.lake.planning.schema_change import describe_change
 from lakeproof.lake.planning.schema_changes import waiting
 from lakeproof.lake.planning.set_aside import left_behind, paused_among
 from lakeproof.lake.records.documents import Cut, CutTable
-from lakeproof.lake.records.held import describe
+from lakeproof.lake.records.held import describe_held
 from lakeproof.lake.spark.error_classes import spark_errors
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.lake.spark_on_demand import SparkOnDemand
@@ -255,7 +255,7 @@ def _unread(proof: OpenProof, table: TableName, side: SourceSide | None, cut: Cu
     if paused_among(held):
         return TableProof("not applicable", reason=f"{held[table].reason}, at {held[table].at_lsn}")
     if cut is not None and table in cut.held:
-        return TableProof("held", reason=str(describe(cut.held[table], proof.source.name, table)))
+        return TableProof("held", reason=str(describe_held(cut.held[table], proof.source.name, table)))
     if side is not None:
         return TableProof("blocked", reason=side.blocked)
     reason = "it is not published any more (dropped, renamed or taken out), so the lake does not follow it"
@@ -271,7 +271,7 @@ def in_lake_at_point(
         remedy = f"run `lakeproof recover {proof.source.name}`, then prove again"
         return TableProof("blocked", reason=f"incarnation {begun} has begun, its recover was not finished; {remedy}")
     if cut is not None and table in cut.held:
-        return TableProof("held", reason=str(describe(cut.held[table], proof.source.name, table)))
+        return TableProof("held", reason=str(describe_held(cut.held[table], proof.source.name, table)))
     if cut is None or table not in cut.tables:
         remedy = (
             f"run `lakeproof bootstrap {proof.source.name} --tables {shlex.quote(write_table(table))}`, then compact"

@@ -15,7 +15,7 @@ from enum import Enum
 
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.config.table_names import write_table
-from lakeproof.lake.planning.created_tables import created_tables
+from lakeproof.lake.planning.created_tables import created_tables_to_enter
 from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
 from lakeproof.snapshot.folder import finished_tables
@@ -73,7 +73,7 @@ def absence(state: SourceState) -> Absence:
     unknown = {table.table for table in catalog.tables.values()} - in_lake
     landed = set(_landed_since(chain, catalog)) - in_lake - unknown
     tables = {table: _waits(state, "for the next reading of the catalog") for table in landed}
-    created = created_tables(chain, cut, position) if unknown else {}
+    created = created_tables_to_enter(chain, cut, position) if unknown else {}
     entering = []
     # A cut at the landing's end has what there was to be entered.
     is_behind = cut is None or position < chain.end

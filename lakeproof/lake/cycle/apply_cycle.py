@@ -37,7 +37,7 @@ from lakeproof.lake.cycle.task import (
     TableTask,
     Written,
     by,
-    check_names,
+    check_portable_names,
     files_since,
 )
 from lakeproof.lake.cycle.upkeep.broken_log import on_sound_logs
@@ -271,7 +271,7 @@ def _write_table_once(spark: SparkOnDemand, context: CycleContext, task: TableTa
         )
         task = replace(task, before=before)
         if not _is_carried(context, task):
-            check_names(context, task)
+            check_portable_names(context, task)
         written = _write_verified(session, context, task)
     is_moved = isinstance(written, Carried) and before != carried
     return Written(written.cut_table, ChangeCounts(), 0, 0) if is_moved else written

@@ -19,7 +19,7 @@ from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import current_statistics, history_statistics, in_lake
 from lakeproof.lake.cycle.entries.snapshot import EntryCorrection
 from lakeproof.lake.cycle.task import CycleContext, TableTask, Written, commit_current, written
-from lakeproof.lake.delta.apply import NO_HINTS, CommitRequest, Hints, Prepared, apply, prepare
+from lakeproof.lake.delta.apply import NO_HINTS, CommitRequest, Hints, Prepared, apply_change, prepare
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, change_rows, few_files, state_rows
 from lakeproof.lake.fold.net_change import ResolvedChanges
@@ -55,7 +55,7 @@ def append_history(
         create=context.table_spec(task.table, history_statistics(schema)),
         expected_version=NO_VERSION if task.before is None else task.before.history_version,
     )
-    applied = apply(session, request)
+    applied = apply_change(session, request)
     failpoint("cycle.after_history")
     before = None if rows.anew else task.before
     added = summing.sum()

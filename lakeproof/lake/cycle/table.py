@@ -63,7 +63,7 @@ from lakeproof.lake.fold.table_range import TableRange
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.records.held import TableHeldError
 from lakeproof.lake.rows.change import AllRows, Removed, unchecked
-from lakeproof.lake.rows.file_rows import LandedRange, in_files
+from lakeproof.lake.rows.file_rows import LandedRange, names_in_files
 from lakeproof.lake.rows.keys_in_memory import DriftedError, Mask, Numbers
 from lakeproof.lake.rows.memory import fit_table, refuse_too_large
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
@@ -190,7 +190,7 @@ class LinkedRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RangePart:
     """The part of a range that one of a table's two Delta tables gets: files as they are, and `count` rows in new files."""
 
     links: Sequence[Link]
@@ -257,7 +257,7 @@ def layer_request(
     context: CycleContext,
     task: TableTask,
     layer: Layer,
-    parts: Sequence[Part],
+    parts: Sequence[RangePart],
     removed: Removed[pa.Table] | AllRows | None,
 ) -> LinkRequest:
     """Return the commit of parts to one of a table's two Delta tables, which is created if the lake does not have it."""
@@ -281,11 +281,11 @@ def layer_request(
 def _required(schema: SchemaVersion, layer: Layer) -> Mapping[str, str]:
     """Return the columns that each file must have which is linked into a layer, with their names there."""
     if layer == "history":
-        return in_files(schema, [*column_names(schema), *_REQUIRED_IN_HISTORY])
-    return in_files(schema, [name for name in current_columns(schema) if name not in _NOT_IN_FILES])
+        return names_in_files(schema, [*column_names(schema), *_REQUIRED_IN_HISTORY])
+    return names_in_files(schema, [name for name in current_columns(schema) if name not in _NOT_IN_FILES])
 
 
-def _prepare_current(range_: FoldedRange, part: Part) -> RowCommit:
+def _prepare_current(range_: FoldedRange, part: RangePart) -> RowCommit:
     removed = range_.fold.removed
     request = layer_request(range_.context, range_.task, "current", [part], removed)
     try:
@@ -311,12 +311,12 @@ class FoldedRange:
         """The range's rows."""
         return FoldedRows(self.landed, self.fold)
 
-    def history(self, *, may_link: bool) -> Part:
+    def history(self, *, may_link: bool) -> RangePart:
         """Return every row of the range."""
         linked, others = self._parted([file.in_range for file in self.fold.files], may_link=may_link)
         return _part(linked, others, self.all_rows.history(others))
 
-    def current(self, *, may_link: bool) -> Part:
+    def current(self, *, may_link: bool) -> RangePart:
         """Return the rows that are alive at the range's end."""
         linked, others = self._parted([file.alive for file in self.fold.files], may_link=may_link)
         return _part(linked, others, self.all_rows.current(others))
@@ -351,8 +351,8 @@ class FoldedRange:
 
 def _part(
     linked: Sequence[tuple[FoldedFile, Mask]], others: Sequence[tuple[FoldedFile, Mask]], rows: Iterator[pa.Table]
-) -> Part:
-    return Part([_link(file, mask) for file, mask in linked], rows, sum(int(mask.sum()) for _, mask in others))
+) -> RangePart:
+    return RangePart([_link(file, mask) for file, mask in linked], rows, sum(int(mask.sum()) for _, mask in others))
 
 
 def _link(file: FoldedFile, mask: Mask) -> Link:

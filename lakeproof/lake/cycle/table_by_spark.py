@@ -70,7 +70,7 @@ from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import numbered
 from lakeproof.lake.rows.landing_rows import key_bounds
-from lakeproof.lake.rows.refusal import refusals
+from lakeproof.lake.rows.refusal import refusals_as_errors
 from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.state import SnapshotFile
 
@@ -87,7 +87,7 @@ def written_by_spark(session: SparkSession, context: CycleContext, task: TableTa
             _verify(context, folder, copied.chunks)
         case KeyedEntry(folder, _, keyed):
             _verify(context, folder, [*keyed.rows.chunks, *keyed.keys.chunks])
-    with refusals(str(task.table)):
+    with refusals_as_errors(str(task.table)):
         result = _written(session, context, task)
     return result if isinstance(result, Carried) else by(result, "spark", reason)
 
@@ -222,7 +222,7 @@ def _own_changes(
     if changes.older:
         return None
     try:
-        with refusals(str(task.table)):
+        with refusals_as_errors(str(task.table)):
             own = resolve(session, changes, persisted)
             if own is not None and own.persisted:
                 own.events.count()

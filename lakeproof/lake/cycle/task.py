@@ -280,7 +280,7 @@ def carried(context: CycleContext, task: TableTask, before: CutTable) -> Carried
     return Carried(table_at_end(context, task, (before.history_version, before.history_sum), before.current_version))
 
 
-def check_names(context: CycleContext, task: TableTask) -> None:
+def check_portable_names(context: CycleContext, task: TableTask) -> None:
     """Raise TableHeldError if a portable table is to have names that need column mapping."""
     if task.table not in context.settings.portable:
         return

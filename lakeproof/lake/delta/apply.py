@@ -36,9 +36,9 @@ from pyspark.sql import types as T
 
 from lakeproof.errors import InvariantError, LakeError
 from lakeproof.hidden_columns import scratch
-from lakeproof.lake.delta.committer import Applied, CommitInfo, NewFile, version_to_follow
+from lakeproof.lake.delta.committer import AddedFile, Applied, CommitInfo, version_to_follow
 from lakeproof.lake.delta.files.by_spark import fields_of, write_by_spark
-from lakeproof.lake.delta.files.links import write_rows
+from lakeproof.lake.delta.files.links import write_new_files
 from lakeproof.lake.delta.link_commit import RowCommit, entry_of, spared, statistics_columns
 from lakeproof.lake.delta.log.commits import NO_VERSION, Action, newest_version
 from lakeproof.lake.delta.log.protocol import TableSpec, check_writable, metadata_of, statistics_of, with_other_columns
@@ -52,7 +52,7 @@ from lakeproof.lake.rows.keys_in_memory import FIRST, Numbers, check_counts, che
 from lakeproof.storage.folder import Folder
 
 
-def apply(session: SparkSession, request: CommitRequest) -> Applied:
+def apply_change(session: SparkSession, request: CommitRequest) -> Applied:
     """Commit once: what the change removes goes, then its `images` come. Raises as `prepare`."""
     return prepare(session, request).commit()
 
@@ -97,7 +97,7 @@ class Prepared:
             # Before anything is written: somebody else's commit since `prepare` is reported by name.
             version_to_follow(path, before.version, info)
         metadata = None if images is None else _metadata(request, before, images)
-        files: list[NewFile] = []
+        files: list[AddedFile] = []
         columns = metadata if metadata is not None or before is None else before.metadata
         if images is not None and columns is not None:
             files += write_by_spark(images, path, info.number, columns)
@@ -118,11 +118,11 @@ def _metadata(request: CommitRequest, before: TableState | None, images: DataFra
     return None
 
 
-def _spared_files(before: TableState, places: Mapping[str, Numbers], number: int) -> list[NewFile]:
+def _spared_files(before: TableState, places: Mapping[str, Numbers], number: int) -> list[AddedFile]:
     columns, physical = statistics_columns(before.fields, statistics_of(before.metadata)), before.physical()
     rows = (part.rename_columns([physical[name] for name in part.column_names]) for part in spared(before, places))
-    placed = write_rows(rows, Folder.at(before.path), f"rows-{number:012d}-", {*columns})
-    return [NewFile(entry_of(file, columns)) for file in placed]
+    placed = write_new_files(rows, Folder.at(before.path), f"rows-{number:012d}-", {*columns})
+    return [AddedFile(entry_of(file, columns)) for file in placed]
 
 
 # Keys up to here are collected.

@@ -20,7 +20,7 @@ from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.delta.files.data_files import data_file
 from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.delta.search import KeyLookup, find_places
-from lakeproof.lake.rows.file_rows import FileRows, in_files
+from lakeproof.lake.rows.file_rows import FileRows, names_in_files
 from lakeproof.lake.rows.keys_in_memory import FIRST, Numbers
 from lakeproof.landing.segments.reader import verify
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
@@ -82,7 +82,7 @@ class ChunkBase:
         for chunk in self.chunks:
             if is_stored:
                 with self._opened(chunk) as parquet:
-                    numbers, which = lookup.in_file(parquet, list(in_files(self.schema, key).values()))
+                    numbers, which = lookup.in_file(parquet, list(names_in_files(self.schema, key).values()))
             else:
                 numbers, which = self._matched(chunk, key, lookup)
             if len(numbers):

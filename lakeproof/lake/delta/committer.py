@@ -35,12 +35,12 @@ from lakeproof.lake.delta.log.commits import (
     DeltaCommit,
     checksum_name,
     commit_name,
-    digest_of,
+    digest_of_bytes,
     find_commit,
     note_end,
 )
 from lakeproof.lake.delta.log.protocol import CHECKPOINT_INTERVAL, protocol_for
-from lakeproof.lake.delta.log.state import Replay, TableState, keep
+from lakeproof.lake.delta.log.state import Replay, TableState, keep_state
 from lakeproof.lake.records.documents import Intent
 from lakeproof.lake.rows.keys_in_memory import Numbers
 from lakeproof.names import TableName
@@ -49,7 +49,7 @@ from lakeproof.storage.store import AlreadyExistsError
 
 
 @dataclass(frozen=True, slots=True)
-class NewFile:
+class AddedFile:
     """A data file in the table's folder that becomes the table's: its `entry` in the log.
 
     `left_out` are the numbers of rows in it that are not the table's, in order; None if all are.
@@ -65,7 +65,7 @@ class NewFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class LoggedOperation:
     """What a commit shows in the table's history: its name there, its parameters, and its counts."""
 
     name: str
@@ -74,7 +74,7 @@ class Operation:
     user_metadata: str | None = None
 
 
-class Change:
+class PendingCommit:
     """What changes in one commit on top of a state; `before` is None for a table that has no version yet.
 
     Every method adds actions, and nothing is written but vectors. `commit` makes the version.
@@ -92,7 +92,7 @@ class Change:
         """True if nothing changes."""
         return not self._actions
 
-    def add(self, files: Iterable[NewFile], *, data_change: bool = True) -> int:
+    def add(self, files: Iterable[AddedFile], *, data_change: bool = True) -> int:
         """Add files; returns the number of rows that come with them. A vector is written for rows that are left out."""
         chosen = list(files)
         cut = [file for file in chosen if file.left_out is not None and len(file.left_out)]
@@ -175,7 +175,7 @@ class Change:
             if before.files.get(path) != entry:
                 self._actions.append(("add", {**entry, "dataChange": True}))
 
-    def commit(self, info: CommitInfo | None, operation: Operation) -> TableState:
+    def commit(self, info: CommitInfo | None, operation: LoggedOperation) -> TableState:
         """Make the version and return the table's state in it; `info` None: no application stands behind it.
 
         Raises TransientError if somebody else has made it meanwhile: then nothing is committed.
@@ -195,13 +195,13 @@ class Change:
         except AlreadyExistsError:
             raise lost(self.path) from None
         failpoint("apply.after_commit")
-        state = _after(self.path, self.before, version, actions, digest_of(data))
-        keep(state)
+        state = _after(self.path, self.before, version, actions, digest_of_bytes(data))
+        keep_state(state)
         self._write_notes(state, described["txnId"])
         note_end(self.path, version)
         return state
 
-    def _commit_info(self, info: CommitInfo | None, operation: Operation) -> Action:
+    def _commit_info(self, info: CommitInfo | None, operation: LoggedOperation) -> Action:
         kinds = {kind for kind, _ in self._actions}
         metadata = info.user_metadata if info is not None else operation.user_metadata
         described = {
@@ -264,7 +264,7 @@ def lost(path: str) -> TransientError:
     return TransientError(path, "someone else committed to the table meanwhile", "the next run finishes the cycle")
 
 
-def _rows_of(file: NewFile) -> Numbers:
+def _rows_of(file: AddedFile) -> Numbers:
     return np.empty(0, np.int64) if file.left_out is None else file.left_out
 
 
@@ -363,7 +363,7 @@ def commit_of_cycle(source: str, intent: Intent, layer: str, table: TableName) -
     return CommitInfo(app, intent.number, json.dumps(metadata, sort_keys=True))
 
 
-def number_of(commit: DeltaCommit, app_prefix: str, number: str = "cycle") -> int | None:
+def commit_number(commit: DeltaCommit, app_prefix: str, number: str = "cycle") -> int | None:
     """Return the number that one of our commits carries, None if the commit is somebody else's.
 
     It stands beside an application id with this prefix, or in the metadata under the name `number` (OPTIMIZE and RESTORE

@@ -23,7 +23,7 @@ from pyspark.sql import types as T
 
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import CAME, scratch
-from lakeproof.lake.delta.log.changed_places import ChangedFile, Changes, ChangesUnavailableError
+from lakeproof.lake.delta.log.changed_places import ChangedFile, ChangesUnavailableError, VersionChanges
 from lakeproof.lake.delta.log.commits import LogField, physical_name
 from lakeproof.lake.delta.log.protocol import in_files
 from lakeproof.lake.rows.columns import col, no_rows, relation
@@ -44,7 +44,7 @@ def row_changes(session: SparkSession, path: str, first: int, last: int, columns
 
     Raises ChangesUnavailableError if the log does not tell, or if too many rows would have to be named.
     """
-    changes = Changes.between(path, first, last, columns)
+    changes = VersionChanges.between(path, first, last, columns)
     fields = {field["name"]: field for field in changes.last.fields}
     chosen = [fields[name] for name in columns]
     schema = _schema({**field, "metadata": {}} for field in chosen).add(CAME, T.BooleanType())
@@ -74,7 +74,7 @@ class _Files:
     partitions: Mapping[str, str]
 
     @classmethod
-    def of(cls, session: SparkSession, changes: Changes, fields: Sequence[LogField]) -> _Files:
+    def of(cls, session: SparkSession, changes: VersionChanges, fields: Sequence[LogField]) -> _Files:
         if changes.last.has_property("delta.columnMapping.mode", "id"):
             raise ChangesUnavailableError("its files go by numbers of columns")
         names = changes.last.physical()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.columns import needs_mapping, quoted
-from lakeproof.lake.delta.committer import Applied, Change, CommitInfo, Operation, version_to_follow
+from lakeproof.lake.delta.committer import Applied, CommitInfo, LoggedOperation, PendingCommit, version_to_follow
 from lakeproof.lake.delta.log.commits import PHYSICAL_NAME, TYPE_CHANGES, Action, LogField
 from lakeproof.lake.delta.log.protocol import COLUMN_ID, MAPPING_MODE, MAX_COLUMN_ID, STATISTICS, check_writable, in_log
 from lakeproof.lake.delta.log.state import read_state
@@ -97,7 +97,7 @@ def change_schema(spark: SparkOnDemand, request: SchemaRequest) -> Applied:
         kept = _under_new_names(read_at(spark.get(), path, before.version), request.change, done.names)
         size = sum(int(entry.get("size") or 0) for entry in before.files.values())
         frames.insert(0, in_large_files(kept, size, request.order))
-    change = Change(path, before)
+    change = PendingCommit(path, before)
     change.set_metadata(metadata)
     if done.rewrites or request.replace:
         change.remove_all()
@@ -108,7 +108,7 @@ def change_schema(spark: SparkOnDemand, request: SchemaRequest) -> Applied:
 
         inserted += change.add(write_by_spark(frame, path, info.number, metadata))
     failpoint("apply.after_links")
-    operation = Operation("CHANGE COLUMNS", {}, {"numOutputRows": inserted})
+    operation = LoggedOperation("CHANGE COLUMNS", {}, {"numOutputRows": inserted})
     return Applied(change.commit(info, operation).version, 0, 0)
 
 

@@ -33,7 +33,7 @@ _NOTHING = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class RowPlaces:
     """Rows of a table: the numbers of each file's rows, sorted, by the file's path in the log; and each row's key.
 
     `keys` are the numbers of the keys among those that were looked for, in the order of the files and rows.
@@ -43,7 +43,7 @@ class Places:
     keys: Numbers
 
 
-def find_places(state: TableState, key: Sequence[str], keys: pa.Table, *, by_statistics: bool = True) -> Places:
+def find_places(state: TableState, key: Sequence[str], keys: pa.Table, *, by_statistics: bool = True) -> RowPlaces:
     """Find the live rows of a version that have one of `keys`, which has each key once; NULL is a value like any other.
 
     `by_statistics`: believe what the log and the footers say of a file's values. Raises LakeError about a data file that is
@@ -61,7 +61,7 @@ def find_places(state: TableState, key: Sequence[str], keys: pa.Table, *, by_sta
             if len(numbers):
                 rows[path] = numbers
                 matched.append(which)
-    return Places(rows, np.concatenate(matched) if matched else _NOTHING)
+    return RowPlaces(rows, np.concatenate(matched) if matched else _NOTHING)
 
 
 def places_below(state: TableState, column: str, bound: int) -> Mapping[str, Numbers]:

@@ -5,7 +5,7 @@ adding up the range to `key_fold`.
 
 For every key the walk tracks its row and the change that last set each large value. An unchanged value is read from that
 change, or, if the range never set it, from the row that the table had under the row's first key. Those rows are fetched by
-their keys. History gets the holders' ordinals, the inserted rows get the values (`Unchanged`). If a holder
+their keys. History gets the holders' ordinals, the inserted rows get the values (`UnchangedValues`). If a holder
 can't be found (a missing row, a value that was never sent), the range is left to Spark, which refuses it by name if it must.
 """
 
@@ -219,7 +219,7 @@ SOURCE_BYTES_MAX = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Unchanged:
+class UnchangedValues:
     """The values that a range's rows lack: `rows` hold them, in the places that `place_of` gives by a row's number."""
 
     schema: SchemaVersion
@@ -261,7 +261,7 @@ def values_of(
     holders: Holders,
     files: Iterable[FoldedFile],
     read: Callable[[FoldedFile, Mask, Sequence[str]], Iterator[pa.Table]],
-) -> Unchanged:
+) -> UnchangedValues:
     """Read the values that the rows of `files` which current gets lack; `read` gives the rows of a file that a mask has.
 
     Raises NotFolded if they take too much memory.
@@ -287,7 +287,7 @@ def values_of(
     if stored:
         place_of |= {s: len(place_of) + k for k, s in enumerate(stored)}
         parts.append(holders.stored.select(names).take(pa.array([s - holders.count for s in stored], pa.int64())))
-    return Unchanged(schema, holders, _concatenated(parts) if parts else pa.table({}), place_of)
+    return UnchangedValues(schema, holders, _concatenated(parts) if parts else pa.table({}), place_of)
 
 
 def _concatenated(parts: Sequence[pa.Table]) -> pa.Table:

@@ -25,7 +25,7 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import FROM, KEY, LSN, OP, ORD, UNCHANGED
 from lakeproof.lake.columns import current_columns, has_old_rows, history_columns, keeps_key, key_may_be_null, merge_key
 from lakeproof.lake.fold.counted_fold import bag_change, keyed_change
-from lakeproof.lake.fold.holders import Base, FoldedFile, Holders, NotFolded, Unchanged, find_holders, values_of
+from lakeproof.lake.fold.holders import Base, FoldedFile, Holders, NotFolded, UnchangedValues, find_holders, values_of
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.change import AllRows, Removed
 from lakeproof.lake.rows.file_rows import DIGEST, FileRows, LandedRange
@@ -257,9 +257,9 @@ class FoldedRows:
                 rows = batch if chosen.all() else batch.filter(pa.array(chosen))
                 yield pa.table(source.of(rows, moved)), numbers
 
-    def _marks(self) -> Unchanged | None:
+    def _marks(self) -> UnchangedValues | None:
         holders = self.fold.holders
-        return None if holders is None else Unchanged(self.landed.schema, holders, pa.table({}), {})
+        return None if holders is None else UnchangedValues(self.landed.schema, holders, pa.table({}), {})
 
     def _values(self, file: FoldedFile, mask: Mask, names: Sequence[str]) -> Iterator[pa.Table]:
         return (part for part, _ in self.rows(file, mask, names))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakeproof.lake.fold.net_change import ResolvedChanges
-    from lakeproof.lake.rows.landing_rows import Changes
+    from lakeproof.lake.rows.landing_rows import LandedChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +66,21 @@ class TableRange:
         by_digest = not self.counts.inserts_only if self.schema.is_bag else has_old_rows(self.schema)
         return self.counts.unchanged > 0 or by_digest
 
-    def read(self, session: SparkSession) -> Changes:
+    def read(self, session: SparkSession) -> LandedChanges:
         """Return the rows as a frame."""
         # Imported here, and below, because they import Spark.
-        from lakeproof.lake.rows.landing_rows import Changes, convert_rows, read_changes
+        from lakeproof.lake.rows.landing_rows import LandedChanges, convert_rows, read_landed_changes
 
-        frames = [read_changes(session, self.landed)] if self.landed.slices else []
+        frames = [read_landed_changes(session, self.landed)] if self.landed.slices else []
         for old, slices in self.older.items():
-            rows = read_changes(session, replace(self.landed, schema=in_lake(old), slices=slices))
+            rows = read_landed_changes(session, replace(self.landed, schema=in_lake(old), slices=slices))
             change = compare_schemas(old, self.version)
             # A table that was made in the stream enters with all that it ever had.
             own = self.before is not None and self.before.version.oid == self.version.oid
             first = first_record(self.chain, self.before) if own and self.before is not None else self.landed.start
             missing = proven_defaults(self.chain, first, change, self.landed.end)
             frames.append(convert_rows(session, rows, change, missing))
-        return Changes(self.schema, reduce(lambda one, other: one.unionByName(other), frames), self.counts)
+        return LandedChanges(self.schema, reduce(lambda one, other: one.unionByName(other), frames), self.counts)
 
     def resolve(self, session: SparkSession, base: DataFrame | None) -> ResolvedChanges:
         """Return the rows added up by Spark."""

@@ -41,7 +41,7 @@ RANGES_MAX = 32
 ANY_ROW = 1 << 62
 NO_ROW = -ANY_ROW
 NOT_THERE = "the row that an unchanged large value would come from is not in the lake"
-_ATTNUM, _HOLDER, _HELD_TEXT = scratch("attnum"), scratch("holder"), scratch("held_text")
+_ATTNUM, _HOLDER, _HELD_TEXT = scratch("attnum"), scratch("holder_ordinal"), scratch("held_text")
 _TEXTS, _HOLDERS = "map<string,string>", "map<string,bigint>"
 
 
@@ -79,17 +79,17 @@ def marks(holders: Mapping[int, SparkColumn]) -> SparkColumn:
     return F.when(F.size(set_entries) > 0, F.to_json(F.map_from_entries(set_entries)))
 
 
-def holder(attnum: int) -> SparkColumn:
+def holder_ordinal(attnum: int) -> SparkColumn:
     """Return the ordinal of the row that holds the column's value: the holder that the row names, else the row's own."""
     return F.coalesce(_named(attnum), F.col(ORD))
 
 
 def has_value(names: Iterable[str], attnum: int) -> SparkColumn:
     """True if a row has a value of the attribute: in one of the attribute's columns `names`, or as an exact text."""
-    return reduce(or_, (col(name).isNotNull() for name in names)) | text_of(attnum).isNotNull()
+    return reduce(or_, (col(name).isNotNull() for name in names)) | text_entry(attnum).isNotNull()
 
 
-def text_of(attnum: int) -> SparkColumn:
+def text_entry(attnum: int) -> SparkColumn:
     """Return the value's entry in `_lp_text`."""
     return F.try_element_at(F.from_json(F.col(TEXT), _TEXTS), F.lit(str(attnum)))
 
@@ -126,7 +126,7 @@ def _holding(history: DataFrame, attnum: int, names: list[str], holders: _Holder
         near = near | ((F.col(ORD) < F.lit(low)) & F.col(FROM).isNotNull())
     values = [col(name).alias(_held_value(i)) for i, name in enumerate(names)]
     held = history.where(near & has_value(names, attnum)).select(
-        holder(attnum).alias(_HOLDER), text_of(attnum).alias(_HELD_TEXT), *values
+        holder_ordinal(attnum).alias(_HOLDER), text_entry(attnum).alias(_HELD_TEXT), *values
     )
     if holders.frame is None:
         held = held.where(f"{_HOLDER} IN ({', '.join(f'{ordinal}L' for ordinal in ordinals)})")

@@ -70,7 +70,7 @@ class _RecordedCreation:
     read_until: Lsn
 
 
-def created_tables(chain: Chain, cut: Cut | None, start: Lsn) -> dict[TableName, CreatedTable]:
+def created_tables_to_enter(chain: Chain, cut: Cut | None, start: Lsn) -> dict[TableName, CreatedTable]:
     """Return the tables created in the stream, or empty since, that are not in the lake at `start` and may still enter it.
 
     An empty one may be in the lake as it was before. Reads the records after `start`, and for each table the manifests after

@@ -22,7 +22,7 @@ from lakeproof.lake.planning.catalog_drift import (
     suspected_changes,
     usable_until,
 )
-from lakeproof.lake.planning.created_tables import created_tables
+from lakeproof.lake.planning.created_tables import created_tables_to_enter
 from lakeproof.lake.planning.entries import Entrant, EntryLimit, entering_until
 from lakeproof.lake.planning.landing.order import CycleOrdinals, cycle_ordinals, range_ordinals
 from lakeproof.lake.planning.schema_change import describe_change, taken_in
@@ -206,7 +206,7 @@ def _admit(before: _Before, suspected: _Suspected, *, created: bool) -> _Admitte
         else:
             cut_table = before.tables.get(table)
             held[table] = change.held(point if cut_table is None else cut_table.at_lsn)
-    for table, one in created_tables(before.chain, before.cut, before.start).items() if created else ():
+    for table, one in created_tables_to_enter(before.chain, before.cut, before.start).items() if created else ():
         if table not in entrants and one.enters_at <= before.last:
             entrants[table] = Entrant(one.pending, one)
     return _Admitted(entrants, with_paused(held, before.chain.lake), bounds)

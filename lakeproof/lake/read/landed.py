@@ -31,7 +31,7 @@ from lakeproof.lake.records.cuts.choice import table_name
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import pick, relation
-from lakeproof.lake.rows.refusal import refusals
+from lakeproof.lake.rows.refusal import refusals_as_errors
 from lakeproof.names import Layer, TableName
 from lakeproof.schema import SchemaVersion
 
@@ -87,7 +87,7 @@ class LandedLake(LakeAtLanding, OpenedLake):
     ) -> DataFrame:
         """Return the table's rows after what has landed, which Spark adds up."""
         span = RangeSpan(end.tables[version.table].from_lsn, end.position, end.first_ordinals)
-        with refusals(str(version.table)):
+        with refusals_as_errors(str(version.table)):
             changes = TableRange(end.chain, version, before, end.verified(version.table), span)
             resolved = changes.resolve(self.spark, rows if changes.needs_base and before is not None else None)
             # What was kept for the fold is computed again where it is needed: nobody says when a reader is done.

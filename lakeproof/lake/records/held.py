@@ -1,7 +1,7 @@
 """Tables that stand still: the cause and the way out as values, and the one place that makes sentences of them.
 
 Nothing else may write these sentences, and no code reads them: a decision about a held table asks
-`Held.cause`, `Held.way_out` and `Held.differences`. Documents of a cut have the values; `describe` is for people.
+`Held.cause`, `Held.way_out` and `Held.differences`. Documents of a cut have the values; `describe_held` is for people.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class TableHeldError(TableError):
 
 @dataclass(frozen=True, slots=True)
 class HeldReport:
-    """A held table as a person sees it: the values, and the sentences that `describe` made of them."""
+    """A held table as a person sees it: the values, and the sentences that `describe_held` made of them."""
 
     at_lsn: Lsn
     cause: HeldCause
@@ -131,7 +131,7 @@ class HeldReport:
         return f"held since {self.at_lsn}: {self.reason}; {self.remedy}"
 
 
-def describe(held: Held, source: str, table: TableName) -> HeldReport:
+def describe_held(held: Held, source: str, table: TableName) -> HeldReport:
     """Make the sentences about a held table; the remedy can be typed as it stands."""
     remedy = _remedy(held.way_out, held.detail, source, shlex.quote(write_table(table)))
     return HeldReport(held.at_lsn, held.cause, held.way_out, held.reason, remedy, held.history_lost)
@@ -139,7 +139,7 @@ def describe(held: Held, source: str, table: TableName) -> HeldReport:
 
 def describe_all(held: Mapping[TableName, Held], source: str, remedy: str | None = None) -> dict[TableName, HeldReport]:
     """Make the sentences about each held table of a source; `remedy` is the source's own, if it comes before theirs."""
-    reports = {table: describe(why, source, table) for table, why in held.items()}
+    reports = {table: describe_held(why, source, table) for table, why in held.items()}
     return reports if remedy is None else {t: replace(report, remedy=remedy) for t, report in reports.items()}
 
 

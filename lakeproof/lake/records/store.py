@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.lake.records.cuts.documents import document_of, load_cut_doc, opened
+from lakeproof.lake.records.cuts.documents import document_of, load_cut_doc, open_cut
 from lakeproof.lake.records.documents import Cut, Intent
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation
@@ -52,7 +52,7 @@ def read_cut(lake: SourceLake, number: CycleNumber) -> Cut:
     doc = load_cut_doc(lake, number)
     if doc is None:
         raise LakeError(f"{lake.source}: cut {number}", "there is no such cut", "ask for a cut that exists")
-    return opened(lake, doc)
+    return open_cut(lake, doc)
 
 
 def newest_cut(lake: SourceLake) -> Cut | None:

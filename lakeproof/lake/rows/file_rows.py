@@ -60,11 +60,11 @@ class FileRows:
     @property
     def needed(self) -> list[str]:
         """The names in the file of the columns that are read."""
-        return list(in_files(self.schema, self._read()).values())
+        return list(names_in_files(self.schema, self._read()).values())
 
     def of(self, batch: pa.RecordBatch, moved: int = 0) -> dict[str, pa.Array]:
         """Return the columns of a batch; `moved` is added to `_lp_ord`."""
-        own = in_files(self.schema, self._read())
+        own = names_in_files(self.schema, self._read())
         values = {name: batch.column(in_file) for name, in_file in own.items()}
         if moved and ORD in values:
             values[ORD] = pc.add(values[ORD], pa.scalar(moved, pa.int64()))
@@ -98,7 +98,7 @@ class FileRows:
         return result
 
 
-def in_files(schema: SchemaVersion, columns: Sequence[str]) -> dict[str, str]:
+def names_in_files(schema: SchemaVersion, columns: Sequence[str]) -> dict[str, str]:
     """Return columns of the lake with their names in landed files."""
     own: Mapping[str, str] = dict(zip(column_names(schema), file_names(schema), strict=True))
     return {name: own.get(name, name) for name in columns}

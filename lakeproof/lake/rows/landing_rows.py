@@ -48,7 +48,7 @@ _MARKED_REGEX = MARKED.replace("{", r"\{")
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class LandedChanges:
     """A table's changes in a range; the frame's columns: `_lp_ord`, the landing's hidden ones, the table's by name."""
 
     schema: SchemaVersion
@@ -56,8 +56,8 @@ class Changes:
     counts: ChangeCounts
 
 
-def read_changes(session: SparkSession, landed: LandedRange) -> DataFrame:
-    """Return the range's rows as `Changes` has them."""
+def read_landed_changes(session: SparkSession, landed: LandedRange) -> DataFrame:
+    """Return the range's rows as `LandedChanges` has them."""
     schema, slices = landed.schema, landed.slices
     frame = session.read.schema(landing_schema(schema, _HIDDEN)).parquet(*(p.url for p in slices))
     if not all(p.whole for p in slices):

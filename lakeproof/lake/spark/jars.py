@@ -69,7 +69,7 @@ _FETCH_S_MAX = 600
 REMEDY = "run `lakeproof fetch-jars FOLDER` on a machine with a network, and name the folder in LAKEPROOF_JARS"
 
 
-def folder() -> Path:
+def jar_folder() -> Path:
     """Return the folder of the jars, which may not exist yet: LAKEPROOF_JARS, else a folder of this user's cache."""
     named = os.environ.get(VARIABLE)
     if named:
@@ -83,22 +83,22 @@ def jars(place: Path | None = None, sets: Sequence[JarSet] = (DELTA,)) -> list[P
 
     They are in `place`, by default in `folder()`.
     """
-    place = folder() if place is None else place
+    place = jar_folder() if place is None else place
     # Before anything is fetched: beside a file that is not ours nothing is put.
     for jar_set in sets:
-        check(place, jar_set)
+        check_jars(place, jar_set)
     for jar_set in sets:
-        if missing(place, [jar_set]):
+        if missing_jars(place, [jar_set]):
             fetch(place, jar_set)
     return [jar_file(place, coordinate) for jar_set in sets for coordinate in jar_set.checksums]
 
 
-def missing(place: Path, sets: Iterable[JarSet] = (DELTA,)) -> list[str]:
+def missing_jars(place: Path, sets: Iterable[JarSet] = (DELTA,)) -> list[str]:
     """Return the coordinates of the jars that are not in `place`."""
     return [name for jar_set in sets for name in jar_set.checksums if not jar_file(place, name).exists()]
 
 
-def check(place: Path, jar_set: JarSet) -> None:
+def check_jars(place: Path, jar_set: JarSet) -> None:
     """Compare the checksums of the jars that are in `place`; raises LakeError for one of another content."""
     for coordinate, sha256 in jar_set.checksums.items():
         file = jar_file(place, coordinate)

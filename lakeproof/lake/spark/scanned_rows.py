@@ -65,7 +65,7 @@ def counting() -> Iterator[ScannedRows]:
         _COUNT.reset(token)
 
 
-def note(frame: DataFrame) -> None:
+def note_scans(frame: DataFrame) -> None:
     """Add an evaluated frame's scans to the count of the block that one is in, if any."""
     count = _COUNT.get()
     if count is not None:

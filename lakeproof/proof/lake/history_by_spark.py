@@ -18,7 +18,7 @@ from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.lake.rows.history_sum import sum_of
-from lakeproof.lake.rows.memory import fit_table, keep
+from lakeproof.lake.rows.memory import fit_table, persist
 from lakeproof.names import TableName
 from lakeproof.proof.compare import Buckets
 from lakeproof.proof.lake.form import lake_buckets
@@ -62,7 +62,7 @@ class SparkHistory:
         if self._rows is None:
             self._rows = read_layer(self._session, self._lake, self._table, self._cut_table, "history")
             if self._keeps:
-                self._rows = keep(self._rows)
+                self._rows = persist(self._rows)
                 self._kept.callback(self._rows.unpersist)
         return self._rows
 

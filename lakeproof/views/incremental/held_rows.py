@@ -26,7 +26,7 @@ from lakeproof.lake.rows.columns import col, no_rows, relation
 from lakeproof.lake.rows.correction import join_on_key
 from lakeproof.lake.rows.keys_in_memory import Numbers
 from lakeproof.lake.rows.memory import ROWS_TOGETHER_MAX, has_ordinary_rows
-from lakeproof.lake.spark.scanned_rows import note
+from lakeproof.lake.spark.scanned_rows import note_scans
 from lakeproof.names import CycleNumber
 from lakeproof.views.definition import digest_of
 
@@ -63,7 +63,7 @@ def hold(rows: DataFrame) -> pa.Table | None:
         return None
     limited = rows.limit(HELD_ROWS_MAX + 1)
     table = limited.toArrow()
-    note(limited)
+    note_scans(limited)
     return None if table.num_rows > HELD_ROWS_MAX else table
 
 

@@ -19,7 +19,7 @@ from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import column_names, in_lake
-from lakeproof.lake.delta.log.changed_places import Changes, ChangesUnavailableError
+from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError, VersionChanges
 from lakeproof.lake.delta.row_changes import row_changes
 from lakeproof.lake.delta.versions import read_at, read_view_at
 from lakeproof.lake.read.spark.opened import OpenedLake
@@ -133,7 +133,7 @@ class _Read:
 
     def _held(self, versions: tuple[int, int], columns: Sequence[str], rows_max: int) -> pa.Table | None:
         try:
-            return Changes.between(self.path, *versions, columns).held(columns, rows_max)
+            return VersionChanges.between(self.path, *versions, columns).held(columns, rows_max)
         except ChangesUnavailableError as error:
             raise NotIncrementalError(f"{self.thing}: {error}") from error
 

@@ -16,8 +16,8 @@ from pyspark.sql import types as T
 
 from lakeproof.hidden_columns import CAME
 from lakeproof.lake.rows.columns import col, pick
-from lakeproof.lake.rows.memory import keep
-from lakeproof.lake.spark.scanned_rows import note
+from lakeproof.lake.rows.memory import persist
+from lakeproof.lake.spark.scanned_rows import note_scans
 from lakeproof.views.incremental.held_rows import HELD_ROWS_MAX, NotIncrementalError, can_hold, frame_of
 
 # The most rows that changed which are sent to every task; more are computed as a whole.
@@ -139,10 +139,10 @@ def _read(source: ChangeSource, used: frozenset[int], kept: ExitStack) -> tuple[
 
 def kept_in(rows: DataFrame, kept: ExitStack) -> DataFrame:
     """Persist rows until the stack is closed."""
-    rows = keep(rows)
+    rows = persist(rows)
 
     def release() -> None:
-        note(rows)
+        note_scans(rows)
         rows.unpersist()
 
     kept.callback(release)

@@ -11,7 +11,7 @@ from lakeproof.commands import maintain
 from lakeproof.errors import LakeError
 from lakeproof.lake.cycle.upkeep.broken_log import HistoryLostError, lost_history
 from lakeproof.lake.cycle.upkeep.table_files import Damaged
-from lakeproof.lake.records.held import describe
+from lakeproof.lake.records.held import describe_held
 from lakeproof.lsn import Lsn
 from lakeproof.proof.lake import by_itself as prove_lake
 from lakeproof.proof.lake.history import HistoryProof
@@ -39,7 +39,9 @@ def test_a_table_that_can_not_be_read(lake: SourceLake) -> None:
     held = lost.held(Lsn(1))
     assert held.history_lost
     assert held.reason.endswith(file)
-    assert describe(held, "shop", TABLE).remedy.endswith(f"then run `lakeproof bootstrap shop {TYPED}`, then compact")
+    assert describe_held(held, "shop", TABLE).remedy.endswith(
+        f"then run `lakeproof bootstrap shop {TYPED}`, then compact"
+    )
     assert lost_history(lake, TABLE, f"{lake.url(lake.paths.current(TABLE))}/part-0.parquet") is None
     assert lost_history(lake, TABLE, None) is None
 

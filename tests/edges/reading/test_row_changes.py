@@ -19,7 +19,7 @@ from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.row_changes import row_changes
 from lakeproof.lake.delta.versions import read_at
 from lakeproof.lake.rows.columns import relation
-from lakeproof.lake.spark.scanned_rows import counting, note
+from lakeproof.lake.spark.scanned_rows import counting, note_scans
 
 pytestmark = pytest.mark.spark
 _OPTIONS = {"delta.enableDeletionVectors": "true", "delta.enableTypeWidening": "true"}
@@ -129,7 +129,7 @@ def test_few_changes_read_few_rows(spark: SparkSession, tmp_path: Path, monkeypa
     with counting() as scanned:
         changes = row_changes(spark, path, 0, 4, ["id"])
         assert sorted(row[0] for row in changes.collect()) == [0, 1, 2]
-        note(changes)
+        note_scans(changes)
     assert scanned.rows <= 1_000
     # inside: as many rows as are too many take minutes
     monkeypatch.setattr(module, "HELD_BYTES_MAX", -1)

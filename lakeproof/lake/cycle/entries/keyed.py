@@ -46,9 +46,9 @@ from lakeproof.lake.rows.change import NetChange, Removed
 from lakeproof.lake.rows.columns import key_value, pick, row_key
 from lakeproof.lake.rows.correction import BucketDiff, check_rows, correct, join_on_key
 from lakeproof.lake.rows.keys_in_memory import FIRST, DriftedError
-from lakeproof.lake.rows.landing_rows import Changes
-from lakeproof.lake.rows.memory import keep
-from lakeproof.lake.rows.refusal import refusals
+from lakeproof.lake.rows.landing_rows import LandedChanges
+from lakeproof.lake.rows.memory import persist
+from lakeproof.lake.rows.refusal import refusals_as_errors
 from lakeproof.landing.catalog_history import sends_everything
 from lakeproof.schema import SchemaVersion
 
@@ -107,7 +107,7 @@ def _copied(
 ) -> Iterator[_Copied]:
     folder, key = context.lease.lake.url(keyed.key), merge_key(schema)
     keys_as_rows = snapshot_rows(session, schema, keyed.table.keys, folder)
-    keys = keep(pick(keys_as_rows, key).distinct())
+    keys = persist(pick(keys_as_rows, key).distinct())
     try:
         rows = snapshot_rows(session, schema, keyed.table.rows, folder)
         # PostgreSQL may have found a row of another exact key.
@@ -121,7 +121,7 @@ def _own_changes(session: SparkSession, changes: TableRange, persisted: DataFram
     if changes.counts.rows == 0:
         return None
     try:
-        with refusals(str(changes.schema.table)):
+        with refusals_as_errors(str(changes.schema.table)):
             own = resolve(session, changes, persisted)
             if own is not None and own.persisted:
                 own.events.count()
@@ -136,11 +136,11 @@ def _without(session: SparkSession, changes: TableRange, persisted: DataFrame, k
     read = changes.read(session)
     frame = read.frame.withColumn(KEY, key_value(schema)) if keeps_key(schema) else read.frame
     others = join_on_key(frame, F.broadcast(keys), key, "left_anti", null_safe=False)
-    own = resolve_range(session, Changes(schema, others.select(*read.frame.columns), read.counts), persisted)
+    own = resolve_range(session, LandedChanges(schema, others.select(*read.frame.columns), read.counts), persisted)
     if own.persisted:
         own.events.count()
     left_out = join_on_key(keys, pick(frame, key), key, "left_semi", null_safe=False)
-    return _Own(own, keep(left_out))
+    return _Own(own, persist(left_out))
 
 
 def _check_others(
@@ -164,16 +164,16 @@ def _correction(schema: SchemaVersion, copied: _Copied, persisted: DataFrame, ow
     after = with_net_change(schema, persisted, change)
     # As many rows as there are keys, but for damage. What follows reads them many times, and each time would be the table's
     # scan and the range's sum.
-    after = keep(join_on_key(after, F.broadcast(copied.keys), key, "left_semi", null_safe=True))
-    rows = keep(copied.rows)
+    after = persist(join_on_key(after, F.broadcast(copied.keys), key, "left_semi", null_safe=True))
+    rows = persist(copied.rows)
     kept = [after, rows]
     desired, restated = rows, None
     if own is not None and own.left_out is not None:
-        gone, come = (keep(side) for side in _restated(schema, replace(copied, rows=rows), after, own.left_out))
+        gone, come = (persist(side) for side in _restated(schema, replace(copied, rows=rows), after, own.left_out))
         restated = gone, come
         kept += [gone, come]
         desired, after = (join_on_key(side, own.left_out, key, "left_anti", null_safe=True) for side in (rows, after))
-    desired, after = (keep(side.withColumn(DIGEST, row_key(schema))) for side in (desired, after))
+    desired, after = (persist(side.withColumn(DIGEST, row_key(schema))) for side in (desired, after))
     compared = BucketDiff(desired, after, 0, (*kept, desired, after))
     return EntryCorrection(schema, change, correct(desired, after, DIGEST), compared, after, restated)
 

@@ -35,7 +35,7 @@ from lakeproof.lake.columns import (
 from lakeproof.lake.cycle.table import (
     FoldedRange,
     LinkedRange,
-    Part,
+    RangePart,
     layer_request,
     left_to_spark,
     of_one_schema,
@@ -59,7 +59,7 @@ from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion
 
 COMPARED = "a copy of it is compared with what the lake has"
-_NOTHING = Part((), iter(()), 0)
+_NOTHING = RangePart((), iter(()), 0)
 # What a snapshot's rows have beside the table's columns, or what is computed from them: the rest of history's is NULL.
 _OF_CHUNKS = frozenset({TEXT, ORD, LSN, OP, KEY, DUP})
 
@@ -163,7 +163,7 @@ def _sum(one: _Entry, schema: SchemaVersion) -> HistorySum:
     return reduce(HistorySum.plus, (HistorySum(c.rows, c.sum) for c in one.entry.table.chunks), HistorySum())
 
 
-def _snapshot(one: _Entry, schema: SchemaVersion, columns: Sequence[str], left_out: Mapping[int, Numbers]) -> Part:
+def _snapshot(one: _Entry, schema: SchemaVersion, columns: Sequence[str], left_out: Mapping[int, Numbers]) -> RangePart:
     """Return the snapshot's rows, without those left out, by their chunk's number: links, or rows with keys."""
     base = one.base
     if base is None:
@@ -172,7 +172,7 @@ def _snapshot(one: _Entry, schema: SchemaVersion, columns: Sequence[str], left_o
     kept = {c: rows for c, rows in left.items() if rows is None or len(rows) < c.rows}
     if not keeps_key(schema):
         links = [Link(landed_file(base.url(chunk), chunk), rows) for chunk, rows in kept.items()]
-        return Part(links, iter(()), 0)
+        return RangePart(links, iter(()), 0)
     names = [name for name in in_landing(schema, columns) if name in _OF_CHUNKS or name in column_names(schema)]
     if any(chunk.decoded.row > ROW_GROUP_BYTES for chunk in kept):
         raise Unsupported(f"a row has more than {ROW_GROUP_BYTES >> 20} MiB, and gets a computed key")
@@ -180,7 +180,7 @@ def _snapshot(one: _Entry, schema: SchemaVersion, columns: Sequence[str], left_o
         c: np.arange(c.rows) if rows is None else np.setdiff1d(np.arange(c.rows), rows) for c, rows in kept.items()
     }
     rows = (part for chunk, chosen in numbers.items() for part in base.rows(chunk, names, chosen))
-    return Part((), rows, sum(map(len, numbers.values())))
+    return RangePart((), rows, sum(map(len, numbers.values())))
 
 
 def _current(one: _Entry, schema: SchemaVersion, left_out: Mapping[int, Numbers] | None) -> LinkRequest:

@@ -36,7 +36,7 @@ from lakeproof.lake.delta.log.commits import LogGapError, is_within
 from lakeproof.lake.delta.log.protocol import metadata_of, new_fields
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.rows.file_rows import in_files
+from lakeproof.lake.rows.file_rows import names_in_files
 from lakeproof.lake.rows.memory import fit_table
 from lakeproof.lake.spark.failures import reading
 from lakeproof.lake.spark_on_demand import SparkOnDemand
@@ -90,7 +90,7 @@ def _begin_again(context: CycleContext, task: TableTask, layer: Layer, path: str
     schema = in_lake(task.version)
     columns = layer_columns(schema, layer)
     options = context.table_spec(task.table, layer_statistics(schema, layer)).options(columns)
-    in_file = in_files(schema, columns)
+    in_file = names_in_files(schema, columns)
     metadata = metadata_of(new_fields(lake_types(schema, columns)), options, physical=in_file)
     # It has the cycle's note, and not its transaction: the commit of the rows comes on top of it.
     begin_at(path, version + 1, metadata, context.commit_info(layer, task.table).user_metadata)

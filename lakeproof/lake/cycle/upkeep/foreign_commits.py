@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.delta.committer import CommitInfo, commit_of_cycle, number_of
+from lakeproof.lake.delta.committer import CommitInfo, commit_number, commit_of_cycle
 from lakeproof.lake.delta.log.cleaned import CleanedLog, clean_log, restore
 from lakeproof.lake.delta.log.commits import NO_VERSION, DeltaCommit, ForeignCommitError, LogGapError
 from lakeproof.lake.records.documents import CutTable, Intent
@@ -68,7 +68,7 @@ def without_foreign_commits(
     versions = {layer: NO_VERSION if before is None else before.version_of(layer) for layer in LAYERS}
 
     def is_ours(commit: DeltaCommit) -> bool:
-        number = number_of(commit, f"lakeproof/{lake.source}/")
+        number = commit_number(commit, f"lakeproof/{lake.source}/")
         # If no cut has the table and later cycles have written it, its cuts were lost: a person looks at it.
         return number is not None and (before is not None or number <= intent.number)
 

@@ -16,7 +16,7 @@ from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import DUP, KEY, LSN, OP, ORD, scratch
 from lakeproof.lake.columns import current_columns, has_old_rows, history_columns, large_columns, merge_key
 from lakeproof.lake.cycle.upkeep.maintenance import TableMaintenance, archived
-from lakeproof.lake.delta.apply import CommitRequest, Prepared, apply
+from lakeproof.lake.delta.apply import CommitRequest, Prepared, apply_change
 from lakeproof.lake.delta.committer import Applied, version_to_follow
 from lakeproof.lake.delta.files.fsync import sync_folder
 from lakeproof.lake.delta.log.protocol import check_writable
@@ -25,7 +25,7 @@ from lakeproof.lake.delta.search import places_below
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.net_change import IMAGE
 from lakeproof.lake.fold.replay import Complete, added_up, after_truncates, replayed
-from lakeproof.lake.fold.unchanged_values import completing, has_value, holder
+from lakeproof.lake.fold.unchanged_values import completing, has_value, holder_ordinal
 from lakeproof.lake.records.documents import CutTable, HistoryLow, HistorySum
 from lakeproof.lake.records.work import Rebuild, Trim, Work
 from lakeproof.lake.rows.change import AllRows, NetChange, Removed
@@ -115,7 +115,7 @@ class _Rows:
         absent = rows.join(history.select(ORD), ORD, "left_anti").select(history.columns)
         self.task.lease.check()
         request = self._request("history", NetChange(images=absent), self.task.cut_table.history_version)
-        version = apply(self.session, request).version
+        version = apply_change(self.session, request).version
         low = self.task.cut_table.history_low
         return replace(
             self.task.cut_table,
@@ -150,7 +150,7 @@ class _Rows:
 
     def _apply(self, change: NetChange[DataFrame]) -> Applied:
         self.task.lease.check()
-        return apply(self.session, self._request("current", change, self.task.cut_table.current_version))
+        return apply_change(self.session, self._request("current", change, self.task.cut_table.current_version))
 
     def _request(self, layer: Layer, change: NetChange[DataFrame], version: int) -> CommitRequest:
         lake = self.task.lease.lake
@@ -161,7 +161,7 @@ class _Rows:
 def _whole(schema: SchemaVersion) -> SparkColumn:
     """Return a row's digest with the places of its large values, if a later update may leave those out."""
     columns = [] if schema.is_bag or has_old_rows(schema) else [schema.columns[i] for i in large_columns(schema)]
-    places = (F.when(has_value([c.name], c.attnum), holder(c.attnum)).cast("string") for c in columns)
+    places = (F.when(has_value([c.name], c.attnum), holder_ordinal(c.attnum)).cast("string") for c in columns)
     return F.concat_ws("|", row_key(schema), *(F.coalesce(place, F.lit("")) for place in places))
 
 

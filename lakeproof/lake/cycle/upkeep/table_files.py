@@ -18,7 +18,7 @@ from lakeproof.lake.delta.day_table import unneeded_by_readers
 from lakeproof.lake.delta.files.needed import TableFiles, Unread, remove_file, table_files, unneeded
 from lakeproof.lake.delta.files.optimize import is_small
 from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.held import Held, describe, snapshot_command
+from lakeproof.lake.records.held import Held, describe_held, snapshot_command
 from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lake.spark.failures import reason_of
 from lakeproof.landing.retention import SpaceReclaimed, summed
@@ -41,7 +41,7 @@ class Damaged(dict[TableName, Unread]):
 
     def add_held(self, table: TableName, held: Held) -> None:
         """Note the same of a table that is held for it."""
-        report = describe(held, self._source, table)
+        report = describe_held(held, self._source, table)
         self.setdefault(table, Unread(report.reason, report.remedy))
 
 
@@ -60,7 +60,7 @@ def fragmented(lake: SourceLake, cut: Cut, small_files: int, damaged: Damaged) -
     return tuple(tables)
 
 
-def unneeded_files(lake: SourceLake, old: Iterable[str], damaged: Damaged) -> Iterator[tuple[str, int]]:
+def unneeded_table_files(lake: SourceLake, old: Iterable[str], damaged: Damaged) -> Iterator[tuple[str, int]]:
     """Yield the files that only cuts in `old` need, with their bytes, of the tables that the oldest other cut has.
 
     Versions only grow, so the oldest cut decides for all; a table that came later gives nothing back until that cut has it.

@@ -290,7 +290,7 @@ LocalRows: TypeAlias = Iterable[pa.Table]
 _REPEATED = frozenset({LSN, OP, XID, COMMIT_TIME})
 
 
-def write_rows(rows: LocalRows, folder: Folder, prefix: str, statistics: Collection[str]) -> Iterator[PlacedFile]:
+def write_new_files(rows: LocalRows, folder: Folder, prefix: str, statistics: Collection[str]) -> Iterator[PlacedFile]:
     """Write rows of one schema into files of a table's folder, under new names that begin with `prefix`, and give each.
 
     `statistics`: the columns that get bounds, if their type has bounds that others can rely on.

@@ -26,9 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.lake.delta.arrow_rows import DeltaRows, opened_data_file
-from lakeproof.lake.delta.committer import Change, NewFile, Operation
+from lakeproof.lake.delta.committer import AddedFile, LoggedOperation, PendingCommit
 from lakeproof.lake.delta.files.data_files import DeltaFile, data_file
-from lakeproof.lake.delta.files.links import write_rows
+from lakeproof.lake.delta.files.links import write_new_files
 from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.delta.link_commit import entry_of, statistics_columns
 from lakeproof.lake.delta.log.commits import Action, newest_version
@@ -95,7 +95,7 @@ def optimize(
     runs_of_files = [piece for run in chosen for piece in _pieces(spark, state, run)]
     if not runs_of_files:
         return state.version
-    change = Change(path, state)
+    change = PendingCommit(path, state)
     rows = files = 0
     for run in runs_of_files:
         new = _rewritten(spark, state, run, number, order)
@@ -104,7 +104,9 @@ def optimize(
         rows += change.add(new, data_change=False)
         files += len(new)
     counts = {"numRemovedFiles": sum(map(len, runs_of_files)), "numAddedFiles": files, "numOutputRows": rows}
-    operation = Operation("OPTIMIZE", {"predicate": "[]", "zOrderBy": "[]", "auto": "false"}, counts, user_metadata)
+    operation = LoggedOperation(
+        "OPTIMIZE", {"predicate": "[]", "zOrderBy": "[]", "auto": "false"}, counts, user_metadata
+    )
     return change.commit(None, operation).version
 
 
@@ -137,7 +139,7 @@ def _is_for_spark(spark: SparkOnDemand, state: TableState) -> bool:
 
 def _rewritten(
     spark: SparkOnDemand, state: TableState, run: Sequence[Action], number: int, order: str | None
-) -> list[NewFile]:
+) -> list[AddedFile]:
     count = 1 + sum(data_file(entry).bytes for entry in run) // TARGET_BYTES
     size = sum(_bytes_in(state, entry) for entry in run)
     if _is_for_spark(spark, state) or (spark.started is not None and size > HELD_BYTES_MAX):
@@ -157,9 +159,9 @@ def _rewritten(
     columns, table_folder = statistics_columns(state.fields, statistics_of(state.metadata)), Folder.at(state.path)
     size = max(1, -(-held.num_rows // count))
     return [
-        NewFile(entry_of(file, columns))
+        AddedFile(entry_of(file, columns))
         for first in range(0, held.num_rows, size)
-        for file in write_rows([held.slice(first, size)], table_folder, f"rows-{number:012d}-", {*columns})
+        for file in write_new_files([held.slice(first, size)], table_folder, f"rows-{number:012d}-", {*columns})
     ]
 
 
@@ -210,7 +212,7 @@ def _runs(state: TableState, order: str | None) -> list[list[Action]]:
         placed.append(Placed(low, high, data_file(entry).bytes, _lost_rows(entry) > _DELETED_ROWS_MAX, entry))
     if any(file.low is None or file.high is None for file in placed):
         return _by_size(placed)
-    return runs(placed)
+    return neighbours(placed)
 
 
 def _in_order(state: TableState, files: Sequence[Action], order: str | None) -> list[list[Action]]:
@@ -242,7 +244,7 @@ def _by_size(files: Iterable[Placed]) -> list[list[Action]]:
     return [[f.file for f in g] for g in groups if len(g) > 1 or g[0].must_rewrite]
 
 
-def runs(files: Iterable[Placed]) -> list[list[Action]]:
+def neighbours(files: Iterable[Placed]) -> list[list[Action]]:
     """Group files to compact: small neighbours, as many as fit, and all that overlap.
 
     A single one joins the large file before it. A large file parts neighbours, unless it overlaps them.

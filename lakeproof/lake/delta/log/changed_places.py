@@ -76,7 +76,7 @@ class ChangedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class VersionChanges:
     """The changes of a table up to the version `last`; `is_net` as above.
 
     `packed` are the files that were put together in commits that change no data, and those that came in their place.
@@ -88,7 +88,7 @@ class Changes:
     packed: tuple[tuple[DeltaFile, ...], tuple[DeltaFile, ...]] = ((), ())
 
     @classmethod
-    def between(cls, path: str, first: int, last: int, columns: Sequence[str]) -> Changes:
+    def between(cls, path: str, first: int, last: int, columns: Sequence[str]) -> VersionChanges:
         """Read the commits after `first` up to `last`; raises ChangesUnavailableError if they don't tell.
 
         So it is if the log is not whole, or one of `columns` that the table had at `first` was another one then.
@@ -139,7 +139,7 @@ def changed_places(path: str, first: int, last: int, columns: Sequence[str], row
     None if they are more than `rows_max`, or can't be had in this way.
     """
     try:
-        changes = Changes.between(path, first, last, columns)
+        changes = VersionChanges.between(path, first, last, columns)
     except ChangesUnavailableError:
         return None
     return changes.held(columns, rows_max) if changes.is_net else None

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.delta.committer import Change, Operation
+from lakeproof.lake.delta.committer import LoggedOperation, PendingCommit
 from lakeproof.lake.delta.log.checkpoint import write_checkpoint
 from lakeproof.lake.delta.log.commits import (
     LOG,
@@ -37,7 +37,7 @@ from lakeproof.lake.delta.log.commits import (
     LogGapError,
     check_whole,
     commit_name,
-    digest_of,
+    digest_of_bytes,
     ends,
     log_files,
     newest_version,
@@ -124,10 +124,10 @@ def restore(path: str, target: int, newest: int, user_metadata: str) -> int:
     for name, entry in state.files.items():
         if before.files.get(name) != entry and not table.store.exists(table.key_of(name)):
             raise LakeError(path, f"version {target} needs the file {name}, which is gone", "restore it from a backup")
-    change = Change(path, before)
+    change = PendingCommit(path, before)
     change.restore(state)
     failpoint("cycle.before_taken_back")
-    version = change.commit(None, Operation(_RESTORE, {"version": str(target)}, {}, user_metadata)).version
+    version = change.commit(None, LoggedOperation(_RESTORE, {"version": str(target)}, {}, user_metadata)).version
     failpoint("cycle.after_taken_back")
     return version
 
@@ -261,7 +261,7 @@ def begin_at(path: str, version: int, metadata: Action, user_metadata: str) -> N
     }
     actions = [("commitInfo", described), ("protocol", protocol), ("metaData", metadata)]
     data = "".join(json.dumps({kind: action}, ensure_ascii=False) + "\n" for kind, action in actions).encode()
-    state = TableState(path, version, protocol, metadata, digest_of(data))
+    state = TableState(path, version, protocol, metadata, digest_of_bytes(data))
     write_checkpoint(table, state)
     failpoint("cycle.after_log_begun")
     table.store.put(table.key_of(commit_name(version)), data)

@@ -102,7 +102,7 @@ def checksum_name(version: int) -> str:
     return f"{LOG}/{version:0{_NAME_DIGITS}d}.crc"
 
 
-def digest_of(data: bytes) -> str:
+def digest_of_bytes(data: bytes) -> str:
     """Return the digest of a commit's bytes."""
     return hashlib.sha256(data).hexdigest()
 

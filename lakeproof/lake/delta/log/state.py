@@ -28,7 +28,7 @@ from lakeproof.lake.delta.log.commits import (
     actions_of,
     checksum_name,
     commit_name,
-    digest_of,
+    digest_of_bytes,
     physical_names,
     read_actions,
 )
@@ -184,7 +184,7 @@ class _Kept:
 _kept = _Kept()
 
 
-def keep(state: TableState) -> None:
+def keep_state(state: TableState) -> None:
     """Keep a state for the next commit of its table."""
     _kept.put(state)
 
@@ -214,7 +214,7 @@ def read_state(path: str, version: int) -> TableState:
         replay, first = at_checkpoint(table, log), log.checkpoint
         digest = _digest(table, version) if first == version else _GONE
     for data, _ in commits_after(replay, path, first, version):
-        digest = digest_of(data)
+        digest = digest_of_bytes(data)
     state = replay.state(path, version, digest)
     if kept is None or kept.version <= version:
         _kept.put(state)
@@ -250,7 +250,7 @@ def _is_current(table: Folder, state: TableState) -> bool:
 def _digest(table: Folder, version: int) -> str:
     """Return the digest of a commit, which may be gone, as in a log that was trimmed; then nothing is kept for long."""
     try:
-        return digest_of(table.get(commit_name(version)))
+        return digest_of_bytes(table.get(commit_name(version)))
     except NotFoundError:
         return _GONE
 

@@ -122,7 +122,9 @@ def transactions(
         raise LakeError(f"{place.source}: landing", "there is none", f"run `lakeproof bootstrap {place.source}`")
     if position is not None and position < chain.kept_from and chain.incarnation == 1:
         for batches in past_changes(chain, position, chain.kept_from, chosen):
-            yield from merged(place.source, [rows_of(name, batch, iter(())) for name, batch in batches], position)
+            yield from merge_transactions(
+                place.source, [rows_of(name, batch, iter(())) for name, batch in batches], position
+            )
         position = chain.kept_from
     position = begins_at(chain, position)
     stop, looks = Stop() if stop is None else stop, 0
@@ -158,10 +160,10 @@ def landed_transactions(chain: Chain, start: Lsn, end: Lsn, chosen: set[TableNam
 def _of_segment(chain: Chain, files: list[Slice], start: Lsn) -> Iterator[Transaction]:
     """Yield a segment's transactions that end after `start`: each is in one segment."""
     with ExitStack() as opened:
-        yield from merged(chain.lake.source, [_rows(opened, piece) for piece in files], start)
+        yield from merge_transactions(chain.lake.source, [_rows(opened, piece) for piece in files], start)
 
 
-def merged(source: str, rows: list[_Rows], start: Lsn) -> Iterator[Transaction]:
+def merge_transactions(source: str, rows: list[_Rows], start: Lsn) -> Iterator[Transaction]:
     """Yield the transactions that end after `start`; each of `rows` has its table's in the order of their commits."""
     # The number decides between two of them whose next commit is the same.
     waiting = [(each.commit, number) for number, each in enumerate(rows) if len(each.commits)]

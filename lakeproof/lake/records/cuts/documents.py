@@ -158,7 +158,7 @@ def load_cut_doc(lake: SourceLake, number: CycleNumber) -> CutDoc | None:
     return doc
 
 
-def opened(lake: SourceLake, doc: CutDoc) -> Cut:
+def open_cut(lake: SourceLake, doc: CutDoc) -> Cut:
     """Return the cut of a document. A later look-up raises LakeError if the entry is damaged or not kept any more."""
     place = lake.url(lake.paths.cut(doc.number))
     contents: list[Contents] = []
