@@ -43,7 +43,7 @@ from lakeproof.landing.segments.manifest import ChainSource
 from lakeproof.landing.segments.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
-from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
+from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableBatch, row_schema
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
 
@@ -155,7 +155,7 @@ class Bench:
         counts = ChangeCounts(0, updates, changes - updates, 0, 0, 0)
         schemas = [SchemaInForce(VERSION, Lsn(lsn), 0)] if number == 0 else []
         segment = SegmentWriter(self.chain, WRITER)
-        segment.add(Batch([TableChanges(VERSION, rows, counts)], 1, changes, Lsn(lsn), lsn, lsn, schemas, [], changes))
+        segment.add(Batch([TableBatch(VERSION, rows, counts)], 1, changes, Lsn(lsn), lsn, lsn, schemas, [], changes))
         manifest = segment.finish(Lsn(lsn))
         return self.source_lake.url(f"{self.source_lake.paths.landing(Incarnation(1))}/{manifest.files[0].path}")
 

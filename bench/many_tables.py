@@ -46,7 +46,7 @@ from lakeproof.landing.segments.manifest import ChainSource
 from lakeproof.landing.segments.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
-from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
+from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableBatch, row_schema
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
 
@@ -109,7 +109,7 @@ class Lake:
         parts, schemas, first = [], [], 0
         for i, version in enumerate(self.versions):
             rows, counts = self._changes(version, lsn, np.random.default_rng([self.number, i]), first)
-            parts.append(TableChanges(version, rows, counts))
+            parts.append(TableBatch(version, rows, counts))
             first += rows.num_rows
             if self.number == 0:
                 schemas.append(SchemaInForce(version, Lsn(lsn), 0))

@@ -32,9 +32,9 @@ from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import ConfigError, LakeproofError
 from lakeproof.state.known_tables import with_known_tables
-from orchestration.alerts import ALERTS, alert_sensor, watched
+from orchestration.alerts import ALERTS, alert_sensor, watched_by_alerts
 from orchestration.outside_proofs import outside_proofs
-from orchestration.runs import OLD_RUNS, Lasting, old_runs_sensor
+from orchestration.runs import OLD_RUNS, LastingJobs, old_runs_sensor
 from orchestration.schedules import conditional_views, refreshed_by, schedules, view_condition, view_condition_sensor
 from orchestration.sensors import compaction_sensor, held_sensor, slot_drain_sensor
 from orchestration.start import start_of
@@ -78,7 +78,7 @@ def build(file: Config, only: Sequence[str] | None = None, job: str | None = Non
     catalog, start = Catalog(config), start_of(config)
     assets = [catalog.show(asset) for _, make in _families(config, sources, units) if (asset := make())]
     # A person who launches a job sees its end.
-    names = watched(config, [each.name for each in scheduled], assets)
+    names = watched_by_alerts(config, [each.name for each in scheduled], assets)
     part = sorted(only or ())
     return dg.Definitions(
         assets=[*map(catalog.complete, [*postgres_specs(config), *external_specs(config)]), *assets],
@@ -125,9 +125,9 @@ def _resources(path: str, *, elsewhere: bool) -> dict[str, dg.ResourceDefinition
     return location_resources(path, elsewhere=elsewhere)
 
 
-def _lasting(config: Config, sources: Sequence[SourceConfig], units: Sequence[CompactionUnit]) -> Lasting:
+def _lasting(config: Config, sources: Sequence[SourceConfig], units: Sequence[CompactionUnit]) -> LastingJobs:
     """Return the jobs that sensors keep going, each with the assets whose events its runs have: its views, too."""
-    jobs: Lasting = {
+    jobs: LastingJobs = {
         SourceJob.DRAIN.of(s.name): [table_key(Layer.CHANGES, s.name, t) for t in s.tables] for s in sources
     }
     following = {

@@ -17,7 +17,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from assets.checks.outcomes import RECORDED_AT, ProofOutcome, recorded_history, recorded_table, recorded_view
-from assets.checks.proof import CHECK, HISTORY_CHECK, ProofTargets, check_result, evaluation, proof_targets
+from assets.checks.proof import CHECK, HISTORY_CHECK, ProofTargets, evaluation, proof_check_result, proof_targets
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
 from lakeproof.state.due import LastProofs
@@ -160,4 +160,4 @@ def _events(check: dg.AssetCheckKey, recorded: _Recorded) -> Iterator[AssetEvent
     if outcome.compared:
         tags: Mapping[str, str] = {} if outcome.position is None else {"dagster/data_version": str(outcome.position)}
         yield dg.AssetMaterialization(check.asset_key, outcome.reason, outcome.metadata, tags=dict(tags))
-    yield evaluation(check_result(check, outcome))
+    yield evaluation(proof_check_result(check, outcome))

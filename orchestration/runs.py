@@ -73,11 +73,11 @@ _ENDED = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.C
 _ON = Start()
 
 # A job that a sensor keeps going, and the assets whose events its runs have.
-Lasting = Mapping[str, Collection[dg.AssetKey]]
+LastingJobs = Mapping[str, Collection[dg.AssetKey]]
 
 
 def old_runs_sensor(
-    config: Config, jobs: Lasting, clock: Callable[[], float] = time.time, start: Start = _ON, name: str = OLD_RUNS
+    config: Config, jobs: LastingJobs, clock: Callable[[], float] = time.time, start: Start = _ON, name: str = OLD_RUNS
 ) -> list[dg.SensorDefinition]:
     """Return the sensor, none if runs are kept for ever or there is no such job."""
     keep_s = config.dagster.keep_runs_s

@@ -29,7 +29,7 @@ from lakeproof.compaction.retention import kept_of, remove_old, would_remove
 from lakeproof.compaction.sizes import LakeSizes, measure
 from lakeproof.config.model import Config
 from lakeproof.config.section.upkeep import RetentionConfig
-from lakeproof.config.table_names import write_table
+from lakeproof.config.table_names import table_text
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Event, Report, RunControl, Stop, counted
 from lakeproof.lake.cycle.runner import archive_of, finish_interrupted
@@ -51,7 +51,7 @@ from lakeproof.landing.retention import (
 )
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.proof.lake.by_itself import refuse_damaged
-from lakeproof.proof.lake.side import Reader
+from lakeproof.proof.lake.side import LakeReader
 from lakeproof.proof.record import one_proof
 from lakeproof.sql_catalog import name_cut, name_views
 from lakeproof.storage.source_lake import SourceLake
@@ -122,7 +122,7 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
         run = _Run(on_demand, lease, source.retention, report, now, stop, cycles, damaged)
         mark_age(lake, run.newest())
         _check_request(lake, archive_of(lake, source.retention), request)
-        refuse_damaged(Reader.of(lake, on_demand, source.compaction.engine), run.newest(), request.rebuild)
+        refuse_damaged(LakeReader.of(lake, on_demand, source.compaction.engine), run.newest(), request.rebuild)
         rebuilt = run.cycle(CycleKind.REPAIR, dict.fromkeys(request.rebuild, Rebuild()))
         run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(request.restore, Restore()))
         if request.nothing_else:
@@ -265,7 +265,7 @@ def _check_request(lake: SourceLake, archive: Store | None, request: Maintenance
             raise LakeError(
                 f"{name}: {table}",
                 "its schema has changed, and history has older rows in the schema they had",
-                f"run `lakeproof prove {name} --tables {shlex.quote(write_table(table))} --repair` instead",
+                f"run `lakeproof prove {name} --tables {shlex.quote(table_text(table))} --repair` instead",
             )
     for table in request.restore:
         place = archived(archive, lake.paths, table)[0].rpartition("/")[0]

@@ -31,7 +31,7 @@ from lakeproof.storage.store import Store
 from lakeproof.views.applied import AppliedViews
 from lakeproof.views.refresh import ViewInputs, refresh_view
 from lakeproof.views.refresh_point import Point
-from lakeproof.views.replace import SAMPLE_ROWS_MAX, PreviewRequest, Sample, preview_view, staged_rows
+from lakeproof.views.replace import SAMPLE_ROWS_MAX, PreviewRequest, SampleRow, preview_view, staged_rows
 from lakeproof.views.round import Round, ViewReport, chosen_views, faulty_views, inputs_at_newest, refresh_under
 
 
@@ -56,7 +56,7 @@ class ReplaceReport:
     dropped: Mapping[str, str] = field(default_factory=dict)
     retyped: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, CycleNumber] = field(default_factory=dict)
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[SampleRow] = field(default_factory=list)
     moved: str | None = None
     previewed: tuple[int, int] | None = None
 

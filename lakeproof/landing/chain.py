@@ -20,7 +20,7 @@ from lakeproof.errors import RECOVER, InvariantError, LakeError, TransientError
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain_start import ChainStart, first_kept_number, read_chain_start
 from lakeproof.landing.incarnation_record import has_head, incarnations
-from lakeproof.landing.segments.manifest import BYTES_MAX, ChainSource, Kind, Manifest, parse
+from lakeproof.landing.segments.manifest import BYTES_MAX, ChainSource, Manifest, ManifestKind, parse
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.storage.source_lake import SourceLake
@@ -128,7 +128,7 @@ class Chain:
         """Write the head at a slot's consistent point; raises LakeError if the incarnation has one."""
         record, read_until = (None, None) if new.catalog is None else new.catalog
         head = Manifest(
-            Kind.HEAD, 0, incarnation, new.first_ordinal, new.start, new.start, None, new.writer, now_text(),
+            ManifestKind.HEAD, 0, incarnation, new.first_ordinal, new.start, new.start, None, new.writer, now_text(),
             source=new.source, catalog=record, catalog_lsn=read_until,
         )  # fmt: skip
         key = lake.paths.manifest(incarnation, 0)
@@ -221,7 +221,7 @@ class Chain:
         for manifest in self.manifests(self.number_after(start)):
             if manifest.start_lsn >= end:
                 return
-            if manifest.kind is not Kind.HEAD:
+            if manifest.kind is not ManifestKind.HEAD:
                 yield manifest
 
     def refresh(self) -> None:
@@ -249,7 +249,7 @@ class Chain:
             or numbered.first_ordinal != self.next_ordinal
             or numbered.start_lsn != self.end
             or numbered.end_lsn < numbered.start_lsn
-            or empty != (numbered.kind is Kind.CATALOG)
+            or empty != (numbered.kind is ManifestKind.CATALOG)
         ):
             raise InvariantError(
                 f"manifest {manifest.number} ({manifest.start_lsn}, {manifest.end_lsn}]",

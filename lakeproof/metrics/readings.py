@@ -21,7 +21,7 @@ FRESH_S = 5.0
 WAIT_S = 2.0
 
 
-class Reading(Generic[T]):
+class PolledValue(Generic[T]):
     """The newest value that `read` has returned; for any number of threads."""
 
     def __init__(

@@ -35,7 +35,7 @@ from lakeproof.proof.lake.in_arrow import (
     BucketSums,
     RowsOfBatch,
     TooLargeError,
-    key_texts,
+    decoded_keys,
     of_kind,
     proof_rows,
     read_columns,
@@ -209,7 +209,7 @@ def _texts(version: SchemaVersion, rows: pa.Table) -> Sequence[Key]:
     if table.num_rows > KEYS_MAX:
         raise NotByKeysError(f"more than {KEYS_MAX:,} keys changed")
     keys = list[Key]()
-    for key in key_texts(table.columns):
+    for key in decoded_keys(table.columns):
         whole = tuple(text for text in key if text is not None)
         if len(whole) < len(key):
             raise NotByKeysError("a key has NULL in it")

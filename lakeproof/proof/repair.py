@@ -37,7 +37,7 @@ from lakeproof.proof.keys_to_repair import KeysToRepair
 from lakeproof.proof.result import ProofReport, TableRepair
 from lakeproof.proof.tables import OpenProof
 from lakeproof.snapshot.copy.keyed_copy import KeyedCopy, KeyedTable, PlacedCopy, place_copy
-from lakeproof.snapshot.copy.keyed_rows import keys_batch, write_rows
+from lakeproof.snapshot.copy.keyed_rows import keys_batch, write_keyed_rows
 from lakeproof.snapshot.run import SnapshotReport
 from lakeproof.storage.times import now_text
 from lakeproof.values.cast import CastError
@@ -156,9 +156,11 @@ def _copy_table(proof: OpenProof, published: PublishedTable, keys: Sequence[Key]
             why = why_not_by_keys(conn, published)
             if why is not None:
                 raise NotByKeys(why)
-            rows = write_rows(store, folder, f"{name}-rows", version, point, _batches(conn, published, keys, stop))
+            rows = write_keyed_rows(
+                store, folder, f"{name}-rows", version, point, _batches(conn, published, keys, stop)
+            )
         batch = keys_batch(version, keys)
-        return KeyedTable(rows, write_rows(store, folder, f"{name}-keys", version, point, [batch]))
+        return KeyedTable(rows, write_keyed_rows(store, folder, f"{name}-keys", version, point, [batch]))
     except CastError as error:
         raise NotByKeys(str(error)) from None
     except pa.ArrowInvalid:

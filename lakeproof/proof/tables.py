@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from lakeproof.concurrently import few_at_a_time
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.table_names import write_table
+from lakeproof.config.table_names import table_text
 from lakeproof.errors import DefiniteError, TransientError, UnreadableRowsError, manual
 from lakeproof.events import Report, Stop, counted
 from lakeproof.lake.delta.log.commits import LogGapError
@@ -35,10 +35,10 @@ from lakeproof.postgres.catalog.unchanged import read_catalog, table_digest
 from lakeproof.postgres.connections.connect import Connection, close_quietly
 from lakeproof.postgres.copying.keys import why_not_by_keys
 from lakeproof.postgres.copying.snapshot import SnapshotSession, TableChangedError
-from lakeproof.proof.compare import Buckets, ProofRow, Sums, differing, differing_keys, rows_in, to_narrow
+from lakeproof.proof.compare import Buckets, BucketSums, ProofRow, differing_buckets, differing_keys, rows_in, to_narrow
 from lakeproof.proof.keys_to_repair import ROWS_MAX, KeysToRepair, keys_to_repair
 from lakeproof.proof.lake.in_arrow import TooLargeError
-from lakeproof.proof.lake.side import LakeSide, Reader
+from lakeproof.proof.lake.side import LakeReader, LakeSide
 from lakeproof.proof.result import ProofReport, Status, TableProof, compared
 from lakeproof.proof.source.read import Asked, SourceSide, read_source
 from lakeproof.proof.source.side import source_rows
@@ -68,7 +68,7 @@ class OpenProof:
     session: SnapshotSession
     conn: Connection
     report: Report
-    current: dict[TableName, Sums] = field(default_factory=dict)
+    current: dict[TableName, BucketSums] = field(default_factory=dict)
     catalog: dict[TableName, str] = field(default_factory=dict)
     to_repair: dict[TableName, KeysToRepair] | None = None
 
@@ -95,7 +95,7 @@ def compare_all(proof: OpenProof, names: Sequence[TableName], cut: Cut | None, s
         return ProofReport(name, point, dict.fromkeys(names, blocked))
     threads = proof.source.compaction.threads
     published, refused = read_published(proof, names)
-    reader = Reader.of(proof.lake, proof.spark, proof.source.compaction.engine)
+    reader = LakeReader.of(proof.lake, proof.spark, proof.source.compaction.engine)
 
     def open_table(table: TableName) -> TableProof | LakeSide:
         return _open(proof, reader, published[table], cut)
@@ -136,14 +136,14 @@ def read_published(
         close_quietly(conn)
 
 
-def _open(proof: OpenProof, reader: Reader, published: PublishedTable, cut: Cut | None) -> TableProof | LakeSide:
+def _open(proof: OpenProof, reader: LakeReader, published: PublishedTable, cut: Cut | None) -> TableProof | LakeSide:
     """Open a table in the lake, from any thread; or return why there is nothing to compare."""
     cut_table = in_lake_at_point(proof, published.table, published, cut)
     if isinstance(cut_table, TableProof):
         return cut_table
     with reading(None, LogGapError, UnreadableRowsError) as attempt:
         return reader.open(published.table, cut_table, proof.source.buckets)
-    return unreadable(attempt.error)
+    return unreadable_table_proof(attempt.error)
 
 
 def _asked(published: PublishedTable, opened: TableProof | LakeSide) -> Asked:
@@ -167,12 +167,12 @@ def _read_lake(
         ):
             lake = opened.buckets()
         if attempt.error is not None:
-            return replace(unreadable(attempt.error), source_rows=rows_in(source), by_spark=opened.by_spark)
-    proof.current[published.table] = Sums(lake, opened.number)
+            return replace(unreadable_table_proof(attempt.error), source_rows=rows_in(source), by_spark=opened.by_spark)
+    proof.current[published.table] = BucketSums(lake, opened.number)
     return _BothSides(published, opened, source, lake)
 
 
-def unreadable(error: BaseException | None) -> TableProof:
+def unreadable_table_proof(error: BaseException | None) -> TableProof:
     """Return the proof of a table whose rows nobody can read: a repair writes them anew."""
     reason = "" if error is None else reason_of(error)
     return TableProof("differs", reason=f"the lake's table can't be read: {reason}")
@@ -180,7 +180,7 @@ def unreadable(error: BaseException | None) -> TableProof:
 
 def _compare(proof: OpenProof, both: _BothSides) -> TableProof:
     """Compare the buckets of a table, and name the keys in those that differ."""
-    wrong, number = differing(both.source, both.lake), both.side.number
+    wrong, number = differing_buckets(both.source, both.lake), both.side.number
     counts = (rows_in(both.source), rows_in(both.lake))
     if not wrong:
         return TableProof("equal", *counts, by_spark=both.side.by_spark)
@@ -274,7 +274,7 @@ def in_lake_at_point(
         return TableProof("held", reason=str(describe_held(cut.held[table], proof.source.name, table)))
     if cut is None or table not in cut.tables:
         remedy = (
-            f"run `lakeproof bootstrap {proof.source.name} --tables {shlex.quote(write_table(table))}`, then compact"
+            f"run `lakeproof bootstrap {proof.source.name} --tables {shlex.quote(table_text(table))}`, then compact"
         )
         return TableProof("missing", reason=f"it is not in the lake yet; {remedy}")
     cut_table = cut.tables[table]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lakeproof.catalog.fingerprint import Fingerprint
-from lakeproof.config.table_names import write_table
+from lakeproof.config.table_names import table_text
 from lakeproof.lake.planning.created_tables import created_tables_to_enter
 from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
@@ -110,7 +110,7 @@ def _uncopied(state: SourceState, chain: Chain, tables: set[TableName]) -> set[T
 
 def _never(state: SourceState, table: TableName, *, is_excluded: bool) -> AbsentTable:
     source = state.source.name
-    command = f"lakeproof bootstrap {source} --tables {shlex.quote(write_table(table))}"
+    command = f"lakeproof bootstrap {source} --tables {shlex.quote(table_text(table))}"
     stuck = remedy_if_stuck(state.chain)
     remedy = stuck or f"run `{command}`, which says what is in its way, or take it out of the publication"
     reason = "it is published and not in the lake, since no copy of it was made"

@@ -74,7 +74,7 @@ def shortfall(config: Config, state: SourceState, now: datetime | None = None) -
         absent=missing.tables,
         entering=missing.entering,
         unproved=never_compared(state),
-        differing=differing(state),
+        differing=differing_tables(state),
         days=missing_days(state, datetime.now(timezone.utc) if now is None else now),
         views=overwritten_views(config, state.source.name),
     )
@@ -106,7 +106,7 @@ def never_compared(state: SourceState) -> tuple[TableName, ...]:
     return tuple(sorted(table for table in _live(state) if not _was_compared(proved.get(table))))
 
 
-def differing(state: SourceState) -> dict[TableName, str]:
+def differing_tables(state: SourceState) -> dict[TableName, str]:
     """Return the tables that differed when they, or their histories, were last compared, without held ones."""
     result = {}
     for table in sorted(_live(state)):

@@ -106,7 +106,7 @@ def exact_texts(column: Column, values: pa.Array, hidden: HiddenTexts) -> pa.Arr
     return _with_hidden(texts_of(values, kind_of(column)), column, hidden.beside(column))
 
 
-def warm_up() -> None:
+def warm_up_exact_texts() -> None:
     """Run the loops once, so that no row waits for the compiler."""
     digest_bits([texts_of(pa.array([Decimal("0.1")]), KINDS["numeric"]), END], 1)
 

@@ -54,7 +54,7 @@ class ReadAt:
         return frames
 
 
-def unreadable(store: Store, view: ViewConfig, point: ReadAt, error: BaseException) -> LakeError:
+def unreadable_error(store: Store, view: ViewConfig, point: ReadAt, error: BaseException) -> LakeError:
     """Return an error of Spark's while a view was computed as one of ours about what can't be read."""
     file = unreadable_file(error)
     for place, pinned in point.external.items():

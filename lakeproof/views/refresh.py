@@ -53,7 +53,7 @@ from lakeproof.views.definition import (
     check_names,
     check_same_columns,
     columns_of,
-    digest_of,
+    digest_of_columns,
     in_order_of,
     query_errors,
 )
@@ -313,7 +313,7 @@ def _stored(target: _Target) -> DataFrame | None:
 
 
 def _desired(rows: DataFrame) -> DataFrame:
-    return rows.withColumn(KEY, digest_of(rows, rows.columns))
+    return rows.withColumn(KEY, digest_of_columns(rows, rows.columns))
 
 
 def _difference(target: _Target, desired: DataFrame, stored: DataFrame | None) -> ViewCorrection:
@@ -371,7 +371,7 @@ def _with_dup(rows: DataFrame, number: CycleNumber) -> DataFrame:
 
 
 def _stored_digest(stored: DataFrame) -> Column:
-    return digest_of(stored, [c for c in stored.columns if not c.startswith(HIDDEN_PREFIX)])
+    return digest_of_columns(stored, [c for c in stored.columns if not c.startswith(HIDDEN_PREFIX)])
 
 
 def _is_damaged(persisted: DataFrame) -> bool:

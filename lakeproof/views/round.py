@@ -30,7 +30,7 @@ from lakeproof.storage.store import Store
 from lakeproof.views.applied import AppliedViews
 from lakeproof.views.incremental.cost import table_rows
 from lakeproof.views.incremental.since_cut import changes_since
-from lakeproof.views.read_at import unreadable
+from lakeproof.views.read_at import unreadable_error
 from lakeproof.views.refresh import ViewInputs, refresh_view
 from lakeproof.views.refresh_point import Point
 
@@ -166,7 +166,7 @@ class _Run:
             view_cut = refresh_view(session, point.store, view, inputs, self.lock)
             point.brought_up(session, view_cut)
         if attempt.error is not None:
-            raise unreadable(point.store, view, read, attempt.error) from attempt.error
+            raise unreadable_error(point.store, view, read, attempt.error) from attempt.error
         return ViewReport(
             view=view.name,
             cut=view_cut.number,

@@ -20,20 +20,20 @@ from lakeproof.config.model import SourceConfig
 from lakeproof.errors import ConfigError
 from lakeproof.names import Oid
 from lakeproof.pgoutput.messages import Relation, RelationColumn
-from lakeproof.postgres.catalog.fingerprint import Reading
+from lakeproof.postgres.catalog.fingerprint import CatalogReading
 from lakeproof.postgres.catalog.origins import TableOrigin, never_relabelled, read_origins
 from lakeproof.postgres.catalog.relations import ReadingsAround, read_now, version_of
 from lakeproof.postgres.connections.connect import Connection
 from lakeproof.schema import Identity
 
 
-def rules_in_force(previous: Fingerprint | None, rules: Mapping[str, int], reading: Reading) -> dict[str, int]:
+def rules_in_force(previous: Fingerprint | None, rules: Mapping[str, int], reading: CatalogReading) -> dict[str, int]:
     """Return the reading's rules, each with the xid since which it is known; `rules` are those of `previous`."""
     kept = {} if previous is None else _unaltered(previous, rules, reading.fingerprint, reading.rules)
     return {entry: kept.get(entry, reading.horizon) for entry in reading.rules}
 
 
-def created_tables(  # noqa: PLR0917  two readings, each with its rules
+def created_in_stream(  # noqa: PLR0917  two readings, each with its rules
     conn: Connection,
     source: SourceConfig,
     previous: Fingerprint,

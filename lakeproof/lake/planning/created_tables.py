@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from lakeproof.catalog.differences import Consequence, TableChange, TableCreated
+from lakeproof.catalog.differences import Consequence, TableCreated, TableDifferences
 from lakeproof.lake.planning.pending import waits
 from lakeproof.lake.planning.schema_change import compare_schemas, why_not_in_place
 from lakeproof.lake.planning.schema_changes import UnprovenError, defaults_for_old_rows
@@ -106,7 +106,7 @@ def _recorded_creations(manifests: Iterable[Manifest]) -> dict[TableName, _Recor
     return newest
 
 
-def _needs_copy(change: TableChange) -> bool:
+def _needs_copy(change: TableDifferences) -> bool:
     return change.consequence in (Consequence.SNAPSHOT, Consequence.GONE)
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from lakeproof.catalog.differences import AddedColumn, Consequence, Difference, TableChange
+from lakeproof.catalog.differences import AddedColumn, Consequence, Difference, TableDifferences
 from lakeproof.errors import InvariantError, LakeError
 from lakeproof.lake.planning.schema_change import (
     SchemaDifference,
@@ -238,7 +238,7 @@ def _fitting(column: Column, text: str) -> str:
     return text
 
 
-def _default(added: AddedColumn, change: TableChange) -> str | None:
+def _default(added: AddedColumn, change: TableDifferences) -> str | None:
     if added.missing is not None:
         return element_of_one(added.missing)
     if _NEW_FILES & set(change.differences):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from lakeproof.catalog.differences import Difference
-from lakeproof.config.table_names import write_table
+from lakeproof.config.table_names import table_text
 from lakeproof.errors import BEGIN_AGAIN, TableError, manual
 from lakeproof.field_types import LsnField
 from lakeproof.lsn import Lsn
@@ -133,7 +133,7 @@ class HeldReport:
 
 def describe_held(held: Held, source: str, table: TableName) -> HeldReport:
     """Make the sentences about a held table; the remedy can be typed as it stands."""
-    remedy = _remedy(held.way_out, held.detail, source, shlex.quote(write_table(table)))
+    remedy = _remedy(held.way_out, held.detail, source, shlex.quote(table_text(table)))
     return HeldReport(held.at_lsn, held.cause, held.way_out, held.reason, remedy, held.history_lost)
 
 
@@ -145,7 +145,7 @@ def describe_all(held: Mapping[TableName, Held], source: str, remedy: str | None
 
 def snapshot_command(source: str, table: TableName) -> str:
     """Return what to type for a new snapshot of a table."""
-    return _snapshot(source, shlex.quote(write_table(table)))
+    return _snapshot(source, shlex.quote(table_text(table)))
 
 
 def _snapshot(source: str, table: str) -> str:

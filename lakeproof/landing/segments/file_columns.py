@@ -35,7 +35,7 @@ def file_names(version: SchemaVersion) -> list[str]:
     return result
 
 
-def counted(version: SchemaVersion, schema: pa.Schema) -> list[str]:
+def columns_with_statistics(version: SchemaVersion, schema: pa.Schema) -> list[str]:
     """Return the columns of a file with `schema` that have statistics: what a table's files are pruned by."""
     # Arrow is for those who write files: others want the names alone, and it takes 0.2 s.
     from lakeproof.storage.parquet import bounded

@@ -94,7 +94,7 @@ class RowSum:
         self._order = self._order[len(self._constants) :]
 
 
-def warm_up() -> None:
+def warm_up_sums() -> None:
     """Run every loop once, so that no row waits for the compiler; raises InvariantError if one can't be loaded."""
     values = [pa.array([1]), pa.array(["a"]), pa.array(["a"]).dictionary_encode(), pa.array([Decimal(10**20)])]
     with loading():

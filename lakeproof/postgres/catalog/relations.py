@@ -21,7 +21,7 @@ from lakeproof.config.model import SourceConfig, TableConfig
 from lakeproof.names import Oid, TableName
 from lakeproof.pgoutput.messages import Relation
 from lakeproof.postgres.catalog import queries
-from lakeproof.postgres.catalog.published import configured, key_of, read_types
+from lakeproof.postgres.catalog.published import configured, identifying_columns, read_types
 from lakeproof.postgres.catalog.type_lines import type_of_line
 from lakeproof.postgres.connections.connect import Connection, Row, one_snapshot, rows, source_errors
 from lakeproof.schema import Column, Identity, SchemaVersion
@@ -108,7 +108,7 @@ def version_of(
             columns.append(_configured(build, config, strict=strict))
     config = config if strict else _without_missing_key(config, columns)
     index = _index(relation, columns, [now.index, *_indexes_then(around, relation)])
-    key = key_of(relation.identity, index, columns, config, table)
+    key = identifying_columns(relation.identity, index, columns, config, table)
     return SchemaVersion(table, relation.oid, relation.identity, tuple(columns), key)
 
 
@@ -132,7 +132,7 @@ def version_in(
         columns.append(_configured(build, config))
     config = _without_missing_key(config, columns)
     names = {column.attnum: column.name for column in columns}
-    key = key_of(identity, [names.get(number, "") for number in numbers], columns, config, table.table)
+    key = identifying_columns(identity, [names.get(number, "") for number in numbers], columns, config, table.table)
     return SchemaVersion(table.table, oid, identity, tuple(columns), key)
 
 

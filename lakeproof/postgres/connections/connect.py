@@ -20,7 +20,7 @@ from pydantic import SecretStr
 
 from lakeproof.errors import LakeproofError, SourceError, TransientError, manual
 from lakeproof.postgres.connections.pooler import a_pooler, pooler_at, pooler_in
-from lakeproof.postgres.connections.refusals import refusal
+from lakeproof.postgres.connections.refusals import refusal_error
 from lakeproof.postgres.connections.security import CLEAR_PASSWORD, UNVERIFIED_REMEDY, authentication
 from lakeproof.postgres.connections.timeouts import ASKED_TO_STOP, TimedConnection
 from lakeproof.values.pinned_settings import PINNED_SETTINGS
@@ -123,7 +123,7 @@ def connect_replication(dsn: SecretStr, application_name: str = "lakeproof") -> 
     return _open(dsn, application_name, {"replication": "database"}, "")
 
 
-def describe(dsn: SecretStr) -> str:
+def dsn_in_words(dsn: SecretStr) -> str:
     """Return `user@host:port/database` for messages, never a password."""
     try:
         parts = _parse(dsn)
@@ -231,7 +231,7 @@ def _open(dsn: SecretStr, application_name: str, extra: Mapping[str, str], defau
         "options": _options(f"{defaults} {parts.get('options') or ''}"),
         "client_encoding": "UTF8",
     }
-    thing = f"source {describe(dsn)}"
+    thing = f"source {dsn_in_words(dsn)}"
     pooler = pooler_at(parts)
     if pooler is not None:
         raise a_pooler(thing, parts, pooler)
@@ -322,7 +322,7 @@ def _lost(thing: str, reason: str, parts: Mapping[str, Any] | None = None) -> La
         return SourceError(thing, reason, remedy)
     if "wal sender" in lower or "wal-sender" in lower or "walsender" in lower:
         return SourceError(thing, reason, "ALTER ROLE <role> REPLICATION (on RDS: GRANT rds_replication TO <role>)")
-    return refusal(thing, reason, parts or {})
+    return refusal_error(thing, reason, parts or {})
 
 
 def _first_line(text: str) -> str:

@@ -32,7 +32,7 @@ class PasswordMissingError(SourceError):
     """The server asks for a password, and there is none."""
 
 
-def refusal(thing: str, text: str, parts: Mapping[str, object]) -> SourceError:
+def refusal_error(thing: str, text: str, parts: Mapping[str, object]) -> SourceError:
     """Return the error of a definite refusal, whose words `text` are; `parts` are the DSN's."""
     kind = PasswordMissingError if _NO_PASSWORD in text else SourceError
     return kind(thing, text, _remedy_of(text, parts))

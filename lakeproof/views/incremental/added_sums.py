@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakeproof.hidden_columns import DUP, KEY
-from lakeproof.views.definition import digest_of
+from lakeproof.views.definition import digest_of_columns
 from lakeproof.views.incremental.held_rows import (
     DUP_BITS,
     HeldCorrection,
@@ -30,7 +30,7 @@ from lakeproof.views.incremental.held_rows import (
     frame_of,
     hold_signed,
 )
-from lakeproof.views.incremental.sum_plans import Output, Sums
+from lakeproof.views.incremental.sum_plans import Output, SumPlan
 
 _DRIFT = "a group would have fewer rows than none: the view was not its query's answer"
 # Spark divides decimals to this scale, then rounds to the type's.
@@ -65,7 +65,7 @@ class TouchedGroups:
     groups: Mapping[tuple[Any, ...], _Group]
 
 
-def touched_groups(sums: Sums, came: list[DataFrame], went: list[DataFrame]) -> TouchedGroups | None:
+def touched_groups(sums: SumPlan, came: list[DataFrame], went: list[DataFrame]) -> TouchedGroups | None:
     """Return the groups that the query's answers over what came and went are about; None if they are too many."""
     answers = hold_signed(came, went)
     if answers is None:
@@ -77,7 +77,7 @@ def touched_groups(sums: Sums, came: list[DataFrame], went: list[DataFrame]) -> 
     return TouchedGroups(names, keys, T.StructType([fields[name] for name in names]), answers, groups)
 
 
-def held_correction(sums: Sums, touched: TouchedGroups, stored: StoredView) -> HeldCorrection | None:
+def held_correction(sums: SumPlan, touched: TouchedGroups, stored: StoredView) -> HeldCorrection | None:
     """Return the correction by adding the answers to the view's rows; None if that does not decide it."""
     persisted = stored.with_values(touched.names, touched.keys, touched.schema)
     if persisted is None:
@@ -90,7 +90,7 @@ def held_correction(sums: Sums, touched: TouchedGroups, stored: StoredView) -> H
         return None
 
 
-def _groups(sums: Sums, names: Sequence[str], answers: Signed) -> dict[tuple[Any, ...], _Group]:
+def _groups(sums: SumPlan, names: Sequence[str], answers: Signed) -> dict[tuple[Any, ...], _Group]:
     groups: dict[tuple[Any, ...], _Group] = {}
     added = [output.name for output in sums.of("rows", "count", "sum")]
     values = {name: answers.rows.column(name).to_pylist() for name in added}
@@ -125,7 +125,7 @@ def _meet(
 
 
 def _correction(
-    sums: Sums, groups: Mapping[tuple[Any, ...], _Group], answers: Signed, persisted: pa.Table, stored: StoredView
+    sums: SumPlan, groups: Mapping[tuple[Any, ...], _Group], answers: Signed, persisted: pa.Table, stored: StoredView
 ) -> HeldCorrection:
     names = [output.name for output in sums.outputs if output.role != "group"]
     columns = {name: persisted.column(name).to_pylist() for name in names}
@@ -146,7 +146,7 @@ def _correction(
 
 
 def _images(
-    sums: Sums, answers: Signed, keys: Sequence[int], rows: Sequence[_Values], stored: StoredView
+    sums: SumPlan, answers: Signed, keys: Sequence[int], rows: Sequence[_Values], stored: StoredView
 ) -> DataFrame | None:
     if not rows:
         return None
@@ -160,11 +160,11 @@ def _images(
     schema = T.StructType([f for f in answers.schema.fields if f.name != KEY])
     frame = frame_of(stored.session, pa.table(arrays), schema)
     # No two groups have the same row.
-    frame = frame.withColumn(KEY, digest_of(frame, frame.columns))
+    frame = frame.withColumn(KEY, digest_of_columns(frame, frame.columns))
     return frame.withColumn(DUP, F.lit((int(stored.number) << DUP_BITS) + 1))
 
 
-def _new(sums: Sums, old: _Values | None, group: _Group, types: Mapping[str, T.DataType]) -> _Values | None:
+def _new(sums: SumPlan, old: _Values | None, group: _Group, types: Mapping[str, T.DataType]) -> _Values | None:
     """Return what a group's row becomes, None if it has no rows any more."""
     counts = {o.name: _total(o.name, old, group) for o in sums.of("rows", "count")}
     totals = {o.name: _total(o.name, old, group) for o in sums.of("sum")}
@@ -187,7 +187,7 @@ def _total(name: str, old: _Values | None, group: _Group) -> Any:
     return (before or 0) + came - sum(values[name] or 0 for values in group.went)
 
 
-def _is_there(sums: Sums, group: _Group, counts: _Values, totals: _Values) -> bool:
+def _is_there(sums: SumPlan, group: _Group, counts: _Values, totals: _Values) -> bool:
     """True if the group has rows."""
     something = any(counts.values()) or any(totals.values())
     rows = sums.of("rows")

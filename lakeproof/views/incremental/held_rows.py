@@ -28,7 +28,7 @@ from lakeproof.lake.rows.keys_in_memory import Numbers
 from lakeproof.lake.rows.memory import ROWS_TOGETHER_MAX, has_ordinary_rows
 from lakeproof.lake.spark.scanned_rows import note_scans
 from lakeproof.names import CycleNumber
-from lakeproof.views.definition import digest_of
+from lakeproof.views.definition import digest_of_columns
 
 # The most rows that this process holds of one frame: 80 MiB, since 4,096 ordinary rows have 16 MiB.
 HELD_ROWS_MAX = 5 * ROWS_TOGETHER_MAX
@@ -170,7 +170,9 @@ class StoredView:
         return table.drop_columns([_NOW])
 
     def _digest(self) -> Column:
-        return digest_of(self.rows, [c for c in self.rows.columns if not c.startswith((HIDDEN_PREFIX, SCRATCH_PREFIX))])
+        return digest_of_columns(
+            self.rows, [c for c in self.rows.columns if not c.startswith((HIDDEN_PREFIX, SCRATCH_PREFIX))]
+        )
 
 
 def one_of(rows: DataFrame, columns: Sequence[str], keys: pa.Table, schema: T.StructType) -> DataFrame:

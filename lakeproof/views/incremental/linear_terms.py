@@ -82,7 +82,7 @@ def held_correction(came: list[DataFrame], went: list[DataFrame], stored: Stored
     return correction_of(stored, retracted, stored.images(inserted, answers.schema), inserted.num_rows)
 
 
-def kept_correction(
+def persisted_correction(
     came: list[DataFrame], went: list[DataFrame], stored: DataFrame, kept: ExitStack
 ) -> tuple[DataFrame | None, DataFrame | None]:
     """Return the same as frames, whatever their size: the rows to retract, and those to insert."""

@@ -28,8 +28,8 @@ from lakeproof.views.incremental.added_sums import TouchedGroups
 from lakeproof.views.incremental.carried_keys import Analysis
 from lakeproof.views.incremental.cost import check_worth
 from lakeproof.views.incremental.held_rows import HeldCorrection, PlacedChange, StoredView
-from lakeproof.views.incremental.sum_plans import Sums
-from lakeproof.views.incremental.table_changes import Changed, ChangeSource, Query, read_changes
+from lakeproof.views.incremental.sum_plans import SumPlan
+from lakeproof.views.incremental.table_changes import Changed, ChangeSource, Query, read_changed_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Plan:
     """The facts that are read from the query's plan."""
 
     analysis: Analysis
-    sums: Sums | None
+    sums: SumPlan | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def partial_correction(plan: Plan, query: Query, given: ViewTables, stored: Stor
         read = {name: change for name, change in given.changes.items() if name in analysis.used}
         for name, change in read.items():
             change.check_added(analysis.used[name])
-        changes, count = read_changes(read, analysis.used, kept)
+        changes, count = read_changed_tables(read, analysis.used, kept)
         tables = Changed(given.now, changes, given.rows)
         if not changes:
             return Partial("unchanged", count, 0, 0, kept.pop_all())
@@ -92,7 +92,7 @@ def partial_correction(plan: Plan, query: Query, given: ViewTables, stored: Stor
             held = _held(tables, lambda: linear_terms.held_correction(came, went, stored))
             if held is not None:
                 return _of_held("linear", count, held, kept)
-            frames = linear_terms.kept_correction(came, went, stored.rows, kept)
+            frames = linear_terms.persisted_correction(came, went, stored.rows, kept)
             return _of_frames("linear", count, frames, kept)
         if sums is not None and linear_terms.is_linear(sums.below, tables):
             way = _Groups(analysis, sums, query, tables, stored)
@@ -100,11 +100,11 @@ def partial_correction(plan: Plan, query: Query, given: ViewTables, stored: Stor
                 held = _held(tables, correction)
                 if held is not None:
                     return _of_held(strategy, count, held, kept)
-        key = touched_keys.key_of(analysis, tables)
+        key = touched_keys.restricting_key(analysis, tables)
         held = _held(tables, lambda: touched_keys.held_correction(analysis, key, query, tables, stored))
         if held is not None:
             return _of_held("keys", count, held, kept)
-        frames = touched_keys.kept_correction(analysis, key, query, tables, stored.rows, kept=kept)
+        frames = touched_keys.persisted_correction(analysis, key, query, tables, stored.rows, kept=kept)
         return _of_frames("keys", count, frames, kept)
 
 
@@ -113,7 +113,7 @@ class _Groups:
     """The ways of a query of groups whose rows are linear."""
 
     analysis: Analysis
-    sums: Sums
+    sums: SumPlan
     query: Query
     tables: Changed
     stored: StoredView

@@ -54,7 +54,7 @@ class ChangeSource:
 
 
 @dataclass(frozen=True, slots=True)
-class TableChange:
+class ChangedTable:
     """A table of the query at the view's cut and now, and the rows that came and went (`CAME`) in between.
 
     `came` and `went`: how many, if this process holds them.
@@ -83,7 +83,7 @@ class Changed:
     """
 
     now: Mapping[str, DataFrame]
-    changes: Mapping[str, TableChange]
+    changes: Mapping[str, ChangedTable]
     rows: Callable[[], Mapping[str, int | None]] = dict
 
     def rows_of(self, names: Iterable[str]) -> int | None:
@@ -98,9 +98,9 @@ class Changed:
         return all(change.came is not None for change in self.changes.values())
 
 
-def read_changes(
+def read_changed_tables(
     changes: Mapping[str, ChangeSource], used: Mapping[str, frozenset[int]], kept: ExitStack
-) -> tuple[dict[str, TableChange], int]:
+) -> tuple[dict[str, ChangedTable], int]:
     """Return the changes of the tables that have some, each read once, and the number of rows.
 
     `used`: the positions of each table's columns that matter; the others are NULL.
@@ -121,20 +121,20 @@ def read_changes(
     return result, total
 
 
-def _read(source: ChangeSource, used: frozenset[int], kept: ExitStack) -> tuple[int, TableChange]:
+def _read(source: ChangeSource, used: frozenset[int], kept: ExitStack) -> tuple[int, ChangedTable]:
     fields = source.now.schema.fields
     chosen = [field.name for position, field in enumerate(fields) if position in used]
     columns = [col(f.name) if f.name in chosen else F.lit(None).cast(f.dataType).alias(f.name) for f in fields]
     held = source.places(chosen, HELD_ROWS_MAX) if can_hold(source.now) else None
     if held is None:
         rows = kept_in(source.rows().select(*columns, CAME), kept)
-        return rows.count(), TableChange(source.before, source.now, rows)
+        return rows.count(), ChangedTable(source.before, source.now, rows)
     flag = T.StructField(CAME, T.BooleanType())
     schema = T.StructType([f for f in fields if f.name in chosen] + [flag])
     narrow = frame_of(source.now.sparkSession, held, schema)
     came = sum(held.column(CAME).to_pylist())
     rows = narrow.select(*columns, CAME)
-    return held.num_rows, TableChange(source.before, source.now, rows, came, held.num_rows - came)
+    return held.num_rows, ChangedTable(source.before, source.now, rows, came, held.num_rows - came)
 
 
 def kept_in(rows: DataFrame, kept: ExitStack) -> DataFrame:

@@ -38,14 +38,14 @@ _Only = Callable[[DataFrame, Sequence[str]], DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class RestrictingKey:
     """Columns of the answer, and for each occurrence that they restrict its columns' positions, in the same order."""
 
     outputs: tuple[str, ...]
     columns: Mapping[int, tuple[int, ...]]
 
 
-def key_of(analysis: Analysis, tables: Changed) -> Key:
+def restricting_key(analysis: Analysis, tables: Changed) -> RestrictingKey:
     """Return all columns that restrict every changed occurrence together with the most others.
 
     Raises NotIncrementalError if there are none.
@@ -57,29 +57,31 @@ def key_of(analysis: Analysis, tables: Changed) -> Key:
     return key
 
 
-def _key(keys: Iterable[CarriedKey]) -> Key | None:
+def _key(keys: Iterable[CarriedKey]) -> RestrictingKey | None:
     """Return all columns that restrict the most occurrences together."""
     fit = list(keys)
     if not fit:
         return None
     most = max((frozenset(key.columns) for key in fit), key=lambda numbers: (len(numbers), sorted(numbers)))
     together: dict[str, CarriedKey] = {key.output: key for key in fit if frozenset(key.columns) == most}
-    return Key(tuple(together), {number: tuple(key.columns[number] for key in together.values()) for number in most})
+    return RestrictingKey(
+        tuple(together), {number: tuple(key.columns[number] for key in together.values()) for number in most}
+    )
 
 
 def carries(analysis: Analysis, tables: Changed) -> bool:
-    """True if `key_of` finds a key."""
+    """True if `restricting_key` finds a key."""
     changed = _changed(analysis, tables)
     return any(all(number in key.columns for number in changed) for key in analysis.keys)
 
 
-def touched(analysis: Analysis, key: Key, tables: Changed) -> DataFrame:
+def touched(analysis: Analysis, key: RestrictingKey, tables: Changed) -> DataFrame:
     """Return the values of the key that the changes touch, each once."""
     return reduce(DataFrame.unionAll, _touched(analysis, key, tables)).distinct()
 
 
 def held_correction(
-    analysis: Analysis, key: Key, query: Query, tables: Changed, stored: StoredView
+    analysis: Analysis, key: RestrictingKey, query: Query, tables: Changed, stored: StoredView
 ) -> HeldCorrection | None:
     """Return the correction, folded by this process; None if its rows are too many."""
     frame = touched(analysis, key, tables)
@@ -145,8 +147,8 @@ def _correction(desired: pa.Table, persisted: pa.Table, stored: StoredView, sche
     return correction_of(stored, retracted, stored.images(inserted, schema), inserted.num_rows)
 
 
-def kept_correction(
-    analysis: Analysis, key: Key, query: Query, tables: Changed, stored: DataFrame, *, kept: ExitStack
+def persisted_correction(
+    analysis: Analysis, key: RestrictingKey, query: Query, tables: Changed, stored: DataFrame, *, kept: ExitStack
 ) -> tuple[DataFrame | None, DataFrame | None]:
     """Return the same as frames, whatever their size: the rows to retract, and those to insert."""
     values = kept_in(touched(analysis, key, tables), kept)
@@ -177,14 +179,14 @@ def _names(count: int) -> Iterable[str]:
     return (f"{_TOUCHED}{i}" for i in range(count))
 
 
-def _touched(analysis: Analysis, key: Key, tables: Changed) -> Iterable[DataFrame]:
+def _touched(analysis: Analysis, key: RestrictingKey, tables: Changed) -> Iterable[DataFrame]:
     for number in _changed(analysis, tables):
         rows = tables.changes[analysis.occurrences[number]].rows
         columns = [rows.columns[position] for position in key.columns[number]]
         yield rows.select(*(col(c).alias(n) for c, n in zip(columns, _names(len(columns)), strict=True)))
 
 
-def _restricted(analysis: Analysis, key: Key, tables: Changed, only_touched: _Only) -> dict[str, DataFrame]:
+def _restricted(analysis: Analysis, key: RestrictingKey, tables: Changed, only_touched: _Only) -> dict[str, DataFrame]:
     """Return each table's rows that the touched keys can be about: all if one of its occurrences is not restricted."""
     frames = dict(tables.now)
     for name, frame in tables.now.items():

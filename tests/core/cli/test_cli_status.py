@@ -21,7 +21,7 @@ from lakeproof.lake.records.lease import hold_lease
 from lakeproof.lake.records.store import write_cut
 from lakeproof.lake.records.views.cuts import ViewCut
 from lakeproof.landing.chain import Chain, NewHead
-from lakeproof.landing.segments.manifest import ChainSource, Kind, Manifest
+from lakeproof.landing.segments.manifest import ChainSource, Manifest, ManifestKind
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.proof.record import record
@@ -69,11 +69,8 @@ def begin(file: Path) -> Chain:
     lake = places(file)
     source = ChainSource("7", 1, "shop", 16384, "lakeproof_shop", "lakeproof_shop", 180_000)
     chain = Chain.create(lake, ONE, NewHead(C, source, "0" * 32))
-    chain.append(
-        Manifest(
-            Kind.PROGRESS, 1, ONE, chain.next_ordinal, C, Lsn(0x3000), None, "0" * 32, "2026-11-21T12:00:00.000000Z"
-        )
-    )
+    kind, created_at = ManifestKind.PROGRESS, "2026-11-21T12:00:00.000000Z"
+    chain.append(Manifest(kind, 1, ONE, chain.next_ordinal, C, Lsn(0x3000), None, "0" * 32, created_at))
     return chain
 
 

@@ -15,7 +15,7 @@ from lakeproof.lake.records.held import describe_held
 from lakeproof.lsn import Lsn
 from lakeproof.proof.lake import by_itself as prove_lake
 from lakeproof.proof.lake.history import HistoryProof
-from lakeproof.proof.lake.side import Reader
+from lakeproof.proof.lake.side import LakeReader
 from lakeproof.storage.source_lake import SourceLake
 from tests.core.lake.lake_document_samples import CUT, TABLE
 
@@ -52,7 +52,7 @@ def test_a_table_that_can_not_be_made_from_its_history(lake: SourceLake, monkeyp
     monkeypatch.setattr(prove_lake, "check_history", lambda *_: HistoryProof("damaged", 1, "a row is lost"))
     spark: Any = None
     with pytest.raises(LakeError) as raised:
-        prove_lake.refuse_damaged(Reader(lake, spark), CUT, [TABLE])
+        prove_lake.refuse_damaged(LakeReader(lake, spark), CUT, [TABLE])
     assert f"`lakeproof prove shop {TYPED} --repair`" in raised.value.remedy
     for name in ("0" * 16, "1" * 16):
         lake.store.put_if_absent(f"{lake.paths.schema_versions(TABLE)}/{name}.json", b"{}")

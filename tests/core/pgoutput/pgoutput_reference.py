@@ -42,7 +42,7 @@ from lakeproof.pgoutput.rows import (
     HiddenColumns,
     SchemaInForce,
     StreamMessage,
-    TableChanges,
+    TableBatch,
     TransactionInfo,
     has_position,
     operations,
@@ -201,7 +201,7 @@ def _batch(done: _Assembler) -> Batch:
     )
 
 
-def _table_changes(version: SchemaVersion, rows: list[_Row], transactions: list[TransactionInfo]) -> TableChanges:
+def _table_changes(version: SchemaVersion, rows: list[_Row], transactions: list[TransactionInfo]) -> TableBatch:
     positions = [transactions[row.transaction] for row in rows]
     times = [place.commit_time_us for place in positions]
     marks = [[i for i, value in enumerate(row.values) if value is UNCHANGED] for row in rows]
@@ -228,7 +228,7 @@ def _table_changes(version: SchemaVersion, rows: list[_Row], transactions: list[
         befores=operations_count[BEFORE],
         unchanged=sum(bool(mark) for mark in marks),
     )
-    return TableChanges(version, record_batch(version, hidden, texts), counts)
+    return TableBatch(version, record_batch(version, hidden, texts), counts)
 
 
 def _octets(value: Value) -> bytes | None:

@@ -24,7 +24,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.metrics import definitions as m
 from lakeproof.metrics.drain_state import UNFLUSHED_S, DrainCounters, DrainReadiness, PulseSamples
 from lakeproof.metrics.follow_state import FollowReadiness
-from lakeproof.metrics.readings import Reading
+from lakeproof.metrics.readings import PolledValue
 from lakeproof.metrics.samples import Registry, Sample
 from lakeproof.metrics.server import CONNECTIONS_MAX, MetricsServer, Served
 from lakeproof.metrics.table_labels import OTHER, SERIES_PER_TABLE, TableLabels
@@ -145,7 +145,7 @@ def test_a_reading_that_hangs_leaves_a_scrape_what_was_read_before() -> None:
             hangs.wait(30)
         return len(begun)
 
-    reading = Reading("test", read, lambda: now[0], wait_s=0.05)
+    reading = PolledValue("test", read, lambda: now[0], wait_s=0.05)
     assert reading.value() == (1, 0.0)
     now[0] = 10.0
     assert [reading.value(), reading.value()] == [(1, 10.0), (1, 10.0)]
@@ -160,7 +160,7 @@ def test_a_reading_that_fails_is_counted_and_ends_no_scrape() -> None:
     def read() -> int:
         raise OSError("the store is gone")
 
-    reading = Reading("test", read)
+    reading = PolledValue("test", read)
     assert (reading.value(), reading.errors) == (None, 1)
 
 

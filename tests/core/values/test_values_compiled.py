@@ -15,7 +15,7 @@ from numba.core.dispatcher import Dispatcher
 from lakeproof.pgoutput.batch import BatchDecoder
 from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.relations import RelationCache
-from lakeproof.pgoutput.warm_up import warm_up
+from lakeproof.pgoutput.warm_up import warm_up_decoder
 from lakeproof.values.compiled import compiled
 from tests.core.pgoutput.pgoutput_encoder import frames
 from tests.core.pgoutput.pgoutput_random import Workload, resolve
@@ -36,7 +36,7 @@ def loops() -> dict[str, Dispatcher]:
 
 def test_a_loop_is_compiled_for_one_set_of_argument_types() -> None:
     """Two processes that compile at once then write the same bytes into the same file."""
-    warm_up()
+    warm_up_decoder()
     existing = {name for name, loop in loops().items() if loop.signatures}
     workload = Workload(random.Random(3))
     messages = [message for _ in range(20) for message in workload.transaction(20)]

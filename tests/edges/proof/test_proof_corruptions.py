@@ -21,7 +21,7 @@ from lakeproof.proof.compare import (
     NARROW_ROWS_MAX,
     Bucket,
     ProofRow,
-    differing,
+    differing_buckets,
     differing_keys,
     to_narrow,
 )
@@ -118,7 +118,7 @@ def differing_first_columns(version: SchemaVersion, source: Side, lake: Side) ->
     """The first column of the keys that differ, after the buckets that don't have been left out."""
     sides = [_summed(side) for side in (source, lake)]
     expected = to_narrow(*sides)
-    assert expected == differing(*sides)
+    assert expected == differing_buckets(*sides)
     rows = [[row for bucket, row in side if bucket in expected] for side in (source, lake)]
     return {next(iter(key.key.values())) for key in differing_keys(version.key, *rows)}
 
@@ -213,5 +213,5 @@ def test_what_is_named_is_limited() -> None:
     huge = {b: Bucket(NARROW_ROWS_MAX, b) for b in range(3)}
     assert to_narrow(huge, {}) == [0]
     assert to_narrow({}, {b: Bucket(10, 1) for b in range(3)}) == [0, 1, 2]
-    assert differing({1: Bucket(2, 5)}, {1: Bucket(2, 5)}) == []
-    assert differing({1: Bucket(2, 5)}, {1: Bucket(1, 5)}) == [1]
+    assert differing_buckets({1: Bucket(2, 5)}, {1: Bucket(2, 5)}) == []
+    assert differing_buckets({1: Bucket(2, 5)}, {1: Bucket(1, 5)}) == [1]
