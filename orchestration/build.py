@@ -27,7 +27,7 @@ from assets.views import view_asset
 from jobs.by_hand import jobs_by_hand
 from jobs.by_hand.replace import replace_jobs
 from jobs.names import VIEWS_REFRESH, SourceJob
-from jobs.source import Job, compaction_job, repair_job, source_jobs, views_refresh_job
+from jobs.source import Job, compaction_job, source_jobs, views_refresh_job
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import ConfigError, LakeproofError
@@ -64,7 +64,6 @@ def build(file: Config, only: Sequence[str] | None = None, job: str | None = Non
         *([views_job] if views_job else []),
     ]
     by_hand: list[Job | dg.JobDefinition] = [
-        *map(repair_job, sources),
         *(each for source in sources for each in jobs_by_hand(source)),
         *replace_jobs(config),
     ]
@@ -107,7 +106,7 @@ def _families(config: Config, sources: Sequence[SourceConfig], units: Sequence[C
         name = source.name
         yield {SourceJob.BOOTSTRAP.of(name)}, partial(snapshot_asset, config, source)
         yield {SourceJob.DRAIN.of(name)}, partial(changes_asset, config, source)
-        yield {SourceJob.VERIFICATION.of(name), SourceJob.REPAIR.of(name)}, partial(proof_asset, config, source)
+        yield {SourceJob.VERIFICATION.of(name)}, partial(proof_asset, config, source)
         yield {SourceJob.VERIFICATION.of(name)}, partial(expectations_asset, config, source)
         yield {SourceJob.MAINTENANCE.of(name)}, partial(maintenance_asset, config, source)
         yield {SourceJob.SLOT.of(name)}, partial(slot_asset, source)

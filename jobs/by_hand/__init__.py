@@ -20,5 +20,5 @@ from lakeproof.config.model import SourceConfig
 
 
 def jobs_by_hand(source: SourceConfig) -> list[dg.JobDefinition]:
-    """Return the jobs of one source with at least one table; its repair is a selection of proofs (`jobs.source`)."""
+    """Return the jobs of one source with at least one table. A repair is a proof with `repair: true`."""
     return [rebuild_job(source), recover_job(source), teardown_job(source), *pause_jobs(source)]
