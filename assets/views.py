@@ -58,12 +58,12 @@ def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
         # The views that it reads are brought up first, as one refresh.
         *inputs, result = from_json(list[ViewReport], run_command(context, compute, "refresh", view.name, "--again"))
         for report in inputs:
-            if report.held is None:
+            if report.stands_still is None:
                 context.log_event(view_event(config.location, report))
-        if result.held is None:
+        if result.stands_still is None:
             yield _result(config.location, result)
         else:
-            context.log.warning("nothing was written: %s", result.held)
+            context.log.warning("nothing was written: %s", result.stands_still)
 
     return refreshed
 

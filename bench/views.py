@@ -166,8 +166,8 @@ def _refresh(lake: _Lake, name: str, way: str) -> tuple[float, ViewReport]:
     config = Config(path=lake.folder / "w.yaml", lake=str(lake.folder / "lake"), sources={}, views={name: view})
     started = time.monotonic()
     (report,) = refresh(config, None, lake.spark)
-    if report.held is not None:
-        raise SystemExit(report.held)
+    if report.stands_still is not None:
+        raise SystemExit(report.stands_still)
     return time.monotonic() - started, report
 
 

@@ -23,20 +23,20 @@ _log = logging.getLogger("lakeproof.dagster")
 _ATTEMPT_S = 5.0
 
 # A process that makes several runs, as tests do, needs one lock for all runs of a job; by the lock's URL.
-_held: dict[str, Lock] = {}
+_locks: dict[str, Lock] = {}
 
 
 def hold_run_lock(lake: LakeLocation | str, job: str) -> None:
     """Hold the lock of `job`'s runs until this process ends; raise OSError if the lake can't be written to."""
     store, key = open_store(lake), LakePaths.run_lock(job)
     place = store.url(key)
-    if place in _held:
+    if place in _locks:
         return
     lock = store.share_lock(key, _ATTEMPT_S)
     if lock is None:
         _log.warning("%s: another process holds it, so nobody will know whether this run works; see who it is", place)
         return
-    _held[place] = lock
+    _locks[place] = lock
 
 
 def has_live_process(lake: LakeLocation | str, job: str) -> bool | None:

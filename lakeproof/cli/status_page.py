@@ -67,7 +67,7 @@ def _source(status: SourceStatus) -> Iterator[str]:
     if status.sizes is not None:
         yield from _sizes(status.sizes)
     if status.lease is not None:
-        state = {True: "held", False: "free", None: "unknown if held"}[status.lease_held]
+        state = {True: "taken", False: "free", None: "unknown if taken"}[status.lease_taken]
         yield f"  lease      {state}; last taken by {status.lease}"
     if status.snapshot is not None:
         yield printable(f"  snapshot   {_snapshot(status.source, status.snapshot)}")

@@ -57,9 +57,9 @@ def compact_group(  # noqa: PLR0917  the same order in every step of the pipelin
     for lake in lakes:
         if newest_incarnation(lake) is None:
             raise no_landing(lake)
-    with at_work(spark, config.location), ExitStack() as held:
+    with at_work(spark, config.location), ExitStack() as stack:
         # In one order for everybody; who waits for a lease has none of the group's later ones.
-        leases = [held.enter_context(hold_lease(lake, spark, stop)) for lake in in_order(lakes)]
+        leases = [stack.enter_context(hold_lease(lake, spark, stop)) for lake in in_order(lakes)]
         return compact_group_under(leases, config, group, spark, RunControl(report, stop), end=end)
 
 

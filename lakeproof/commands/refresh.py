@@ -67,7 +67,7 @@ def refresh(
 ) -> list[ViewReport]:
     """Refresh the view of that name, those of these names, or every view; with them the views that these read.
 
-    A view over a table that is held or not in the lake yet is held itself, and so is one over a view that stands still. If
+    A view over a table that is held or not in the lake yet stands still, and so does one over such a view. If
     not just one view is refreshed, so is one with a wrong definition (or one that is wrong since a column was renamed), a
     damaged document or table. Raises ConfigError for an unknown name, and for one view's wrong definition, LakeError for a
     damaged cut or table, TransientError if another process refreshes views of this lake.
@@ -77,17 +77,17 @@ def refresh(
         return refresh_under(Round(lock, int(newest_view_cut_number(store)) + 1), config, view, spark, report)
 
 
-def held_views(config: Config, view: str | Collection[str] | None) -> list[ViewReport]:
+def views_standing_still(config: Config, view: str | Collection[str] | None) -> list[ViewReport]:
     """Return those of the views that a refresh would leave alone: they read what is held or not in the lake."""
     store = open_store(config.location)
     applied = AppliedViews.read(config, store)
     point, reports = Point(applied.config, store, 0), []
     for name in applied.in_order(chosen_views(config, view)):
         fault = applied.faults.get(name)
-        held = point.why_held(applied.config.views[name]) if fault is None else str(fault)
-        if held is not None:
-            point.hold(name, held)
-            reports.append(ViewReport(name, None, None, 0, 0, held=held))
+        why = point.why_still(applied.config.views[name]) if fault is None else str(fault)
+        if why is not None:
+            point.stop(name, why)
+            reports.append(ViewReport(name, None, None, 0, 0, stands_still=why))
     return [*faulty_views(config, view, silent), *reports]
 
 

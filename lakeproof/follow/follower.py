@@ -163,8 +163,8 @@ class Follower:
             # Whoever waits looks now and then, and would find the lease taken again.
             if self.control.stop.wait(self._look_s):
                 return
-        with ExitStack() as held:
-            leases = [held.enter_context(hold_lease(lake, self.spark, self.control.stop)) for lake in self.lakes]
+        with ExitStack() as stack:
+            leases = [stack.enter_context(hold_lease(lake, self.spark, self.control.stop)) for lake in self.lakes]
             self._report("follow.turn", "has its turn")
             # What was interrupted, or was left by whoever had the lease before, comes first; views may be behind too.
             self._compact(leases)

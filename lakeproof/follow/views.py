@@ -140,7 +140,7 @@ class ViewRefresher(Worker):
             self._tell(refresh_under(this, self._config, behind, self._spark.get(), self._report))
 
     def _tell(self, views: Sequence[ViewReport]) -> None:
-        self._refreshed([view for view in views if view.held is None])
+        self._refreshed([view for view in views if view.stands_still is None])
 
 
 class _AtWork:

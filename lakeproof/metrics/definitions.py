@@ -127,7 +127,7 @@ PROOF_TABLES = _gauge("proof_tables", By.BOTH, "Tables by the result of their la
 
 # What the compaction does.
 LEASE_HELD = _gauge(
-    "lease_held", By.FOLLOW, "1 if this process holds the leases, 0 if it waits for its turn", ("name",)
+    "lease_taken", By.FOLLOW, "1 if this process holds the leases, 0 if it waits for its turn", ("name",)
 )
 APPLIED_CHANGES = _counter("applied_changes", By.FOLLOW, ("source", "table"), "Changes of the stream that are in a cut")
 APPLIED_ROWS = _counter(

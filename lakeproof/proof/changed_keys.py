@@ -90,7 +90,7 @@ class ChangedSide:
         if basis.current_version < cut_table.current_version:
             changes = _changes(current, basis.current_version, cut_table.current_version, names)
             _check_packed(changes, version, cut_table.row_bytes)
-            parts.append(_held(changes, names))
+            parts.append(_collected(changes, names))
         rows = pa.concat_tables(part.select(names) for part in parts) if parts else None
         if rows is None or not rows.num_rows:
             return cls(state, version, pa.table({}), ())
@@ -161,8 +161,8 @@ def _changes(path: str, first: int, last: int, names: Sequence[str]) -> VersionC
         raise NotByKeysError(str(error)) from None
 
 
-def _held(changes: VersionChanges, names: Sequence[str]) -> pa.Table:
-    rows = changes.held(names, _ROWS_MAX, files_bytes_max=None)
+def _collected(changes: VersionChanges, names: Sequence[str]) -> pa.Table:
+    rows = changes.collect(names, _ROWS_MAX, files_bytes_max=None)
     if rows is None:
         raise NotByKeysError(f"more than {_ROWS_MAX:,} rows changed, or they can't be read")
     return rows
@@ -170,7 +170,7 @@ def _held(changes: VersionChanges, names: Sequence[str]) -> pa.Table:
 
 def _of_history(path: str, first: int, last: int, names: Sequence[str]) -> pa.Table:
     """Return the rows that came into history."""
-    rows = _held(_changes(path, first, last, names), [*names, OP])
+    rows = _collected(_changes(path, first, last, names), [*names, OP])
     if not _ANEW.isdisjoint(rows.column(OP).unique().to_pylist()):
         raise NotByKeysError("it was truncated, or copied anew")
     return rows

@@ -6,7 +6,7 @@ Comparing does not belong here (`prove_tables`), nor the cycle that enters what 
     under a lease  a slot with its snapshot at C ─ the rows under these keys ─ the cycle that ends at C enters them
     a proof        at C, with the same snapshot
 
-The lease is held from the slot to the cut, so the rows are those of the cut's own position: no change is applied to them
+The lease stays ours from the slot to the cut, so the rows are those of the cut's own position: no change is applied to them
 that they have already, and none after them is lost. A table that still differs, or that the cycle had to hold, is copied
 whole.
 """

@@ -39,7 +39,15 @@ from lakeproof.storage.local_files import (
     shared_bytes,
     sync_all,
 )
-from lakeproof.storage.store import AlreadyExistsError, HeldLock, Lock, NewFile, NotFoundError, SharedBytes, StoredFile
+from lakeproof.storage.store import (
+    AlreadyExistsError,
+    Lock,
+    LockHandle,
+    NewFile,
+    NotFoundError,
+    SharedBytes,
+    StoredFile,
+)
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 _WRITING = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
@@ -104,7 +112,7 @@ class LocalFile:
 
 
 class KernelLock:
-    """A `HeldLock` that ends with its process, and not before."""
+    """A `LockHandle` that ends with its process, and not before."""
 
     def check(self) -> None:
         """Do nothing."""
@@ -227,7 +235,7 @@ class LocalStore:
         return swept
 
     @contextmanager
-    def lock(self, key: str, thing: str, reason: str) -> Iterator[HeldLock]:
+    def lock(self, key: str, thing: str, reason: str) -> Iterator[LockHandle]:
         _make_root(self.root)
         with locks.exclusive(self._path(key), thing, reason):
             yield KernelLock()

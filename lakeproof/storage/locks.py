@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lakeproof.errors import TransientError
-from lakeproof.storage.store import held_by
+from lakeproof.storage.store import reason_with_holder
 from lakeproof.storage.times import now_text
 
 # A probe holds the lock for microseconds, or for a scheduler's turn on a busy machine.
@@ -44,7 +44,7 @@ def exclusive(path: Path, thing: str, reason: str) -> Iterator[None]:
         if not _acquire(descriptor, fcntl.LOCK_EX, ATTEMPT_S):
             # Who only shares it is not in the file.
             is_alone = not _acquire(descriptor, fcntl.LOCK_SH, 0.0)
-            reason = held_by(reason, holder(path) if is_alone else None)
+            reason = reason_with_holder(reason, holder(path) if is_alone else None)
             raise TransientError(thing, reason, "wait until it has ended, then try again")
         with suppress(OSError):
             name = f"process {os.getpid()} on {socket.gethostname()} since {now_text()}".encode()

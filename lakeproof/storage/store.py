@@ -86,7 +86,7 @@ class Lock(Protocol):
         """Give the lock back; once is enough, and more is no error."""
 
 
-class HeldLock(Protocol):
+class LockHandle(Protocol):
     """A lock that a block holds alone."""
 
     def check(self) -> None:
@@ -192,7 +192,7 @@ class Store(Protocol):
         Those that are not listed come too; those in a local folder do wherever they sort.
         """
 
-    def lock(self, key: str, thing: str, reason: str) -> AbstractContextManager[HeldLock]:
+    def lock(self, key: str, thing: str, reason: str) -> AbstractContextManager[LockHandle]:
         """Hold the lock `key` alone for the block.
 
         Raises TransientError about `thing`, for `reason` and naming the holder, if another process holds it. It is free when
@@ -209,7 +209,7 @@ class Store(Protocol):
         """Return the process that holds the lock alone, or was the last one to, in words for messages; None if unknown."""
 
 
-def held_by(reason: str, holder: str | None) -> str:
+def reason_with_holder(reason: str, holder: str | None) -> str:
     """Return the reason for which a lock can't be had, with the process that holds it alone, if one does."""
     return reason if holder is None else f"{reason}: {holder}"
 
@@ -217,7 +217,7 @@ def held_by(reason: str, holder: str | None) -> str:
 def refuse_if_locked(store: Store, key: str, thing: str, reason: str) -> None:
     """Raise TransientError as `Store.lock` would by now: before work is begun that would only have to wait."""
     if store.is_locked(key):
-        reason = held_by(reason, store.lock_holder(key))
+        reason = reason_with_holder(reason, store.lock_holder(key))
         raise TransientError(thing, reason, "wait until it has ended, then try again")
 
 

@@ -58,7 +58,7 @@ from lakeproof.views.definition import (
     query_errors,
 )
 from lakeproof.views.incremental.carried_keys import analyse
-from lakeproof.views.incremental.held_rows import DUP_BITS, OWN_FAULTS, NotIncrementalError, PlacedChange, StoredView
+from lakeproof.views.incremental.collected import DUP_BITS, OWN_FAULTS, NotIncrementalError, PlacedChange, StoredView
 from lakeproof.views.incremental.since_cut import check_can_go_on, earlier_files
 from lakeproof.views.incremental.strategies import Partial, Plan, ViewTables, partial_correction
 from lakeproof.views.incremental.sum_plans import sums_of

@@ -47,11 +47,11 @@ def created_in_stream(  # noqa: PLR0917  two readings, each with its rules
     are those of `previous`, each with its xid, `rules_now` each with its publication. Raises as `source_errors`.
     """
     entered = now.tables.keys() - previous.tables.keys()
-    held = _unaltered(previous, rules, now, rules_now)
+    standing = _unaltered(previous, rules, now, rules_now)
     # Few tables enter at a time, and nothing has to be read about those that somebody has named.
-    possible = {oid for oid in entered if any(e.entry in held for e in now.tables[oid].entries)}
+    possible = {oid for oid in entered if any(e.entry in standing for e in now.tables[oid].entries)}
     origins = read_origins(conn, possible)
-    covered = {oid: origin for oid, origin in origins.items() if _is_covered(origin, now.tables[oid], held, now)}
+    covered = {oid: origin for oid, origin in origins.items() if _is_covered(origin, now.tables[oid], standing, now)}
     proven = {oid: origin for oid, origin in covered.items() if _has_sent_rows(origin, now.tables[oid], now)}
     proven = _with_lasting_types(conn, proven, now)
     created: dict[Oid, TableCreated | None] = dict.fromkeys(covered)
@@ -74,9 +74,11 @@ def _unaltered(
     return {entry: rules[entry] for entry, publication in rules_now.items() if entry in rules and publication in same}
 
 
-def _is_covered(origin: TableOrigin, table: TableFacts, held: Mapping[str, int], now: Fingerprint) -> bool:
+def _is_covered(origin: TableOrigin, table: TableFacts, standing: Mapping[str, int], now: Fingerprint) -> bool:
     """True if all that is published of the table was so from its creation on."""
-    rules = {e for e in table.entries if e.entry in origin.entries and held.get(e.entry, origin.xid + 1) <= origin.xid}
+    rules = {
+        e for e in table.entries if e.entry in origin.entries and standing.get(e.entry, origin.xid + 1) <= origin.xid
+    }
     sent = {operation for e in rules for operation in now.publications[e.publication].operations}
     return "i" in sent and sent == set(now.operations(table))
 

@@ -32,8 +32,8 @@ from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
 
 # The most bytes of rows, as they are in memory, that this process reads and gives to Spark.
-HELD_BYTES_MAX = 32 << 20
-_HELD_ROWS_MAX = 1_000_000
+COLLECTED_BYTES_MAX = 32 << 20
+_COLLECTED_ROWS_MAX = 1_000_000
 # The most rows of files that stay, or deleted rows of others, that are named one by one: 17 bytes each.
 PLACES_MAX = 4_000_000
 _PATH, _FILE, _ROW, _PART = scratch("path"), scratch("file"), scratch("at"), scratch("part")
@@ -51,9 +51,9 @@ def row_changes(session: SparkSession, path: str, first: int, last: int, columns
     # Structs and maps come back from Arrow in other types.
     is_plain = not any(inner in json.dumps(field["type"]) for field in chosen for inner in ('"struct"', '"map"'))
     if is_plain and has_ordinary_rows(session):
-        held = changes.held(columns, _HELD_ROWS_MAX, HELD_BYTES_MAX)
-        if held is not None and held.num_rows:
-            return relation(session, held, schema)
+        rows = changes.collect(columns, _COLLECTED_ROWS_MAX, COLLECTED_BYTES_MAX)
+        if rows is not None and rows.num_rows:
+            return relation(session, rows, schema)
     try:
         return _Files.of(session, changes, chosen).rows(schema)
     except (LakeError, NotFoundError) as error:

@@ -137,28 +137,28 @@ def find_holders(schema: SchemaVersion, changes: pa.Table, fetch: Fetch | None) 
 
 def _marks(walk: _Walk, rows: pa.Table, stored: pa.Table, schema: SchemaVersion) -> dict[int, dict[str, int]]:
     ordinals = rows.column(ORD).to_pylist()
-    held = _held(stored, schema, walk.columns) if walk.fetched else []
+    stored_in = _holders_in(stored, schema, walk.columns) if walk.fetched else []
     marks: dict[int, dict[str, int]] = {}
     for i in walk.columns:
         name = str(schema.columns[i].attnum)
         for number, source in walk.sources.get(i, {}).items():
-            place = ordinals[source] if source < walk.count else held[source - walk.count].get(name)
+            place = ordinals[source] if source < walk.count else stored_in[source - walk.count].get(name)
             if place is None:
                 raise _HolderNotFoundError
             marks.setdefault(number, {})[name] = place
     return marks
 
 
-def _held(stored: pa.Table, schema: SchemaVersion, columns: Sequence[int]) -> list[dict[str, int | None]]:
+def _holders_in(stored: pa.Table, schema: SchemaVersion, columns: Sequence[int]) -> list[dict[str, int | None]]:
     """Return, for each of the table's rows, the ordinals of the rows that hold its large values, by attribute number."""
-    held = []
+    stored_in = []
     is_set = {i: stored.column(schema.columns[i].name).is_valid().to_pylist() for i in columns}
     columns_of = (stored.column(c).to_pylist() for c in (ORD, FROM, TEXT))
     for number, (ordinal, named, text) in enumerate(zip(*columns_of, strict=True)):
         texts, older = json.loads(text or "{}"), json.loads(named or "{}")
         attnums = ((i, str(schema.columns[i].attnum)) for i in columns)
-        held.append({a: older.get(a, ordinal) for i, a in attnums if is_set[i][number] or a in texts})
-    return held
+        stored_in.append({a: older.get(a, ordinal) for i, a in attnums if is_set[i][number] or a in texts})
+    return stored_in
 
 
 def _follow(walk: _Walk, rows: pa.Table, keys: Sequence[Key]) -> None:

@@ -82,8 +82,8 @@ def mark(
             _base_rows(last, schema, key, base, broadcast=changes.counts.unchanged <= _keys_max(schema, key))
         )
         kept.append(stored)
-    held = _with_base(last, schema, key, stored)
-    rows = held.select(*(_mark(schema) if n == UNCHANGED else col(n) for n in changes.frame.columns))
+    with_base = _with_base(last, schema, key, stored)
+    rows = with_base.select(*(_mark(schema) if n == UNCHANGED else col(n) for n in changes.frame.columns))
     if changes.counts.truncates:
         truncated = changes.frame.where(F.col(OP) == "truncate").withColumn(UNCHANGED, F.lit(None).cast("string"))
         rows = rows.unionAll(truncated.withColumnRenamed(UNCHANGED, FROM))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # The longest time that a follower's cycle may keep somebody else waiting.
 TURN_S = 600.0
-_HELD = "another process is writing to this source's lake"
+_TAKEN = "another process is writing to this source's lake"
 # On an object store each look is a request.
 _LOOK_S = 0.25
 
@@ -58,7 +58,7 @@ class LeaseDoc(Document):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A held lease. `check` is called before each commit."""
+    """A lease that this process has. `check` is called before each commit."""
 
     lake: SourceLake
     epoch: int
@@ -98,12 +98,12 @@ def hold_lease(
     If that process follows the landing, this waits for its turn, `TURN_S` seconds at most or until `stop` is requested.
     `spark` is that of the JVM that will write, once it runs.
     """
-    with ExitStack() as held:
-        _lock_in_turn(lake, held, stop or Stop())
+    with ExitStack() as stack:
+        _lock_in_turn(lake, stack, stop or Stop())
         _end_jvm_of_last_holder(lake)
         lease = _take(lake)
         if spark is not None:
-            held.enter_context(SparkOnDemand.of(spark).heard_by(lambda session: _name_jvm(lease, jvm_of(session))))
+            stack.enter_context(SparkOnDemand.of(spark).heard_by(lambda session: _name_jvm(lease, jvm_of(session))))
         yield lease
 
 
@@ -113,7 +113,7 @@ def check_free(lake: SourceLake) -> None:
     What a process that follows holds is as good as free: it lets others have their turn.
     """
     if not lake.store.is_locked(lake.paths.follow_lock):
-        refuse_if_locked(lake.store, lake.paths.lease_lock, f"{lake.source}: lease", _HELD)
+        refuse_if_locked(lake.store, lake.paths.lease_lock, f"{lake.source}: lease", _TAKEN)
 
 
 def someone_waits(lake: SourceLake) -> bool:
@@ -132,11 +132,11 @@ def followed(lake: SourceLake) -> Iterator[None]:
             lock.release()
 
 
-def _lock_in_turn(lake: SourceLake, held: ExitStack, stop: Stop) -> None:
-    """Enter the lease's lock into `held`; raises TransientError if it stays with another process."""
-    thing, reason = f"{lake.source}: lease", _HELD
+def _lock_in_turn(lake: SourceLake, stack: ExitStack, stop: Stop) -> None:
+    """Enter the lease's lock into `stack`; raises TransientError if it stays with another process."""
+    thing, reason = f"{lake.source}: lease", _TAKEN
     try:
-        held.enter_context(lake.store.lock(lake.paths.lease_lock, thing, reason))
+        stack.enter_context(lake.store.lock(lake.paths.lease_lock, thing, reason))
     except TransientError:
         if not lake.store.is_locked(lake.paths.follow_lock):
             raise
@@ -146,7 +146,7 @@ def _lock_in_turn(lake: SourceLake, held: ExitStack, stop: Stop) -> None:
         deadline = time.monotonic() + TURN_S
         while True:
             try:
-                held.enter_context(lake.store.lock(lake.paths.lease_lock, thing, reason))
+                stack.enter_context(lake.store.lock(lake.paths.lease_lock, thing, reason))
             except TransientError:
                 if stop.wait(_LOOK_S) or time.monotonic() > deadline:
                     raise

@@ -151,7 +151,7 @@ class SegmentWriter:
         self._messages.add(batch.logical_messages)
         self._first_us = _either(min, self._first_us, batch.first_commit_time_us)
         self._last_us = _either(max, self._last_us, batch.last_commit_time_us)
-        if self._held_bytes > self._limits.buffered_bytes:
+        if self._buffered_bytes > self._limits.buffered_bytes:
             self._make_room()
 
     def announce(self, schemas: Iterable[SchemaInForce]) -> None:
@@ -271,7 +271,7 @@ class SegmentWriter:
             self._last = LandedCommit(end, Xid(xid.as_py()), time_us)
 
     @property
-    def _held_bytes(self) -> int:
+    def _buffered_bytes(self) -> int:
         return self._waiting_bytes + self._thread.bytes
 
     def _make_room(self) -> None:

@@ -20,15 +20,15 @@ from pyspark.sql import types as T
 
 from lakeproof.hidden_columns import DUP, KEY
 from lakeproof.views.definition import digest_of_columns
-from lakeproof.views.incremental.held_rows import (
+from lakeproof.views.incremental.collected import (
     DUP_BITS,
-    HeldCorrection,
+    CollectedCorrection,
     NotIncrementalError,
     Signed,
     StoredView,
+    collect_signed,
     correction_of,
     frame_of,
-    hold_signed,
 )
 from lakeproof.views.incremental.sum_plans import Output, SumPlan
 
@@ -67,7 +67,7 @@ class TouchedGroups:
 
 def touched_groups(sums: SumPlan, came: list[DataFrame], went: list[DataFrame]) -> TouchedGroups | None:
     """Return the groups that the query's answers over what came and went are about; None if they are too many."""
-    answers = hold_signed(came, went)
+    answers = collect_signed(came, went)
     if answers is None:
         return None
     names = tuple(output.name for output in sums.of("group"))
@@ -77,7 +77,7 @@ def touched_groups(sums: SumPlan, came: list[DataFrame], went: list[DataFrame]) 
     return TouchedGroups(names, keys, T.StructType([fields[name] for name in names]), answers, groups)
 
 
-def held_correction(sums: SumPlan, touched: TouchedGroups, stored: StoredView) -> HeldCorrection | None:
+def collected_correction(sums: SumPlan, touched: TouchedGroups, stored: StoredView) -> CollectedCorrection | None:
     """Return the correction by adding the answers to the view's rows; None if that does not decide it."""
     persisted = stored.with_values(touched.names, touched.keys, touched.schema)
     if persisted is None:
@@ -126,7 +126,7 @@ def _meet(
 
 def _correction(
     sums: SumPlan, groups: Mapping[tuple[Any, ...], _Group], answers: Signed, persisted: pa.Table, stored: StoredView
-) -> HeldCorrection:
+) -> CollectedCorrection:
     names = [output.name for output in sums.outputs if output.role != "group"]
     columns = {name: persisted.column(name).to_pylist() for name in names}
     types = {f.name: f.dataType for f in answers.schema.fields}

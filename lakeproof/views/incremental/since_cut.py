@@ -33,7 +33,7 @@ from lakeproof.schema import SchemaVersion
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.views.drift import why_not_trusted
-from lakeproof.views.incremental.held_rows import NotIncrementalError
+from lakeproof.views.incremental.collected import NotIncrementalError
 from lakeproof.views.incremental.table_changes import ChangeSource
 from lakeproof.views.read_at import ReadAt
 
@@ -123,7 +123,9 @@ class _Read:
         columns: Sequence[str],
     ) -> ChangeSource:
         """Return where the change between two versions comes from."""
-        return ChangeSource(now, before, partial(self._rows, session, versions, columns), partial(self._held, versions))
+        return ChangeSource(
+            now, before, partial(self._rows, session, versions, columns), partial(self._collected, versions)
+        )
 
     def _rows(self, session: SparkSession, versions: tuple[int, int], columns: Sequence[str]) -> DataFrame:
         try:
@@ -131,9 +133,9 @@ class _Read:
         except ChangesUnavailableError as error:
             raise NotIncrementalError(f"{self.thing}: {error}") from error
 
-    def _held(self, versions: tuple[int, int], columns: Sequence[str], rows_max: int) -> pa.Table | None:
+    def _collected(self, versions: tuple[int, int], columns: Sequence[str], rows_max: int) -> pa.Table | None:
         try:
-            return VersionChanges.between(self.path, *versions, columns).held(columns, rows_max)
+            return VersionChanges.between(self.path, *versions, columns).collect(columns, rows_max)
         except ChangesUnavailableError as error:
             raise NotIncrementalError(f"{self.thing}: {error}") from error
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from lakeproof.views.incremental.carried_keys import Analysis, analyse_node
-from lakeproof.views.incremental.held_rows import is_text
+from lakeproof.views.incremental.collected import is_text
 from lakeproof.views.incremental.plan_trees import JvmObject, Trees, class_name
 
 Role: TypeAlias = Literal["group", "rows", "count", "sum", "average", "other"]

@@ -19,13 +19,13 @@ from lakeproof.hidden_columns import DUP, KEY, scratch
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import correct, join_on_key
 from lakeproof.views.incremental.carried_keys import Analysis, CarriedKey
-from lakeproof.views.incremental.held_rows import (
-    HeldCorrection,
+from lakeproof.views.incremental.collected import (
+    CollectedCorrection,
     NotIncrementalError,
     StoredView,
+    collect,
     correction_of,
     first_of_each,
-    hold,
     net_of,
     one_of,
 )
@@ -80,12 +80,12 @@ def touched(analysis: Analysis, key: RestrictingKey, tables: Changed) -> DataFra
     return reduce(DataFrame.unionAll, _touched(analysis, key, tables)).distinct()
 
 
-def held_correction(
+def collected_correction(
     analysis: Analysis, key: RestrictingKey, query: Query, tables: Changed, stored: StoredView
-) -> HeldCorrection | None:
+) -> CollectedCorrection | None:
     """Return the correction, folded by this process; None if its rows are too many."""
     frame = touched(analysis, key, tables)
-    values = hold(frame)
+    values = collect(frame)
     if values is None:
         return None
     parts = Values(values, frame.schema)
@@ -95,7 +95,7 @@ def held_correction(
 
 def groups_correction(
     analysis: Analysis, names: Sequence[str], groups: Values, query: Query, *, tables: Changed, stored: StoredView
-) -> HeldCorrection | None:
+) -> CollectedCorrection | None:
     """Return the correction of some groups of a query, by their values in its columns `names`; None as above.
 
     Its tables are restricted as far as these columns restrict them.
@@ -128,16 +128,20 @@ class Values:
         )
 
 
-def _against(answers: DataFrame, names: Sequence[str], values: Values, stored: StoredView) -> HeldCorrection | None:
+def _against(
+    answers: DataFrame, names: Sequence[str], values: Values, stored: StoredView
+) -> CollectedCorrection | None:
     """Return what makes the view's rows with these values the query's `answers`."""
-    desired = hold(answers)
+    desired = collect(answers)
     persisted = None if desired is None else stored.with_values(names, values.rows, values.schema)
     if desired is None or persisted is None:
         return None
     return _correction(desired, persisted, stored, answers.schema)
 
 
-def _correction(desired: pa.Table, persisted: pa.Table, stored: StoredView, schema: T.StructType) -> HeldCorrection:
+def _correction(
+    desired: pa.Table, persisted: pa.Table, stored: StoredView, schema: T.StructType
+) -> CollectedCorrection:
     digests = [*desired.column(KEY).to_pylist(), *persisted.column(KEY).to_pylist()]
     net = net_of(digests, [1] * desired.num_rows + [-1] * persisted.num_rows)
     surplus = {digest: -count for digest, count in net.items() if count < 0}

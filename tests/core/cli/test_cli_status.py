@@ -105,7 +105,7 @@ def test_before_anything_was_done_there_is_nothing_and_no_error(file: Path, caps
     result, document = run(file, capsys)
     shop = document["sources"]["shop"]
     assert result == 3
-    assert (shop["landing"], shop["cut"], shop["slot"], shop["lease"], shop["lease_held"]) == (
+    assert (shop["landing"], shop["cut"], shop["slot"], shop["lease"], shop["lease_taken"]) == (
         None,
         None,
         None,
@@ -215,10 +215,10 @@ def test_a_lease_is_seen_without_being_touched(file: Path) -> None:
     lake = places(file)
     with hold_lease(lake):
         seen = status(load(file)).sources["shop"]
-        assert seen.lease_held in (True, None)
+        assert seen.lease_taken in (True, None)
         assert f"process {os.getpid()} on " in (seen.lease or "")
     after = status(load(file)).sources["shop"]
-    assert after.lease_held in (False, None)
+    assert after.lease_taken in (False, None)
     assert after.lease == seen.lease
 
 
@@ -227,7 +227,7 @@ def test_another_files_lock_is_not_the_lease(file: Path, tmp_path: Path) -> None
     begin(file)
     with (tmp_path / "other").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        assert status(load(file)).sources["shop"].lease_held in (False, None)
+        assert status(load(file)).sources["shop"].lease_taken in (False, None)
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"not JSON", b'{"format": "lakeproof.cut/9"}'])

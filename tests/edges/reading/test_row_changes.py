@@ -54,7 +54,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The rows are read by this process, or are too many bytes for it."""
     if request.param == "by Spark":
         # inside: rows of more bytes than this process takes would be many
-        monkeypatch.setattr(module, "HELD_BYTES_MAX", -1)
+        monkeypatch.setattr(module, "COLLECTED_BYTES_MAX", -1)
     return str(request.param)
 
 
@@ -132,7 +132,7 @@ def test_few_changes_read_few_rows(spark: SparkSession, tmp_path: Path, monkeypa
         note_scans(changes)
     assert scanned.rows <= 1_000
     # inside: as many rows as are too many take minutes
-    monkeypatch.setattr(module, "HELD_BYTES_MAX", -1)
+    monkeypatch.setattr(module, "COLLECTED_BYTES_MAX", -1)
     # inside: as above
     monkeypatch.setattr(module, "PLACES_MAX", 2)
     with pytest.raises(ChangesUnavailableError, match="more than 2 rows"):

@@ -77,7 +77,7 @@ def test_each_kind_of_drift_is_due_and_healed_without_a_cut(drifting: _Drifting)
         assert reason in drifted_views(now, lake_status(now))["a"]
         assert (due_views(now, ["a"]), why_not_refresh(now, "a")) == (["a"], None)
         (report,) = refresh(now, "a", drifting.spark)
-        assert (report.held, report.strategy) == (None, "full")
+        assert (report.stands_still, report.strategy) == (None, "full")
         assert reason in (report.reason or "")
         assert drifting.rows() == ROWS
         assert due_views(config, ["a"]) == []

@@ -8,8 +8,8 @@ would no longer be pruned. So history's files are taken in the order of their ro
 are sorted: a compacted file covers one range of positions. Each of current's small files may have any keys. Files that
 overlap are one run of any size, whose rows are parted by range: a compacted file covers one range of keys.
 
-A run up to `HELD_BYTES_MAX` is read, sorted and written by this process. Spark takes a larger one, if it runs; if not, this
-process takes it in pieces of that size. No JVM is started for it.
+A run up to `IN_PROCESS_BYTES_MAX` is read, sorted and written by this process. Spark takes a larger one, if it runs; if not,
+this process takes it in pieces of that size. No JVM is started for it.
 
 A table that gets a cycle a second would be all small files before somebody maintains it. So the smallest of them are put
 together between cycles (`packable`), counted by bytes: each byte comes into a file that is at least twice as large, so it is
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 SMALL_BYTES = 16 << 20
 TARGET_BYTES = 128 << 20
 # The most that this process holds of one run, as its files have it without compression.
-HELD_BYTES_MAX = 64 << 20
+IN_PROCESS_BYTES_MAX = 64 << 20
 # The most bytes of files that are put together between two cycles.
 PACKED_BYTES_MAX = 32 << 20
 # Rewrite a file once this fraction of its rows is deleted.
@@ -111,24 +111,26 @@ def optimize(
 
 
 def _pieces(spark: SparkOnDemand, state: TableState, run: Sequence[Action]) -> list[list[Action]]:
-    """Return a run in the parts that are rewritten by themselves: whole for Spark, else such as this process holds.
+    """Return a run in the parts that are rewritten by themselves: whole for Spark, else such as this process can take.
 
-    Two files of any size that are small are held, so that each piece leaves fewer files.
+    Two files of any size that are small are taken, so that each piece leaves fewer files.
     """
     sizes = [_bytes_in(state, entry) for entry in run]
-    if _is_for_spark(spark, state) or spark.started is not None or sum(sizes) <= HELD_BYTES_MAX:
+    if _is_for_spark(spark, state) or spark.started is not None or sum(sizes) <= IN_PROCESS_BYTES_MAX:
         return [list(run)]
     pieces: list[list[Action]] = []
-    held = 0
+    total = 0
     for entry, size in zip(run, sizes, strict=True):
         fits = (
-            held + size <= HELD_BYTES_MAX or (len(pieces[-1]) == 1 and _size(entry) < SMALL_BYTES) if pieces else False
+            total + size <= IN_PROCESS_BYTES_MAX or (len(pieces[-1]) == 1 and _size(entry) < SMALL_BYTES)
+            if pieces
+            else False
         )
         if not fits:
             pieces.append([])
-            held = 0
+            total = 0
         pieces[-1].append(entry)
-        held += size
+        total += size
     return [piece for piece in pieces if len(piece) > 1 or _lost_rows(piece[0]) > _DELETED_ROWS_MAX]
 
 
@@ -142,7 +144,7 @@ def _rewritten(
 ) -> list[AddedFile]:
     count = 1 + sum(data_file(entry).bytes for entry in run) // TARGET_BYTES
     size = sum(_bytes_in(state, entry) for entry in run)
-    if _is_for_spark(spark, state) or (spark.started is not None and size > HELD_BYTES_MAX):
+    if _is_for_spark(spark, state) or (spark.started is not None and size > IN_PROCESS_BYTES_MAX):
         # Imported here because they import Spark.
         from lakeproof.lake.delta.files.by_spark import rows_of_files, write_by_spark
 
@@ -150,18 +152,18 @@ def _rewritten(
         return write_by_spark(rows, state.path, number, state.metadata)
     table, physical = DeltaRows.of_state(state), state.physical()
     batches = [batch for entry in run for batch in table.of_file(data_file(entry), table.schema.names)]
-    held = pa.Table.from_batches(batches, table.schema)
+    rows = pa.Table.from_batches(batches, table.schema)
     if order is not None:
         # By number: Arrow takes a name that begins with a dot for a path.
-        column = pa.table({"0": held.column(order)})
-        held = held.take(pc.sort_indices(column, [("0", "ascending")]))
-    held = held.rename_columns([physical[name] for name in held.column_names])
+        column = pa.table({"0": rows.column(order)})
+        rows = rows.take(pc.sort_indices(column, [("0", "ascending")]))
+    rows = rows.rename_columns([physical[name] for name in rows.column_names])
     columns, table_folder = statistics_columns(state.fields, statistics_of(state.metadata)), Folder.at(state.path)
-    size = max(1, -(-held.num_rows // count))
+    size = max(1, -(-rows.num_rows // count))
     return [
         AddedFile(entry_of(file, columns))
-        for first in range(0, held.num_rows, size)
-        for file in write_new_files([held.slice(first, size)], table_folder, f"rows-{number:012d}-", {*columns})
+        for first in range(0, rows.num_rows, size)
+        for file in write_new_files([rows.slice(first, size)], table_folder, f"rows-{number:012d}-", {*columns})
     ]
 
 

@@ -106,7 +106,7 @@ class VersionChanges:
             raise ChangesUnavailableError(f"its log does not lead to what version {last} has")
         return cls(state, tuple(walk.files()), walk.is_net, (tuple(walk.packed[0]), tuple(walk.packed[1])))
 
-    def held(
+    def collect(
         self,
         columns: Sequence[str],
         rows_max: int,
@@ -142,7 +142,7 @@ def changed_places(path: str, first: int, last: int, columns: Sequence[str], row
         changes = VersionChanges.between(path, first, last, columns)
     except ChangesUnavailableError:
         return None
-    return changes.held(columns, rows_max) if changes.is_net else None
+    return changes.collect(columns, rows_max) if changes.is_net else None
 
 
 class _Walk:

@@ -18,7 +18,7 @@ from lakeproof.field_types import Count, CycleField, Sha256
 from lakeproof.names import CycleNumber
 from lakeproof.storage.document import Document, Part
 from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import AlreadyExistsError, HeldLock, Store, refuse_if_locked
+from lakeproof.storage.store import AlreadyExistsError, LockHandle, Store, refuse_if_locked
 
 _LOCK = "refresh.lock"
 _REFRESHES = "another process is refreshing or maintaining views of this lake"
@@ -133,13 +133,13 @@ class ViewsLock:
     Several may be at work, so a number that is taken later may be put first; those of one view grow.
     """
 
-    def __init__(self, store: Store, held: HeldLock) -> None:
-        self._held, self._taken = held, Lock()
+    def __init__(self, store: Store, lock: LockHandle) -> None:
+        self._lock, self._taken = lock, Lock()
         self._last = int(newest_view_cut_number(store))
 
     def check(self) -> None:
         """Raise TransientError if another process may hold the lock by now."""
-        self._held.check()
+        self._lock.check()
 
     def next_number(self, above: int) -> CycleNumber:
         """Return a number that nobody has, greater than `above` and than every cut's that was there at first."""
@@ -155,8 +155,8 @@ def one_refresh(store: Store) -> Iterator[ViewsLock]:
     Delta's local log store locks within one JVM only, so two writers could overwrite each other's commit. On an object store
     a process may sleep for longer than its lock lasts, so whoever holds it checks it again before a cut.
     """
-    with store.lock(LakePaths.refresh_lock(), "views", _REFRESHES) as held:
-        yield ViewsLock(store, held)
+    with store.lock(LakePaths.refresh_lock(), "views", _REFRESHES) as lock:
+        yield ViewsLock(store, lock)
 
 
 def check_free_to_refresh(store: Store) -> None:
