@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_others_of_a_view_with_a_mistake_are_looked_at(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All, and several by name, report that it stands still (status 1); alone it is the command's error, `check` refuses it."""
+    """All, and several by name, report that it stands still, with status 1; alone it is an error, and `check` refuses it."""
     for names in ([], ["good", "gone"]):
         assert main(["-c", str(file), "refresh", "--json", *names]) == 1
         still = {view["view"]: view["stands_still"] for view in json.loads(capsys.readouterr().out)}
