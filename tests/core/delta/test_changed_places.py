@@ -107,7 +107,7 @@ def test_files_put_together_bring_nothing(table: str) -> None:
     changes = VersionChanges.between(table, 2, 5, ["id"])
     assert not changes.is_net
     signs = Counter[int]()
-    for key, came in _signed(changes.held(["id"], 9)):
+    for key, came in _signed(changes.collect(["id"], 9)):
         signs[key] += 1 if came else -1
     assert not any(signs.values()), "7 came and went"
 

@@ -104,7 +104,7 @@ def test_what_is_read_is_what_spark_reads(database: Database, config: Config, sp
         hidden = theirs.table("shop", "public.kinds", hidden=True)
         _same(mine.table("shop", "public.kinds", hidden=True), hidden)
     (refreshed,) = refresh(config, "few", spark)
-    assert refreshed.held is None
+    assert refreshed.stands_still is None
     mine, theirs = lakeproof.read(config), lakeproof.open(spark, config)
     _same(mine.view("few"), theirs.view("few"))
     history = mine.history("shop", "public.kinds")
