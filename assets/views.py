@@ -1,7 +1,6 @@
 """Views as assets: SQL over current tables, other views and external tables, kept up to date by correcting what differs.
 
-Computing and correcting a view's rows does not belong here (`lakeproof.commands.refresh`), nor what refreshes a view by
-itself (`orchestration.schedules`).
+`lakeproof.commands.refresh` computes and corrects a view's rows; `orchestration.schedules` refreshes views by themselves.
 """
 
 import hashlib

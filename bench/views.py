@@ -1,8 +1,7 @@
 """Times the refresh of views from what has changed, beside the whole query, on a large table with few changes.
 
-Whether the results are right does not belong here (`tests/properties/views/test_view_shapes.py`). The lake is made by
-hand: two tables at cuts, without a server. Each view is refreshed in both ways, one after the other, after as many
-changes each.
+The results are checked by `tests/properties/views/test_view_shapes.py`. The lake is made by hand: two tables at cuts,
+without a server. Each view is refreshed in both ways, one after the other, after as many changes each.
 
     python -m bench.views [--rows 10000000] [--changes 1000] [--rounds 2] [--memory 4g]
 """

@@ -62,9 +62,8 @@ def few_at_a_time(names: Sequence[K], work: Callable[[K], T], threads: int) -> I
 def after_inputs(needs: Mapping[K, Collection[K]], work: Callable[[K], T], threads: int) -> Iterator[tuple[K, T]]:
     """Yield each name with what `work` gives for it, as it ends, while up to `threads` of them are at work.
 
-    A name begins when those that it needs have ended; of several that could begin, the first in `needs`. So one that is
-    slow keeps those back that need it, and no others as long as a thread is free. The first error ends it: no other work
-    begins.
+    A name begins when those that it needs have ended; of several that could begin, the first in `needs`. So a slow task
+    delays the tasks that need it, and no other while a thread is free. The first error ends it: no other work begins.
     """
     waiting, ended = dict(needs), set[K]()
     at_work: dict[Future[T], K] = {}

@@ -1,7 +1,7 @@
 """The sensor that notifies people of problems, and of their end: one for the whole location, if `alerts` names a way.
 
 It looks at what Dagster and the lake know: failed runs and checks, held tables, assets that are too old. A problem keeps its
-key as long as it lasts. Which messages are sent does not belong here (`policies.alert`), nor how (`resources.messages`).
+key as long as it lasts. `policies.alert` chooses the messages, `resources.messages` sends them.
 """
 
 from __future__ import annotations

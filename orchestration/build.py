@@ -125,7 +125,7 @@ def _resources(path: str, *, elsewhere: bool) -> dict[str, dg.ResourceDefinition
 
 
 def _lasting(config: Config, sources: Sequence[SourceConfig], units: Sequence[CompactionUnit]) -> LastingJobs:
-    """Return the jobs that sensors keep going, each with the assets whose events its runs have: its views, too."""
+    """Return the jobs that sensors keep going, each with the assets and views whose events its runs have."""
     jobs: LastingJobs = {
         SourceJob.DRAIN.of(s.name): [table_key(Layer.CHANGES, s.name, t) for t in s.tables] for s in sources
     }

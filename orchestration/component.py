@@ -1,6 +1,6 @@
 """The sources of a configuration as a Dagster component: a few lines of YAML in anybody's project, scaffolded by `dg`.
 
-What a location consists of does not belong here (`build.py`). A wheel has this as `lakeproof_dagster.SourceComponent`.
+The parts of a location are in `build.py`. A wheel has this as `lakeproof_dagster.SourceComponent`.
 """
 
 from __future__ import annotations

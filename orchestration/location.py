@@ -1,8 +1,8 @@
 """The location of a configuration file: which file, for whose run, and the component with all of its sources, by itself.
 
-A process that Dagster has started for a run makes the assets of that run's job and no other; what a job needs does not
-belong here (`build.py`). Dagster's launchers that begin a container name the job in its environment; its default launcher
-passes the job to a process that it spawns.
+A process that Dagster has started for a run makes the assets of that run's job and no other; `build.py` has the needs of a
+job. Dagster's launchers that begin a container name the job in its environment; its default launcher passes the job to a
+process that it spawns.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Proofs that were made outside of Dagster, by a command, as the events that their assets lack: each once.
 
-Proving does not belong here, nor what an outcome says (`assets.checks.outcomes`). The lake's record of proofs has every
-target's last one with its time, and so has each evaluation in Dagster: what the record has later is not in Dagster. A run
-that is about to evaluate a check reports its own proof, so the check waits for the run's end.
+The words of an outcome are in `assets.checks.outcomes`. The lake's record of proofs has every target's last one with its
+time, and so has each evaluation in Dagster: what the record has later is not in Dagster. A run that is about to evaluate a
+check reports its own proof, so the check waits for the run's end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Run records of a Dagster instance: as the plain values that policies decide on, failed when dead, removed when old.
 
-Failing a dead run takes a call outside Dagster's public interface; it is made here and nowhere else. Decisions do not belong
-here.
+Failing a dead run takes a call outside Dagster's public interface; it is made here and nowhere else.
 
 Runs that a person or a schedule has started are kept, and so is every run that has the newest event of an asset: an asset
 page never becomes empty. The positions of a slot stay readable: the runs of `slots/<source>` keep them, four an hour.

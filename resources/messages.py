@@ -1,7 +1,7 @@
 """The ways by which people are notified of problems: Slack, PagerDuty, any webhook, mail. Each is tried once and may fail.
 
-Which messages are sent, and when, does not belong here (`orchestration.policies.alert`). No URL and no password is in an
-error: whoever holds the URL of a webhook may post there.
+`orchestration.policies.alert` decides which messages are due. No URL and no password is in an error: whoever holds the URL
+of a webhook may post there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The lock that a job's runs hold while their processes live: it distinguishes a killed run from a working one.
 
-What follows from that does not belong here (`orchestration.policies.run`); the engine's own locks keep two writers out of
-the lake.
+`orchestration.policies.run` draws the conclusions; the engine's own locks keep two writers out of the lake.
 
 Dagster reports STARTED for ever for a run whose process was killed. The lock is freed at that moment, and not before: a run
 that freed the lock while it ends would be taken for a dead one. The lock is shared: several runs of a job may live at once,

@@ -1,6 +1,6 @@
 """dagster-pyspark's lazy resource with the engine's session in it; it imports PySpark.
 
-What a run does with it does not belong here (`compute.py`), nor the session's settings (`lakeproof.lake.spark.session`).
+Its use is in `compute.py`, its settings in `lakeproof.lake.spark.session`.
 """
 
 from pathlib import Path

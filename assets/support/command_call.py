@@ -1,6 +1,6 @@
 """Runs a `lakeproof` command for an asset, wherever the configuration says, and logs its events in the run.
 
-The place does not belong here (`resources.compute`), nor what an asset makes of the result.
+`resources.compute` has the place of the work.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The jobs that only a person launches, from the launchpad: nothing starts them by itself.
 
-What they do does not belong here (`lakeproof.commands`), nor the jobs that sensors and schedules start (`jobs.source`).
+The work is in `lakeproof.commands`, the jobs of sensors and schedules in `jobs.source`.
 
     rebuild.py    current tables from their history     recover.py    a new incarnation after a gap
     teardown.py   drops slot and publications           replace.py    an edited view: preview, apply, take back

@@ -1,7 +1,4 @@
-"""Common parts of the jobs by hand: a step as a job, the tables a person names, a confirmation, and a run's page.
-
-What a job does does not belong here.
-"""
+"""Common parts of the jobs by hand: a step as a job, the tables a person names, a confirmation, and a run's page."""
 
 from __future__ import annotations
 

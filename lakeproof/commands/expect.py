@@ -1,7 +1,7 @@
 """Checks the Great Expectations of the configuration on current tables, at the newest cut.
 
-A table that this process holds starts no Spark. Reading a table does not belong here (`lakeproof.lake.read`), nor what Great
-Expectations is asked and which of its answers are shown (`lakeproof.expectations`).
+A table that this process holds starts no Spark. Reading a table is in `lakeproof.lake.read`, the questions to Great
+Expectations in `lakeproof.expectations`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Finds the cause of tables' new files where the stream or the catalog proves one: a TRUNCATE, a partition without a row.
 
-When the question is asked does not belong here (`catalog.watch`). What is not proven counts as what is worst for the lake.
+`catalog.watch` decides when to ask. What is not proven counts as what is worst for the lake.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class ViewRefresher(Worker):
                 self._tell(refreshed.result())
 
     def _refresh_meanwhile(self, refreshed: Future[list[ViewReport]], lock: ViewsLock, at_work: _AtWork) -> None:
-        """Wait for the refresh of all; beside its slow views, refresh the others each time that somebody asks."""
+        """Wait for the refresh of all; beside its slow views, refresh the other views each time that somebody asks."""
         began_s, again = time.monotonic(), False
         while not wait([refreshed], _LOOK_S).done:
             if time.monotonic() - began_s > SLOW_S and self._asked.is_set() and not self._ended.is_set():
@@ -129,7 +129,7 @@ class ViewRefresher(Worker):
             self._asked.set()
 
     def _refresh_others(self, lock: ViewsLock, at_work: _AtWork) -> None:
-        """Refresh the views that have nothing to do with those at work, if they are behind, on the threads that are free."""
+        """Refresh views that are behind and independent of the views at work, on the threads that are free."""
         threads = views_at_once(self._spark.get(), self._config.views_at_once) - at_work.count
         apart = at_work.apart(self._names)
         behind = due_views(self._config, apart) if threads > 0 and apart else []

@@ -173,7 +173,7 @@ class Chain:
     def read_once(self, names_max: int = KEPT_NAMES_MAX) -> Iterator[None]:
         """Keep the manifests that are read in the block until it ends, so that none is read, parsed and hashed twice.
 
-        Where the chain begins is read once, too: the caller holds the lease, under which manifests are removed.
+        The chain's beginning is read once as well: the caller holds the lease, under which manifests are removed.
         """
         before, self._kept = self._kept, _KeptManifests(names_max)
         try:

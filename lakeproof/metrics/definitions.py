@@ -1,6 +1,6 @@
 """Every metric: its name, type, labels and meaning. docs/metrics.md has this as a table, and a test compares them.
 
-Values do not belong here. A name ends with its unit, as Prometheus' conventions have it; counters with `_total`.
+A name ends with its unit, as Prometheus' conventions have it; counters with `_total`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A registry of metrics in Prometheus' form: counters that are added to, and state that is asked for at each scrape.
 
-What is counted and asked for does not belong here, nor serving it (`server.py`).
+`server.py` serves them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Serves metrics and health over HTTP: `/metrics`, `/healthz` and `/readyz`; whatever fails here, the work goes on.
 
-What is served does not belong here. There is no login and no TLS: the address is one of the loopback unless somebody says
-otherwise, and what is behind it has names of tables, but no rows.
+There is no login and no TLS: the address is one of the loopback unless somebody says otherwise, and what is behind it has
+names of tables, but no rows.
 
 At a hand-over the predecessor may have the address for a while: it is tried again until the end.
 """

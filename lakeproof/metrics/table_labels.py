@@ -1,6 +1,6 @@
 """Bounds the number of tables that have figures of their own: a source may have tens of thousands.
 
-Which figures there are does not belong here (`definitions.py`).
+The figures are in `definitions.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SERIES_PER_TABLE = 8
 
 
 class TableLabels:
-    """The labels of the first `tables_max` tables that change, over all sources of a process; the others share one."""
+    """The labels of the first `tables_max` tables that change, over all sources of a process; all others share one."""
 
     def __init__(self, tables_max: int) -> None:
         self._tables_max = tables_max

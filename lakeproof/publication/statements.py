@@ -3,8 +3,7 @@
 Every table is named with ONLY: without it PostgreSQL adds, and takes out, all tables that inherit from it. A partitioned
 table stands for its partitions with ONLY too.
 
-What the configuration asks for in a database does not belong here (`publish.py`), nor reading what there is
-(`lakeproof.postgres.publication_lines`).
+The configuration's wishes are in `wishes.py`; `lakeproof.postgres.publication_lines` reads existing publications.
 
 In a publication that `plan` did not make, tables and schemas are added and nothing else is done: what differs is a note.
 """

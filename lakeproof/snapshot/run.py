@@ -80,7 +80,7 @@ class SnapshotReport:
 
 
 class SnapshotIncompleteError(TableError):
-    """Some tables could not be copied; `report` has the others, which are complete and visible."""
+    """Some tables could not be copied; `report` has the tables that are complete and visible."""
 
     exit_status = 1
 

@@ -1,6 +1,6 @@
 """Published tables that are in no lake: never copied, or with rows that wait for a reading of the catalog.
 
-Copying them does not belong here, nor entering them. Held tables are in the lake, at an earlier position.
+Held tables are in the lake, at an earlier position.
 
 Only the lake is read: a table is published if the newest record of the catalog has it, or if the stream has sent rows of it
 since that record was made.
@@ -45,7 +45,7 @@ class AbsentTable:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """The published tables that are in no lake, and those among the others that enter it with the next compaction."""
+    """The published tables that are in no lake, and the tables that enter it with the next compaction."""
 
     tables: Mapping[TableName, AbsentTable] = field(default_factory=dict)
     entering: tuple[TableName, ...] = ()

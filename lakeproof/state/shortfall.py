@@ -47,7 +47,7 @@ class Shortfall:
         return bool(self.waited_for or self.unproved or self.differing or self.days or self.views)
 
     def sentences(self, source: str) -> Iterator[str]:
-        """Yield a sentence for each table that is absent, and one for each kind of the others."""
+        """Yield a sentence for each absent table, and one for each other kind of shortfall."""
         yield from (f"{table}: {why}" for table, why in self.absent.items())
         if self.unproved:
             yield f"never compared with the source: {listed(self.unproved)}; run `lakeproof prove {source}`"

@@ -1,6 +1,6 @@
 """The store in a local folder: whatever is put survives a power cut once the call has returned.
 
-The keys and their meaning do not belong here, nor how a file is locked (`locks.py`).
+Keys are formed in `paths.py`, files locked in `locks.py`.
 
 A put writes a temporary file in the key's own folder, syncs it, gives it its name with `link()` (which, unlike a rename,
 fails if the name is taken) or `rename()`, and syncs the folder. The first time that this process writes into a folder, it

@@ -1,7 +1,7 @@
 """Locks on files that end with their process: an exclusive one, a shared one, and a probe.
 
-What a lock protects does not belong here: its users give the file and say what is taken. Only `local.py` uses this: all
-others ask the store.
+The lock's purpose is its user's: its users give the file and say what is taken. Only `local.py` uses this: all others ask
+the store.
 
 The lock is `flock`. The kernel frees it the moment its process ends, however it ends, so no timeout has to tell a dead
 holder from a slow one. It belongs to the open file, so it is also seen by other containers on the same file system; the

@@ -1,6 +1,6 @@
 """A view's cycle: what a killed one left is removed, then one commit, then the cut that names it.
 
-Which rows or files the commit has does not belong here: `refresh` and `optimize` each pass their own. Steps 3 and 4, durable
+The rows and files of the commit are chosen elsewhere: `refresh` and `optimize` each pass their own. Steps 3 and 4, durable
 and cut, are those of any cycle (`lakeproof.lake.cycle.steps.publish_cut`). What a view's cycle does not have, and why:
 
     intent    A killed cycle of tables is finished from the same inputs, since history must have each change once. A view has

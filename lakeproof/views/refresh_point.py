@@ -76,7 +76,7 @@ class Point:
         return ReadAt(cuts, views, external)
 
     def stand_on(self, session: SparkSession, cut: ViewCut) -> None:
-        """Take a view as it is, and what it was computed from; raises LakeError if another has something else of it."""
+        """Take a view at its cut, with the versions behind it; raises LakeError if another view is of another state."""
         for source, number in cut.sources.items():
             self._take(source, read_cut(SourceLake(self.store, LakePaths(source)), number))
         for place, version in cut.external.items():

@@ -103,7 +103,7 @@ def refresh_under(
 
 
 def faulty_views(config: Config, view: str | Collection[str] | None, report: Report) -> list[ViewReport]:
-    """Return a report of each view of a refresh whose section has mistakes: it stands still, and the others go on."""
+    """Return a report of each view of a refresh whose section has mistakes: it stands still, and all other views go on."""
     names = config.faulty_views if view is None else [view] if isinstance(view, str) else view
     chosen = [name for name in config.faulty_views if name in names]
     reports = [ViewReport(n, None, None, 0, 0, stands_still=str(config.faulty_views[n])) for n in chosen]

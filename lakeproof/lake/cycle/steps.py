@@ -1,9 +1,9 @@
 """The five steps of a cycle: crash-safe across many Delta tables, which have no common transaction.
 
 `run_cycle` runs them for every kind of cycle of a source's tables. Views are no step of it: they are refreshed later, from
-cuts, by a cycle of their own that shares `publish_cut` (`lakeproof.views.cycle` says what it does not have, and why). Which
-tables a cycle writes, and how, does not belong here: `apply_cycle` (changes, snapshots, schema changes) and `maintenance`
-each pass a function for step 2.
+cuts, by a cycle of their own that shares `publish_cut` (`lakeproof.views.cycle` says what it does not have, and why). The
+choice of tables, and their writing, is elsewhere: `apply_cycle` (changes, snapshots, schema changes) and `maintenance` each
+pass a function for step 2.
 
     1 intent   put if absent: range, segments, tables, snapshots, held tables. An intent without a cut is finished first
     2 tables   history, then current, one Delta commit each that carries the cycle's number; several tables at a time

@@ -112,7 +112,7 @@ class DeltaRows:
         yield from self._of_file(file, self._fields(columns))
 
     def without(self, file: DeltaFile, numbers: Numbers) -> Iterator[pa.RecordBatch]:
-        """Yield the live rows of one of the files, but for those with these numbers, in order."""
+        """Yield the live rows of a file in order, without the rows of some numbers."""
         first, deleted = 0, numbers
         if file.deleted is not None:
             deleted = np.union1d(numbers, deleted_rows(self.table, file.deleted))

@@ -1,6 +1,6 @@
 """A table's rows before a range, found by their keys and read without Spark: in the lake, or in a snapshot's files.
 
-What the rows are needed for does not belong here (`lakeproof.lake.fold`).
+`lakeproof.lake.fold` uses the rows.
 """
 
 from __future__ import annotations

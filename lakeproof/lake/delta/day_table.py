@@ -133,7 +133,7 @@ _MOVE = "move that folder away, and make the days again"
 
 
 def _widens(narrow: str, wide: str) -> bool:
-    """True if each value of a type is one of the other, and Delta may widen it."""
+    """True if every value of the old type is a value of the new type, and Delta may widen it."""
     if narrow in _NUMBERS and wide in _NUMBERS:
         return _NUMBERS.index(narrow) < _NUMBERS.index(wide)
     if narrow.startswith("decimal(") and wide.startswith("decimal("):

@@ -1,9 +1,8 @@
 """The rows of a table that came and went between two versions, for Spark, as `changed_places` finds them in the log.
 
-What a change means does not belong here (`lakeproof.views.incremental.strategies`). Few rows are read by this process, by
-their places, and are a relation that the driver holds. Else Spark reads the files that changed, as plain Parquet, with each
-row's number in its file: of a file that came or went the rows that are not deleted, of a file that stays the rows that are
-named.
+Few rows are read by this process, by their places, and are a relation that the driver holds. Else Spark reads the files that
+changed, as plain Parquet, with each row's number in its file: of a file that came or went the rows that are not deleted, of
+a file that stays the rows that are named.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The places of rows by their keys in a version of a table, from its key columns alone, in this process.
 
-What happens to the rows does not belong here (`committer`), nor finding the keys of bags and of very many rows, which Spark
-does (`vectors`).
+Deleting the rows is in `committer`; the keys of bags and of very many rows are found by Spark.
 
     file    left out if the statistics of its entry in the log say that a whole-number key can't be in it
     group   a row group is left out likewise, by the file's footer

@@ -4,8 +4,8 @@ Ranges that are too large for this process belong to `toast`, with whose results
 adding up the range to `key_fold`.
 
 For every key the walk tracks its row and the change that last set each large value. An unchanged value is read from that
-change, or, if the range never set it, from the row that the table had under the row's first key. Those rows are fetched by
-their keys. History gets the holders' ordinals, the inserted rows get the values (`UnchangedValues`). If a holder
+change, or, if the range never set it, from the row that the table had under the row's first key. The holders' rows are
+fetched by their keys. History gets the holders' ordinals, the inserted rows get the values (`UnchangedValues`). If a holder
 can't be found (a missing row, a value that was never sent), the range is left to Spark, which refuses it by name if it must.
 """
 

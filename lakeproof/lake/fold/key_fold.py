@@ -294,5 +294,5 @@ def sum_of(schema: SchemaVersion, rows: Iterator[pa.Table]) -> HistorySum:
 
 
 def in_landing(schema: SchemaVersion, columns: Sequence[str]) -> list[str]:
-    """Return the columns that a landed row has, or that are computed from it; the others are NULL."""
+    """Return the columns that a landed row has, or that are computed from it; all other columns are NULL."""
     return [name for name in columns if name != FROM and (name != KEY or keeps_key(schema))]

@@ -1,7 +1,7 @@
 """Tables that enter the lake without a snapshot: by the chain's records they were created in the stream, or are empty.
 
-`lakeproof.drain.catalog.created_tables` and `empty_tables` decide which tables those are. A cycle writes each as a table
-whose snapshot has no row: at a position before its first row, or at the one where it was seen to have none.
+`lakeproof.drain.catalog.created_tables` and `empty_tables` choose the tables. A cycle writes each as a table whose snapshot
+has no row: at a position before its first row, or at the one where it was seen to have none.
 
 The record knows the table at one reading, the stream brings rows from before it. Both must speak of the same table:
 

@@ -65,7 +65,7 @@ def entered_chunks(lake: SourceLake, cut: Cut | None) -> list[str]:
     """Return the chunk files that nobody reads again: of tables whose copy, or a later one, is in the lake.
 
     Copies of single keys that a killed repair left are among them: call it under the lease, with no cycle to be finished.
-    Costs a listing of each snapshot, and reads the documents of those alone that have chunks.
+    Lists each snapshot, and reads the documents only of snapshots with chunks.
     """
     if cut is None:
         return []

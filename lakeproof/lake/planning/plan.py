@@ -346,7 +346,7 @@ def _end_of_range(
 def _not_outdated(
     before: _Before, pending: Mapping[TableName, FinishedCopy]
 ) -> tuple[dict[TableName, FinishedCopy], dict[TableName, Held]]:
-    """Return the copies that can enter, and why the others can't.
+    """Return the copies that can enter, and the reasons of the copies that can't.
 
     The others' table has another schema by now, or the changes after them were removed from the landing.
     """

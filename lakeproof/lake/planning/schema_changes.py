@@ -179,7 +179,7 @@ def unknown_schema(piece: Slice) -> TableHeldError:
 def _decide(
     chain: Chain, cut_table: CutTable, versions: Sequence[SchemaVersion], since: Lsn, *, mixed: bool
 ) -> SchemaDecision | None:
-    """Decide on one table, which has `versions` one after the other, and the last of them from `since` on.
+    """Decide on one table with successive `versions`; the last one is in force from `since` on.
 
     `mixed`: rows under both keys are in one transaction. None: the lake has that schema.
     """
@@ -220,7 +220,7 @@ def _under_two_keys(chain: Chain, start: Lsn, new: SchemaVersion) -> bool:
 
 
 def _still_kept(chain: Chain, difference: SchemaDifference, columns: Mapping[int, Column]) -> dict[int, str]:
-    """Return what the catalog has of these columns at the newest reading, if the records of their coming were removed.
+    """Return these columns as the newest reading of the catalog has them, if the records of their addition were removed.
 
     A fast default is set when the column is added, stays as it is, and goes with the first rewrite: if there is one, all
     older rows read it. If there is none, nothing is known.

@@ -1,6 +1,6 @@
 """A source's tables at the end of each UTC day, by commit time, and how far back that is known.
 
-A position or a time does not belong here (`as_of`), nor where a day's rows go (`lakeproof.lake.delta.day_table`).
+Positions and times are read by `as_of`; `lakeproof.lake.delta.day_table` writes a day's rows.
 
     the end of a day     the stream before the first transaction that the source committed on a later day
     the oldest day       the one on which the table was first copied or, if history has been shortened, the one of the first

@@ -1,6 +1,6 @@
 """The lake's documents: as values, as bytes, and in the store. No Spark.
 
-When a document is written does not belong here: `lakeproof.lake.cycle` and `lakeproof.views` decide that.
+The time of writing a document is decided elsewhere: `lakeproof.lake.cycle` and `lakeproof.views` decide that.
 
     documents.py        intents, cuts and a cut's entries as values; an intent is also a document
     work.py             a table's work in a cycle, as an intent has it

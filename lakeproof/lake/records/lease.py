@@ -78,7 +78,7 @@ class Lease:
 def newest_epoch(lake: SourceLake, above: int = 0) -> int:
     """Return the epoch of the newest lease ever taken, 0 if there was none; raises LakeError for a foreign file.
 
-    Those up to `above` are not looked at: there is one for each compaction since the last maintenance.
+    Numbers up to `above` are not looked at: there is one for each compaction since the last maintenance.
     """
     keys = lake.store.list(lake.paths.leases, lake.paths.lease(above) if above else "")
     if not keys:

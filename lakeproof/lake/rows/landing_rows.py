@@ -132,7 +132,7 @@ _DEFAULT = scratch("default_")
 def convert_rows(
     session: SparkSession, rows: DataFrame, change: SchemaDifference, missing: Mapping[int, str]
 ) -> DataFrame:
-    """Convert rows with the old schema's columns (under the lake's names); the new schema's come first, then the others.
+    """Convert rows with the old schema's columns (under the lake's names); the new schema's columns come first.
 
     Added columns have the value that older rows read in them (`missing`), else null; dropped columns are left out.
     """

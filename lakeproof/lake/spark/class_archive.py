@@ -79,7 +79,7 @@ def archive_options(java: Java, place: Path) -> str:
 def make_archive(place: Path) -> Path | None:
     """Make the archive for the Java that Spark will start, in the folder of jars; None if it can't be had.
 
-    Nothing is done if it is there. Takes as long as two starts of Spark. Those for an older Java or Spark are removed.
+    Nothing is done if it is there. Takes as long as two starts of Spark. Archives for an older Java or Spark are removed.
     """
     try:
         file = archive_file(check_java(), place)

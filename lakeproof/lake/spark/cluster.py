@@ -118,7 +118,7 @@ def address_towards(master: str) -> str | None:
 def scratch_given(spark: SparkConfig) -> Iterator[None]:
     """Let the driver of a cluster that starts in the block keep its own shuffles and kept rows in a folder of this user.
 
-    `spark.local.dir` would name the folder for executors, too. Nothing if the configuration or the environment names one.
+    `spark.local.dir` would also name the executors' folder. Nothing if the configuration or the environment names one.
     """
     if is_local(spark.master) or not scratch_settings(spark.conf):
         yield

@@ -1,7 +1,4 @@
-"""The end of a driver's process, by what is known of it: its exit status, its last lines, the kernel's count of kills.
-
-What follows from it for a table or a command does not belong here.
-"""
+"""The end of a driver's process, by what is known of it: its exit status, its last lines, the kernel's count of kills."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The classes of Spark's and its JVM's errors: none, as long as this process has not imported Spark.
 
-What an error means belongs to `failures.py`. An installation without Spark, and a command that needs none, ask here in an
+The meaning of an error is in `failures.py`. An installation without Spark, and a command that needs none, ask here in an
 `except` clause: it is evaluated only if something was raised.
 """
 

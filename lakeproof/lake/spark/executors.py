@@ -38,7 +38,7 @@ _reached: set[tuple[str, str]] = set()
 
 
 def check_executors(session: SparkSession, lake: LakeLocation, wait_s: float = EXECUTOR_WAIT_S) -> None:
-    """Raise LakeError if executors don't read what the driver writes or the other way round.
+    """Raise LakeError unless driver and executors read each other's files.
 
     Raises TransientError if no executor comes within `wait_s`.
     """

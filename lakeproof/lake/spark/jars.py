@@ -1,6 +1,6 @@
 """Jars that Spark needs beside its own: their checksums, and how they come onto this machine; Delta's are named here.
 
-What the session is set to otherwise belongs to `session.py`, the jars for S3 to `s3.py`.
+Other settings of a session are in `session.py`, the jars for S3 in `s3.py`.
 
 Delta names 33 jars; 30 of them are older copies of what PySpark brings, or are not needed on a folder. These three are
 enough. They are fetched once, by Spark's own Ivy from the repositories it is configured for, and from then on given to Spark

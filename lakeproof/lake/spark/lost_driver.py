@@ -1,6 +1,6 @@
 """A lost driver: work with Spark that names it as one, whether a session can still be used, and the session's end.
 
-How the driver's process ended belongs to `driver_end.py`, starting a session to `session.py`. Nothing here imports Spark:
+The end of the driver's process is in `driver_end.py`, the start of a session in `session.py`. Nothing here imports Spark:
 most work starts none.
 """
 

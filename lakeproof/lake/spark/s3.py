@@ -1,6 +1,6 @@
 """Spark on S3: the way to the store, whose credentials these are, and the jars of Hadoop's S3A and of Amazon's SDK.
 
-How jars come onto this machine does not belong here (`jars.py`), nor does any secret: the JVM itself finds credentials.
+Jars come onto this machine by `jars.py`. No secret is kept here: the JVM itself finds credentials.
 
 S3A names the SDK as one bundle of 686 MB; these modules are 12 MB, and enough. What they need further is in PySpark, in
 newer versions.

@@ -1,7 +1,7 @@
 """Counts the rows that scans of files have given, by the metrics of the plans of frames that were evaluated.
 
-What is done with the count belongs to the callers. A frame that is evaluated a second time counts once: its plan has the
-metrics of the last time. A plan that was kept in memory has those of the evaluation that filled it.
+A frame that is evaluated a second time counts once: its plan has the metrics of the last time. A plan that was kept in
+memory has those of the evaluation that filled it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The columns of landed files, segments' and chunks': their names, which the lake's tables share, and which have statistics.
 
-Rows do not belong here (`segment.py`, `lakeproof.snapshot.copy.chunk_rows`), nor what a table must be to have a file as it
-is (`lakeproof.lake.delta.files.links`).
+Rows are in `segment.py` and `lakeproof.snapshot.copy.chunk_rows`; linking a file into a table is in
+`lakeproof.lake.delta.files.links`.
 """
 
 from __future__ import annotations

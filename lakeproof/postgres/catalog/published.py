@@ -1,8 +1,7 @@
 """Reads what the source publishes and each table's schema: publications, columns, identities, leaves.
 
-Judging if that can be replicated does not belong here (`checks/source.py`), nor does a type's form in the lake
-(`lakeproof.values.types`). All reads are ordinary MVCC queries, so under an imported snapshot they return the catalog as it
-was at that snapshot.
+Whatever can't be replicated is judged in `checks/source.py`; types have their form in the lake by `lakeproof.values.types`.
+All reads are ordinary MVCC queries, so under an imported snapshot they return the catalog as it was at that snapshot.
 
 A source has one publication in its configuration, and sometimes a second one with the suffix `_inserts`, for tables without
 identity (see `lakeproof.commands.publish`); `publications_of` returns those that exist.

@@ -1,7 +1,7 @@
 """Turns a Relation message into a schema version with attribute numbers and types, though the catalog may have changed.
 
-Choosing the readings around the message does not belong here (`lakeproof.drain.catalog.readings`), nor does deriving the
-numbers from them (`lakeproof.catalog.attribute_numbers`).
+The readings around a message are chosen by `lakeproof.drain.catalog.readings`; `lakeproof.catalog.attribute_numbers` derives
+the numbers.
 
 The stream names columns and types as they were. Numbers come from two readings, one from before the message and one from
 after it; the present catalog is always one from after it. A dropped type is taken from a reading that has it.

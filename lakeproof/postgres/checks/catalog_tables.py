@@ -2,7 +2,7 @@
 
 A table WITH (user_catalog_table = true) is for an output plugin that looks into it. Where it is dropped before a slot has
 read the changes of its rows, the server fails at them, whether a publication has the table or not
-(`lakeproof.landing.stuck`). Other tables do not belong here.
+(`lakeproof.landing.stuck`).
 """
 
 from __future__ import annotations

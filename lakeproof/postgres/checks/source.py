@@ -1,7 +1,7 @@
 """Checks everything that can be wrong with a source before a pipeline runs, without stopping at the first finding.
 
-Single tables do not belong here (`tables.py`), nor does the question if slot and landing meet
-(`lakeproof.continuity.gap`). Nothing here changes anything on the source.
+Single tables are in `tables.py`; `lakeproof.continuity.gap` compares slot and landing. Nothing here changes anything on the
+source.
 """
 
 from __future__ import annotations

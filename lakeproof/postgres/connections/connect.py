@@ -1,7 +1,7 @@
 """Opens connections to a source, ordinary and replicating, with every setting that affects how a value is written pinned.
 
-What is asked over them does not belong here. Each error of libpq and of the server becomes one of `lakeproof.errors`,
-without the password and without a row's value: only the primary message is passed on, never a DETAIL.
+The statements belong to the callers. Each error of libpq and of the server becomes one of `lakeproof.errors`, without the
+password and without a row's value: only the primary message is passed on, never a DETAIL.
 """
 
 from __future__ import annotations

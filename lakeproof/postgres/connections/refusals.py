@@ -1,6 +1,6 @@
 """Says what to correct if a server or libpq definitely refuses a connection: host, database, role, password, pg_hba.conf.
 
-Which refusals may pass by themselves does not belong here (`connect.py`), nor poolers (`pooler.py`).
+Refusals that may pass by themselves are in `connect.py`, poolers in `pooler.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Locks on an object store: a document that is taken and renewed by compare-and-swap, and expires if nobody renews it.
 
-What a lock protects does not belong here. It decides who waits, and is no fence: see `Store`.
+A lock decides who waits, and is no fence: see `Store`.
 
 The age of a lock is measured by the store's own clock: when it wrote the document, against when it writes a small object
 now. Machines' clocks are never compared; this process's own only measures how long ago its last renewal was.

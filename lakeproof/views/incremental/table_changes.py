@@ -103,7 +103,7 @@ def read_changed_tables(
 ) -> tuple[dict[str, ChangedTable], int]:
     """Return the changes of the tables that have some, each read once, and the number of rows.
 
-    `used`: the positions of each table's columns that matter; the others are NULL.
+    `used`: the positions of each table's columns that matter; all other columns are NULL.
     """
     result, total = {}, 0
     for name, source in changes.items():

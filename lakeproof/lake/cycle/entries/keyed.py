@@ -1,4 +1,4 @@
-"""Applying a copy of single keys: under those keys the table gets the source's rows, under all others its own changes.
+"""Applies a copy of single keys: under these the table gets the source's rows, under all other keys its own changes.
 
 Copying the rows belongs to `lakeproof.snapshot.copy.keyed_copy` and its caller, choosing the cycle that applies them to
 `lakeproof.lake.planning`, committing to `commits_by_spark`.

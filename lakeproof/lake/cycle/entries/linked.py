@@ -1,7 +1,7 @@
 """A table's first entry, without Spark: its snapshot's files become files of history and of current.
 
-Changes since the snapshot are a range like any other (`table`), on top of the snapshot's rows. What Spark writes
-instead does not belong here (`table_by_spark`).
+Changes since the snapshot are a range like any other (`table`), on top of the snapshot's rows. Entries by Spark are in
+`table_by_spark`.
 
     history   all rows of all chunks, and the changes since the snapshot
     current   the same, without the rows whose keys the changes touch (a vector), and the rows that are alive

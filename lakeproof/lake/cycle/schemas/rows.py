@@ -1,6 +1,6 @@
 """The rows of a table whose schema changes, by Spark: a new key is checked, current is made anew, history is corrected.
 
-When that is needed, and the two commits, belong to `commits`.
+`commits` has the condition and the two commits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Cycles and steps that bring no changes: files, retention, rebuilt tables, and logs that somebody else wrote or broke.
 
-When they are due does not belong here.
+`lakeproof.commands.maintain` decides when they are due.
 
     maintenance.py           step 2 without changes: small files, old history, current made from history
     maintenance_by_spark.py  what Spark does of that

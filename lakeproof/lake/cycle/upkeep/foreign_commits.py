@@ -39,7 +39,7 @@ class _Log:
 
 @contextmanager
 def hold_for_foreign_commits(table: TableName) -> Iterator[None]:
-    """Turn a foreign commit or a log's gap in the block into TableHeldError: the table is held, the others go on."""
+    """Turn a foreign commit or a log's gap in the block into TableHeldError: the table is held."""
     try:
         yield
     except (ForeignCommitError, LogGapError) as error:

@@ -175,7 +175,7 @@ def rows_of_state(schema: SchemaVersion, history: DataFrame, complete: Complete)
 
 
 def _alive(schema: SchemaVersion, history: DataFrame, complete: Complete) -> DataFrame:
-    """Return the `_lp_ord` of those rows."""
+    """Return the `_lp_ord` of the rows with unchanged values."""
     if schema.is_bag or has_old_rows(schema):
         summed = added_up(schema, history, None, complete)
         if schema.is_bag or summed.keys is None:

@@ -1,7 +1,7 @@
 """The files of a source's tables: small files, files that no kept cut or reader needs, and files that can't be read.
 
-When something is removed does not belong here, nor the cycles in which files are put together: `lakeproof maintain` does
-that. A table that can't be read stops no other: its files stay, and `Damaged` has the reason.
+The time of a removal, and the cycles that put files together, are elsewhere: `lakeproof maintain` does that. A table that
+can't be read stops no other: its files stay, and `Damaged` has the reason.
 
 A version of a table of days (`lakeproof.lake.delta.day_table`) stays readable for as long as a cut does (`cuts_s`). While
 days are being made nothing is removed: a commit's files are not in the log before the commit.

@@ -1,6 +1,6 @@
 """Checkpoints of a Delta table's log: the whole state of a version in one Parquet file, so that nobody needs older commits.
 
-When one is due does not belong here (`committer`), nor what the actions mean (`state`).
+`committer` decides when a checkpoint is due; `state` has the meaning of actions.
 
 The classic form of the protocol: one file, one row for each action, in the column of its kind. Removed files are listed for
 `TOMBSTONES_S`, the newest `state.TOMBSTONES_MAX` at most: a VACUUM of somebody else's spares them for that long, and what a

@@ -1,6 +1,6 @@
 """The files of a Delta table's log, listed: the last commit, and the newest whole checkpoint up to a version.
 
-What they contain does not belong here (`state`, `checkpoint`). Nothing of Arrow is loaded: `status` lists logs, too.
+Their contents are read by `state` and `checkpoint`. Nothing of Arrow is loaded: `status` lists logs as well.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The place of a cycle's rows in the total order of a table's history, counted by `landing.segments.row_order`.
 
-The segments that a cycle takes rows of are read in `ordinals`. Which rows those are is `plan`'s.
+The segments that a cycle takes rows of are read in `ordinals`. `plan` chooses the rows.
 
     rows of a segment    as the landing has counted them
     a cycle's own rows   (corrections, gap, reset, defaults) true at the cycle's end: behind the last row that it takes

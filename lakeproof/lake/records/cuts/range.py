@@ -1,6 +1,6 @@
 """The cuts of a range, of a source or of a view: those whose changes a feed gives, and the one that they follow.
 
-What changed between them belongs to `lakeproof.lake.read`, choosing one cut to `choice`.
+The changes between cuts are in `lakeproof.lake.read`, the choice of one cut in `choice`.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class ExternalVersion(Part):
 class ViewCut(Document):
     """One refresh of one view: `sources` maps each source it read to the number of the cut it was read at.
 
-    Of a view that reads others, these are also the sources of those. `views` has the views that it read itself, of the same
+    They include the sources of the views that a view reads. `views` has the views that it read itself, of the same
     `refresh`, and `external` its external tables, by place or name in a catalog. `row_bytes` is the most that one of its
     rows is taken to have in memory.
 
