@@ -20,9 +20,7 @@ T = TypeVar("T")
 TIMEOUT_S = 30.0
 
 
-def run_concurrently(
-    names: Iterable[str], look: Callable[[str], T], timeout_s: float = TIMEOUT_S
-) -> dict[str, T | Exception]:
+def run_concurrently(names: Iterable[str], look: Callable[[str], T]) -> dict[str, T | Exception]:
     """Return what `look` gives for each name, or what it raised; TransientError for a look that took too long."""
     all_names = list(names)
     results: dict[str, T | Exception] = {}
@@ -37,10 +35,10 @@ def run_concurrently(
     threads = {name: threading.Thread(target=run, args=(name,), daemon=True, name=f"look-{name}") for name in all_names}
     for thread in threads.values():
         thread.start()
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + TIMEOUT_S
     for thread in threads.values():
         thread.join(max(0.0, deadline - time.monotonic()))
-    reason = f"its server has not answered for {timeout_s:g} s"
+    reason = f"its server has not answered for {TIMEOUT_S:g} s"
     return {n: results.get(n, TransientError(f"source {n}", reason, "see whether the server hangs")) for n in all_names}
 
 

@@ -194,9 +194,7 @@ def _landings(settings: Settings, unit: CompactionUnit) -> lasting.Workplace | N
     return lasting.Workplace("a process follows the landing" if is_followed else None)
 
 
-def held_sensor(
-    source: SourceConfig, clock: Callable[[], float] = time.time, start: Start = _ON
-) -> dg.SensorDefinition:
+def held_sensor(source: SourceConfig, start: Start = _ON) -> dg.SensorDefinition:
     """Return the sensor `<source>_held_sensor`."""
     job = SourceJob.BOOTSTRAP.of(source.name)
 
@@ -220,7 +218,7 @@ def held_sensor(
         decision = copy_policy.decide_copy(
             due,
             source.tables,
-            JobRuns(recent_runs(context.instance, job), clock(), locked),
+            JobRuns(recent_runs(context.instance, job), time.time(), locked),
             source.snapshot.held_pause_s,
             copying=snapshot is not None and bool(snapshot.running),
         )

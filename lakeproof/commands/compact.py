@@ -44,10 +44,8 @@ def compact(  # noqa: PLR0917  the same order in every step of the pipeline
 
 
 @without_java(lambda _config, group, *_, **__: f"group {group}")
-def compact_group(  # noqa: PLR0917  the same order in every step of the pipeline
-    config: Config, group: str, spark: AnySpark, report: Report, stop: Stop, end: Lsn | None = None
-) -> GroupReport:
-    """Bring all sources of a group to the least end of their landings (or `end`, if that is less), then put its cut.
+def compact_group(config: Config, group: str, spark: AnySpark, report: Report, stop: Stop) -> GroupReport:
+    """Bring all sources of a group to the least end of their landings, then put its cut.
 
     Takes the leases of all of them. Raises LakeError if a source has no landing, or if they are not of one history of one
     database; TransientError if another process holds a lease, or if a source can't be brought to that position yet.
@@ -60,7 +58,7 @@ def compact_group(  # noqa: PLR0917  the same order in every step of the pipelin
     with at_work(spark, config.location), ExitStack() as stack:
         # In one order for everybody; who waits for a lease has none of the group's later ones.
         leases = [stack.enter_context(hold_lease(lake, spark, stop)) for lake in in_order(lakes)]
-        return compact_group_under(leases, config, group, spark, RunControl(report, stop), end=end)
+        return compact_group_under(leases, config, group, spark, RunControl(report, stop))
 
 
 @without_java(lambda _config, name, *_, **__: name)

@@ -368,9 +368,9 @@ def newest_incarnation(lake: SourceLake) -> Incarnation | None:
     return next((i for i in reversed(incarnations(lake)) if has_head(lake, i)), None)
 
 
-def verify_chain(chain: Chain, from_number: int = 0) -> int:
-    """Read and check every manifest from `from_number`; returns how many. Raises LakeError at the first that is wrong."""
-    return sum(1 for _ in chain.manifests(from_number))
+def verify_chain(chain: Chain) -> int:
+    """Read and check every manifest; returns how many. Raises LakeError at the first that is wrong."""
+    return sum(1 for _ in chain.manifests(0))
 
 
 def _read(lake: SourceLake, incarnation: Incarnation, number: int) -> tuple[Manifest, str]:

@@ -11,8 +11,6 @@ from lakeproof.names import TableName
 
 # The label of all other tables. No table has it: a table's has a dot.
 OTHER = "other"
-# With every label of every counter, a table makes this many time series at most; nothing else grows with the tables.
-SERIES_PER_TABLE = 8
 
 
 class TableLabels:

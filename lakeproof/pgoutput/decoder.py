@@ -82,13 +82,6 @@ def decode(payload: bytes, *, in_stream: bool = False) -> Message:
     return message
 
 
-def message_of(frame: bytes) -> bytes:
-    """Return the message in an XLogData frame; raises ProtocolError for any other frame."""
-    if len(frame) <= HEADER_BYTES or frame[:1] != b"w":
-        raise ProtocolError(frame[:1], 0, "the frame is no XLogData with a message")
-    return frame[HEADER_BYTES:]
-
-
 class MessageReader:
     """Exact, bounded reads from one message; `offset` is that of the next byte."""
 

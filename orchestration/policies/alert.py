@@ -125,8 +125,8 @@ def _of(reported: Reported | None, problem: Alert, now: float, limits: Limits) -
     return None
 
 
-def sent(memory: AlertMemory, messages: Sequence[Message], now: float, *, requests: int = 1) -> AlertMemory:
-    """Return the memory after these messages were sent, in so many requests."""
+def sent(memory: AlertMemory, messages: Sequence[Message], now: float) -> AlertMemory:
+    """Return the memory after these messages were sent, in one request."""
     reported = dict(memory.reported)
     for message in messages:
         problem = message.problem
@@ -136,7 +136,7 @@ def sent(memory: AlertMemory, messages: Sequence[Message], now: float, *, reques
             reported[problem.key] = Reported(
                 problem.kind, problem.severity, problem.title, problem.path, message.since, now
             )
-    return AlertMemory(reported, (*memory.sent, *[now] * requests))
+    return AlertMemory(reported, (*memory.sent, now))
 
 
 def cursor(memories: Mapping[str, AlertMemory], **more: object) -> str:

@@ -95,14 +95,6 @@ def _hash_and_key(relation: ComparedRelation) -> list[sql.Composable]:
     return [_bits(_row_text(relation), relation), *texts]
 
 
-def digest_query(relation: ComparedRelation) -> sql.Composed:
-    """One row (row's digest, row's framed text) for each row: what the lake's digests must be equal to."""
-    text = _row_text(relation)
-    return sql.SQL("SELECT {digest}, {text} {source}").format(
-        digest=sql.SQL("md5({})").format(_octets(text, relation)), text=text, source=_from(relation)
-    )
-
-
 def framed(column: Column, encoding: str = "UTF8") -> sql.Composed:
     """`<octets>:<text>`, or `~` for NULL."""
     if kind_of(column).casts_to_text and encoding in _UNCONVERTED:
