@@ -18,8 +18,9 @@ export RUFF_CACHE_DIR := $(CURDIR)/.cache/ruff
 export HOME := $(shell if [ -n "$$HOME" ] && [ -w "$$HOME" ]; then printf %s "$$HOME"; else mkdir -p .cache/home && printf %s "$(CURDIR)/.cache/home"; fi)
 export DAGSTER_DISABLE_TELEMETRY := 1
 export GX_ANALYTICS_ENABLED := false
-# These belong to other installations, and would take precedence over the locked one.
-unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYSPARK_SUBMIT_ARGS
+# These belong to other installations, and would take precedence over the locked one; without files of bytecode each of the
+# hundred processes that the tests start would compile the engine again.
+unexport PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME VIRTUAL_ENV SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON PYSPARK_SUBMIT_ARGS
 
 LOCK := --universal --python-version 3.10 --generate-hashes --no-emit-index-url --custom-compile-command 'make lock' -q
 

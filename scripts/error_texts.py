@@ -12,8 +12,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from lakeproof.errors import manual
+from scripts.source_trees import nodes_of, tree_of
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("lakeproof", "resources", "assets", "jobs", "orchestration", "lakeproof_dagster")
@@ -27,6 +29,7 @@ _PARTS = ("thing", "reason", "remedy")
 _PHRASES = {"groups", "load", "mistakes", "selection"}
 # A text that is put together from more names than this is cut: it would be a program.
 _DEPTH_MAX = 8
+_Around = TypeVar("_Around", ast.ClassDef, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,7 +50,7 @@ class ErrorText:
 @dataclass(frozen=True, slots=True)
 class _Module:
     name: str
-    tree: ast.Module
+    path: Path
     # Names that are assigned once at the top, and names that are imported.
     values: dict[str, ast.expr]
     imports: dict[str, tuple[str, str]]
@@ -60,28 +63,19 @@ def _modules() -> dict[str, _Module]:
 
 
 def _read(path: Path) -> _Module:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    values: dict[str, ast.expr] = {}
-    imports: dict[str, tuple[str, str]] = {}
-    # Imports stand at the top or in functions, never inside an expression.
-    for node in _statements(tree.body):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            imports |= {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            values[node.targets[0].id] = node.value
-    return _Module(name, tree, values, imports)
-
-
-def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield statements and those that stand in them."""
-    for node in body:
-        yield node
-        for inner in (getattr(node, part, ()) for part in ("body", "orelse", "finalbody")):
-            yield from _statements(inner)
-        for handler in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
-            yield from _statements(handler.body)
+    values = {
+        node.targets[0].id: node.value
+        for node in tree_of(path).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    imports = {
+        alias.asname or alias.name: (node.module, alias.name)
+        for node in nodes_of(path, ast.ImportFrom)
+        for alias in node.names
+        if node.module
+    }
+    return _Module(name, path, values, imports)
 
 
 @functools.cache
@@ -90,8 +84,7 @@ def kinds() -> dict[str, str]:
     bases = {
         node.name: base.id
         for module in _modules().values()
-        for node in _statements(module.tree.body)
-        if isinstance(node, ast.ClassDef)
+        for node in nodes_of(module.path, ast.ClassDef)
         for base in node.bases
         if isinstance(base, ast.Name)
     }
@@ -120,11 +113,11 @@ def mistakes() -> list[str]:
     for module in _modules().values():
         if not module.name.startswith("lakeproof.config."):
             continue
-        for function, _, call in _calls(module.tree):
+        for call in nodes_of(module.path, ast.Call):
             called = ast.unparse(call.func)
             is_mistake = (called, len(call.args)) in {("Mistake", 3), ("ValueError", 1)}
             if is_mistake or (called.endswith("document.add") and len(call.args) == 2):
-                actual.add(_Names(module, _assigned(function, call.lineno)).text(call.args[-1]))
+                actual.add(_Names(module, _assigned(module, call)).text(call.args[-1]))
         if module.name.rpartition(".")[2] in _PHRASES:
             actual |= set(_phrases(module))
         for name in ("_LIMITS", "_TYPES"):
@@ -134,22 +127,19 @@ def mistakes() -> list[str]:
 
 def _phrases(module: _Module) -> Iterator[str]:
     """Yield the sentences that functions of a module give to whoever adds the mistake."""
-    for function in ast.walk(module.tree):
-        if isinstance(function, ast.FunctionDef):
-            for node in ast.walk(function):
-                value = node.value if isinstance(node, ast.Return | ast.Yield) else None
-                if isinstance(value, ast.JoinedStr):
-                    text = _Names(module, _assigned(function, node.lineno)).text(value)  # type: ignore[attr-defined]  # a statement or an expression: both have lines
-                    if len(re.sub(r"\{.*?\}", "", text).split()) > 1:
-                        yield text
+    for node in nodes_of(module.path, ast.Return, ast.Yield):
+        if isinstance(node.value, ast.JoinedStr):
+            text = _Names(module, _assigned(module, node)).text(node.value)
+            if len(re.sub(r"\{.*?\}", "", text).split()) > 1:
+                yield text
 
 
 def held() -> tuple[list[str], list[str]]:
     """Return the reasons for which a table is held, and the remedies."""
     module = _modules()["lakeproof.lake.records.held"]
     reasons = [text for text in (*_values(module, "_REASONS"), *_values(module, "_DIFFERENCES")) if " " in text]
-    for function in ast.walk(module.tree):
-        if isinstance(function, ast.FunctionDef) and function.name in {"_reason", "_catalog_reason"}:
+    for function in nodes_of(module.path, ast.FunctionDef):
+        if function.name in {"_reason", "_catalog_reason"}:
             returned = (node.value for node in ast.walk(function) if isinstance(node, ast.Return))
             names = _Names(module, {})
             reasons += [names.text(value) for value in returned if isinstance(value, ast.JoinedStr)]
@@ -158,7 +148,7 @@ def held() -> tuple[list[str], list[str]]:
 
 def _values(module: _Module, name: str) -> list[str]:
     """Return the texts of a dictionary at the top of a module."""
-    for node in module.tree.body:
+    for node in tree_of(module.path).body:
         if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.Dict):
             continue
         target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
@@ -169,14 +159,14 @@ def _values(module: _Module, name: str) -> list[str]:
 
 
 def _of_module(module: _Module) -> Iterator[ErrorText]:
-    for function, owner, call in _calls(module.tree):
-        kind = _kind(module, owner, call)
+    for call in nodes_of(module.path, ast.Call):
+        kind = _kind(module, call)
         if kind is None or len(call.args) + len(call.keywords) < len(_PARTS):
             continue
         given = {keyword.arg: keyword.value for keyword in call.keywords} | dict(zip(_PARTS, call.args, strict=False))
         if any(isinstance(argument, ast.Starred) for argument in call.args) or not set(_PARTS) <= set(given):
             continue
-        names = _Names(module, _assigned(function, call.lineno))
+        names = _Names(module, _assigned(module, call))
         thing, reason, remedy = (" ".join(names.text(given[part]).split()) for part in _PARTS)
         if reason.startswith("{") and reason.endswith("}") and reason.count("{") == 1:
             # Another error's text, put into this one.
@@ -184,26 +174,18 @@ def _of_module(module: _Module) -> Iterator[ErrorText]:
         yield ErrorText(module.name, group(kind), kind, thing, reason, remedy)
 
 
-def _calls(tree: ast.AST) -> Iterator[tuple[ast.AST | None, str, ast.Call]]:
-    """Yield each call with the function and the class that it stands in."""
-    waiting: list[tuple[ast.AST, ast.AST | None, str]] = [(tree, None, "")]
-    while waiting:
-        node, function, owner = waiting.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            function = node
-        elif isinstance(node, ast.ClassDef):
-            owner = node.name
-        elif isinstance(node, ast.Call):
-            yield function, owner, node
-        waiting += [(child, function, owner) for child in ast.iter_child_nodes(node)]
+def _innermost(around: Sequence[_Around], node: ast.stmt | ast.expr) -> _Around | None:
+    """Return that of these functions, or classes, in which a node stands, and which is in none of the others."""
+    mine = [one for one in around if one.lineno <= node.lineno <= (one.end_lineno or 0)]
+    return max(mine, key=lambda one: one.lineno, default=None)
 
 
-def _kind(module: _Module, owner: str, call: ast.Call) -> str | None:
+def _kind(module: _Module, call: ast.Call) -> str | None:
     if isinstance(call.func, ast.Attribute):
-        written = ast.unparse(call.func)
-        if written == "super().__init__" and owner in kinds() and owner != _BASE:
-            return owner
-        return "finding" if written.rpartition(".")[2] in _FINDINGS and "findings" in written else None
+        if call.func.attr == "__init__" and ast.unparse(call.func.value) == "super()":
+            owner = _innermost(nodes_of(module.path, ast.ClassDef), call)
+            return owner.name if owner is not None and owner.name in kinds() and owner.name != _BASE else None
+        return "finding" if call.func.attr in _FINDINGS and "findings" in ast.unparse(call.func.value) else None
     if not isinstance(call.func, ast.Name):
         return None
     name = module.imports.get(call.func.id, (module.name, call.func.id))
@@ -212,8 +194,10 @@ def _kind(module: _Module, owner: str, call: ast.Call) -> str | None:
     return name[1] if name[1] in kinds() and name[1] != _BASE else None
 
 
-def _assigned(function: ast.AST | None, line: int) -> dict[str, list[ast.expr]]:
-    """Return what each name of a function is given last before a line, and in the other branches of the same `if`."""
+def _assigned(module: _Module, use: ast.stmt | ast.expr) -> dict[str, list[ast.expr]]:
+    """Return what a function's names are given last before they are used, and in the other branches of the same `if`."""
+    function = _innermost(nodes_of(module.path, ast.FunctionDef, ast.AsyncFunctionDef), use)
+    line = use.lineno
     given: dict[str, list[tuple[ast.Assign, ast.AST | None]]] = {}
     waiting: list[tuple[ast.AST, ast.AST | None]] = [(function, None)] if function else []
     while waiting:

@@ -5,14 +5,18 @@ Fixtures themselves don't belong here but in `tests/support/<subject>/fix_*.py`.
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import random
 import re
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+from tests.support.workloads.examples import FULL
 
 pytest_plugins = [
     "tests.support.servers.fix_postgres",
@@ -32,6 +36,23 @@ os.environ.setdefault("LAKEPROOF_SEED", str(random.SystemRandom().randrange(1, 1
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--full`, as `make test-all` gives it."""
     parser.addoption("--full", action="store_true", help="also the tests marked full, as `make test-all` runs them")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let a full run try more examples of what hypothesis makes."""
+    if config.getoption("--full"):
+        os.environ[FULL] = "1"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no cycles while modules are loaded, nor among them later: they stay, and are most of what there is."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import ast
 import functools
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.pages.source_trees import nodes_of, text_of
+from scripts.source_trees import comments_of, docstrings_of, nodes_of, text_of
 
 ROOT = Path(__file__).resolve().parent.parent
 _SHELL = ("resources", "assets", "jobs", "orchestration")
@@ -61,17 +59,9 @@ def _pages() -> list[Path]:
     return sorted(path for path in pages if path.name != "CHANGELOG.md")
 
 
-def _docstrings(path: Path) -> Iterator[tuple[int, str]]:
-    for node in nodes_of(path):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            docstring = ast.get_docstring(node)
-            if docstring:
-                yield getattr(node, "lineno", 1), docstring
-
-
 def _defined_names(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the names of variables, parameters and attributes where they are defined."""
-    for node in nodes_of(path):
+    for node in nodes_of(path, ast.arg, ast.ExceptHandler, ast.MatchAs, ast.Name, ast.Attribute):
         match node:
             case ast.arg(arg=name) | ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
                 yield node.lineno, name
@@ -79,18 +69,12 @@ def _defined_names(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name
 
 
-def _comments(path: Path) -> Iterator[str]:
-    for token in tokenize.generate_tokens(io.StringIO(text_of(path)).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.string
-
-
 @functools.cache
 def _prose(path: Path) -> str:
     """Return the sentences of a file: of a page all but its code, of a module its comments and docstrings."""
     if path.suffix == ".md":
         return re.sub(r"```.*?```|`[^`\n]*`", "", text_of(path), flags=re.DOTALL)
-    return "\n".join([*_comments(path), *(docstring for _, docstring in _docstrings(path))])
+    return "\n".join([*comments_of(path), *(docstring for _, docstring in docstrings_of(path))])
 
 
 def _fail_if(faults: list[str], rule: str) -> None:
@@ -100,7 +84,7 @@ def _fail_if(faults: list[str], rule: str) -> None:
 
 def _openings(room: str) -> tuple[list[str], int]:
     """Return the places of the docstrings that begin with a question word, and the number of all docstrings."""
-    docstrings = [(path, line, text) for path in _modules()[room] for line, text in _docstrings(path)]
+    docstrings = [(path, line, text) for path in _modules()[room] for line, text in docstrings_of(path)]
     places = [
         f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
         for path, line, text in docstrings
@@ -139,7 +123,7 @@ def test_docstrings_are_no_fragments(room: str) -> None:
     places = [
         f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
         for path in _modules()[room]
-        for line, text in _docstrings(path)
+        for line, text in docstrings_of(path)
         if re.split(r"\W", text, maxsplit=1)[0] in _FRAGMENTS
     ]
     _fail_if(places, f"{room}: docstrings that begin with {', '.join(sorted(_FRAGMENTS))}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages.source_trees import nodes_of
+from scripts.source_trees import nodes_of
 
 ROOT = Path(__file__).resolve().parent.parent
 # The rooms that say what is public. A further room gets its `__all__`, and a place here.
@@ -24,11 +24,8 @@ _READERS = ("lakeproof", "lakeproof_dagster", "resources", "assets", "jobs", "or
 
 
 def _imported(path: Path) -> Iterator[str]:
-    for node in nodes_of(path):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    yield from (alias.name for node in nodes_of(path, ast.Import) for alias in node.names)
+    yield from (f"{node.module}.{alias.name}" for node in nodes_of(path, ast.ImportFrom) for alias in node.names)
 
 
 def _used_from_outside(room: str) -> set[str]:

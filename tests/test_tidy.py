@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages.source_trees import nodes_of, text_of, tree_of
+from scripts.source_trees import nodes_of, text_of, tree_of
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = (
@@ -76,9 +76,8 @@ def _name(path: Path) -> str:
 
 
 def _functions(path: Path) -> Iterator[tuple[str, int]]:
-    for node in nodes_of(path):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield f"{_name(path)}:{node.lineno} {node.name}", (node.end_lineno or node.lineno) - node.lineno + 1
+    for node in nodes_of(path, ast.FunctionDef, ast.AsyncFunctionDef):
+        yield f"{_name(path)}:{node.lineno} {node.name}", (node.end_lineno or node.lineno) - node.lineno + 1
 
 
 def _none(actual: list[str], rule: str) -> None:
@@ -138,8 +137,7 @@ def test_no_test_module_is_imported() -> None:
     imports = [
         f"{_name(path)}:{node.lineno}: {name}"
         for path in _python()
-        for node in nodes_of(path)
-        if isinstance(node, ast.Import | ast.ImportFrom)
+        for node in nodes_of(path, ast.Import, ast.ImportFrom)
         for name in _imported(node)
         if name.startswith("tests.") and any(part.startswith("test_") for part in name.split("."))
     ]
@@ -159,8 +157,8 @@ def test_no_sql_for_postgresql_is_put_together_by_formatting() -> None:
         f"{_name(path)}:{node.lineno}"
         for path in _python()
         if not _name(path).startswith("tests/")
-        for node in nodes_of(path)
-        if isinstance(node, ast.Call) and _called(node) in _TAKE_SQL and node.args and _is_formatted(node.args[0])
+        for node in nodes_of(path, ast.Call)
+        if _called(node) in _TAKE_SQL and node.args and _is_formatted(node.args[0])
     ]
     _none(actual, "SQL by an f-string, %, + or format()")
 
@@ -191,17 +189,17 @@ def test_names_of_hidden_columns_stand_in_one_file() -> None:
 
 def _texts(path: Path) -> Iterator[ast.Constant]:
     """Give the strings of a module, docstrings left out."""
-    docstrings = {id(node.value) for node in nodes_of(path) if isinstance(node, ast.Expr)}
-    for node in nodes_of(path):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+    docstrings = {id(node.value) for node in nodes_of(path, ast.Expr)}
+    for node in nodes_of(path, ast.Constant):
+        if isinstance(node.value, str) and id(node) not in docstrings:
             yield node
 
 
 def _sql_texts(path: Path) -> Iterator[ast.Constant]:
     given = {
         id(part)
-        for node in nodes_of(path)
-        if isinstance(node, ast.Call) and _called(node) in _TAKE_SQL and node.args
+        for node in nodes_of(path, ast.Call)
+        if _called(node) in _TAKE_SQL and node.args
         for part in ast.walk(node.args[0])
     }
     for node in _texts(path):
@@ -245,8 +243,8 @@ def test_every_patch_of_an_inside_says_why_no_outside_shows_it() -> None:
     faults = []
     for path in _python():
         lines = text_of(path).splitlines()
-        for node in nodes_of(path) if _name(path).startswith("tests/") else ():
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
+        for node in nodes_of(path, ast.Call) if _name(path).startswith("tests/") else ():
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
                 above = lines[node.lineno - 2].strip()
                 own = lines[node.lineno - 1 : node.end_lineno]
                 if not any("# inside: " in line for line in own) and not above.startswith("# inside: "):
@@ -277,18 +275,18 @@ def test_no_code_reads_a_sentence() -> None:
         for path in _python()
         if path.relative_to(ROOT).parts[0] not in {"tests", "bench", "demo", "scripts"}
         if _name(path) not in _FOREIGN_TEXTS
-        for node in nodes_of(path)
-        if isinstance(node, ast.expr) and _reads_a_sentence(node)
+        for node in nodes_of(path, ast.Compare, ast.Call)
+        if _reads_a_sentence(node)
     ]
     _none(faults, "a comparison, search or replacement in a sentence for people")
     _none([name for name in _FOREIGN_TEXTS if not (ROOT / name).exists()], "excused and not there")
 
 
-def _reads_a_sentence(node: ast.expr) -> bool:
+def _reads_a_sentence(node: ast.Compare | ast.Call) -> bool:
     if isinstance(node, ast.Compare):
         texts = isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn)
         return texts and any(map(_is_sentence, [node.left, *node.comparators]))
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+    if not isinstance(node.func, ast.Attribute):
         return False
     if node.func.attr in _PATTERN_METHODS and any(map(_is_sentence, node.args)):
         return True
@@ -354,13 +352,10 @@ def test_messages_name_pages_of_the_manual_that_are_there_and_no_files() -> None
     for path in _files(".py"):
         if path.relative_to(ROOT).parts[0] in {"tests", "bench", "scripts", "demo"}:
             continue
-        docstrings = {
-            id(n.value) for n in nodes_of(path) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)
-        }
-        for node in nodes_of(path):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-                actual += [f"{_name(path)}:{node.lineno}: {w}" for w in re.findall(r"docs/\S+|README\S*", node.value)]
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "manual":
+        for text in _texts(path):
+            actual += [f"{_name(path)}:{text.lineno}: {w}" for w in re.findall(r"docs/\S+|README\S*", str(text.value))]
+        for node in nodes_of(path, ast.Call):
+            if isinstance(node.func, ast.Name) and node.func.id == "manual":
                 page, section = (argument.value for argument in node.args if isinstance(argument, ast.Constant))
                 if section not in titles.get(str(page), set()):
                     actual.append(f"{_name(path)}:{node.lineno}: no section {section!r} on a page {page!r}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages.source_trees import nodes_of, text_of
+from scripts.source_trees import nodes_of, text_of, tree_of
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("lakeproof", "resources", "assets", "jobs")
@@ -40,8 +40,8 @@ def _calls() -> list[tuple[str, str]]:
         for room in ROOMS
         for path in sorted((ROOT / room).rglob("*.py"))
         for name in [str(path.relative_to(ROOT))]
-        for node in nodes_of(path)
-        if isinstance(node, ast.Call) and _TOUCHES_A_FILE.fullmatch(called := ast.unparse(node.func))
+        for node in nodes_of(path, ast.Call)
+        if _TOUCHES_A_FILE.fullmatch(called := ast.unparse(node.func))
     ]
 
 
@@ -78,7 +78,7 @@ def test_a_rooms_head_lists_its_modules() -> None:
     """All of them, and none that was moved or merged away; the picture of all rooms is in ARCHITECTURE.md."""
     faults = []
     for head in sorted((ROOT / "lakeproof").rglob("*/__init__.py")):
-        text = ast.get_docstring(ast.parse(text_of(head)), clean=False) or ""
+        text = ast.get_docstring(tree_of(head), clean=False) or ""
         listed = set(_IN_A_LIST.findall("\n".join(line for line in text.split("\n") if line.startswith("    "))))
         actual = {path.name for path in head.parent.glob("*.py")} - {head.name}
         actual |= {f"{path.parent.name}/" for path in head.parent.glob("*/__init__.py")}
@@ -96,9 +96,7 @@ def test_a_module_that_prose_names_exists() -> None:
         f"{path.relative_to(ROOT)}: {name}"
         for room in (*ROOMS, "orchestration")
         for path in sorted((ROOT / room).rglob("*.py"))
-        for name in re.findall(
-            r"(?<![\w/.*{])([a-z_][a-z_0-9]*\.py)\b", ast.get_docstring(ast.parse(text_of(path))) or ""
-        )
+        for name in re.findall(r"(?<![\w/.*{])([a-z_][a-z_0-9]*\.py)\b", ast.get_docstring(tree_of(path)) or "")
         if name not in names
     ]
     assert faults == []

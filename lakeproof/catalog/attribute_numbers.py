@@ -109,11 +109,12 @@ def _by_name(sent: Sequence[NamedColumn], before: Columns | None, after: Columns
 def _only_way(count: int, before: Columns, after: Columns) -> tuple[int, ...] | None:
     """Return the only set of `count` numbers that can have existed in between, whatever the columns' names."""
     ways: set[tuple[int, ...]] = set()
-    gone = [number for number in before.numbers if number not in after.numbers]
-    stay = [number for number in before.numbers if number in after.numbers]
+    kept, lost_since = frozenset(after.numbers), after.lost_since(before)
+    gone = [number for number in before.numbers if number not in kept]
+    stay = [number for number in before.numbers if number in kept]
     for last in range(before.last, after.last + 1):
-        new = [number for number in after.numbers if before.last < number <= last]
-        lost = [number for number in after.lost_since(before) if number <= last]
+        new = [number for number in kept if before.last < number <= last]
+        lost = [number for number in lost_since if number <= last]
         free, optional = count - len(stay) - len(new), [*gone, *lost]
         if not 0 <= free <= len(optional):
             continue

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lakeproof.failpoints import Armed, failpoint
-from tests.support.pages.source_trees import nodes_of, text_of
+from scripts.source_trees import nodes_of, text_of
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -111,8 +111,8 @@ def test_every_failpoint_is_one_where_a_test_kills() -> None:
         str(node.args[0].value)
         for path in (ROOT / "lakeproof").rglob("*.py")
         if "failpoint(" in text_of(path)
-        for node in nodes_of(path)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "failpoint"
+        for node in nodes_of(path, ast.Call)
+        if getattr(node.func, "id", "") == "failpoint"
         if isinstance(node.args[0], ast.Constant)
     }
     rooms = (
@@ -123,8 +123,8 @@ def test_every_failpoint_is_one_where_a_test_kills() -> None:
         str(node.value)
         for path in (ROOT / "tests").rglob("test_*.py")
         if path != Path(__file__) and re.search(rf"[\"'](?:{rooms})\.[a-z_]", text_of(path))
-        for node in nodes_of(path)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for node in nodes_of(path, ast.Constant)
+        if isinstance(node.value, str)
     }
     named = [re.fullmatch(rf"((?:{rooms})\.[a-z_]+)(?::\d+)?(@(?:hang|hold):.*)?", text) for text in texts]
     killed_at = {match[1] for match in named if match is not None and match[2] is None}

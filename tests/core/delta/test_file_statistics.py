@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from lakeproof.lake.delta.files.statistics import has_float_bounds, statistics_text
 from tests.support.lake.linkable_rows import DAYS, MICROSECONDS, SPARK_TYPES, array_of, land, random_rows
+from tests.support.workloads.examples import examples
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  times are compared as numbers
 _LETTERS = st.text(st.sampled_from(list("aé\x7f\uffff😀\U0010ffff")), min_size=28, max_size=40)
@@ -51,7 +52,7 @@ def _comparable(name: str, bound: Any) -> Any:
     return _microseconds(bound) if name in {"at", "instant"} else bound
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_no_value_lies_outside_the_bounds(data: st.DataObject) -> None:
     """Every type that has bounds, in one row group or several, with NULLs."""

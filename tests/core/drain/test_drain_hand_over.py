@@ -157,7 +157,7 @@ class _Faults:
         self.maybe(name, OSError(errno.EIO, os.strerror(errno.EIO)))
 
 
-@pytest.mark.parametrize("number", [*range(5), *(pytest.param(n, marks=pytest.mark.full) for n in range(5, 100))])
+@pytest.mark.parametrize("number", [*range(3), *(pytest.param(n, marks=pytest.mark.full) for n in range(3, 100))])
 def test_failures_at_every_hand_over_lose_nothing_and_repeat_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:

@@ -15,6 +15,7 @@ from lakeproof.lake.planning.landing.order import SegmentPlace, SegmentRows, cyc
 from lakeproof.lake.records.documents import CutOrdinals
 from lakeproof.landing.segments.row_order import ROOM, chunk_ordinal, ordinal_behind
 from lakeproof.lsn import Lsn
+from tests.support.workloads.examples import examples
 
 
 @dataclass
@@ -55,7 +56,7 @@ def touched(chain: list[Segment], start: int, end: int, cut: int) -> list[Segmen
     return result
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_ordinals_are_in_the_order_of_time_and_cuts_know_their_rows(seed: int) -> None:
     """Cycles end anywhere, also inside a segment and with an empty range; a second table enters later, and takes more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -28,6 +29,7 @@ from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid
 from lakeproof.storage.local import LocalStore
+from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from tests.core.landing.landing_segments import OTHER_WRITER, START, WRITER, add_segment, new_chain, reopen, version
 
@@ -35,13 +37,21 @@ LATER = datetime.now(timezone.utc) + timedelta(days=1)
 LINKS = 20
 
 
-@pytest.fixture
-def chain(tmp_path: Path) -> Chain:
-    """Return a chain of twenty manifests of three rows each, at 2000, 3000 and so on."""
-    result = new_chain(tmp_path / "lake")
+@pytest.fixture(scope="module")
+def landing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a lake with a chain of twenty manifests of three rows each, at 2000, 3000 and so on."""
+    folder = tmp_path_factory.mktemp("landing") / "lake"
+    chain = new_chain(folder)
     for number in range(LINKS):
-        add_segment(result, 2000 + 1000 * number)
-    return result
+        add_segment(chain, 2000 + 1000 * number)
+    return folder
+
+
+@pytest.fixture
+def chain(landing: Path, tmp_path: Path) -> Chain:
+    """Return the chain of a lake of the test's own."""
+    shutil.copytree(landing, tmp_path / "lake")
+    return Chain.open(SourceLake(LocalStore(tmp_path / "lake"), LakePaths("shop")), Incarnation(1))
 
 
 def _removed(chain: Chain, number: int) -> Chain:

@@ -198,10 +198,10 @@ def test_a_manifest_that_may_stand_keeps_its_files(tmp_path: Path) -> None:
 def test_a_segment_of_very_many_tables_looks_at_each_of_them_a_few_times(tmp_path: Path) -> None:
     """A scan of all tables for each would be too slow with 10,000; there are more files than may be open."""
     chain = new_chain(tmp_path / "lake")
-    segment = SegmentWriter(chain, WRITER, SegmentLimits(buffered_bytes=40_000, open_files=4))
+    segment = SegmentWriter(chain, WRITER, SegmentLimits(buffered_bytes=16_000, open_files=4))
     parts = _Counting(segment._parts)
     segment._parts = parts
-    count = 150
+    count = 60
     for turn in range(2):
         for number in range(count):
             segment.add(inserts(version(f"t{number}", 20_000 + number), 2000 + turn, 3, announced=not turn))
@@ -209,7 +209,7 @@ def test_a_segment_of_very_many_tables_looks_at_each_of_them_a_few_times(tmp_pat
     assert manifest.rows == 2 * 3 * count
     assert {file.table.name for file in manifest.files} == {f"t{number}" for number in range(count)}
     verify_files(chain, manifest)
-    # Each of the two passes sorts them when half of the limit is to be freed; one by one it would be 150 times 150.
+    # Each of the two passes sorts them when half of the limit is to be freed; one by one it would be 60 times 60.
     assert parts.looked < count * count // 2
 
 

@@ -251,7 +251,7 @@ def test_a_frame_cut_anywhere_is_refused() -> None:
                 BatchDecoder(RelationCache(resolve)).decode(MessageBuffer.of(cut))
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.full) for n in range(4, 8))])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.full) for n in range(2, 8))])
 def test_damaged_bytes_are_refused_on_both_roads_or_on_neither(seed: int) -> None:
     """After a damaged byte the fast and the slow path agree on whether it is still a stream, and on its rows."""
     rng = random.Random(seed)

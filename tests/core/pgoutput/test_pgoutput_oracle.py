@@ -21,7 +21,7 @@ from tests.core.pgoutput.pgoutput_same import assert_same
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
 
 
-@pytest.fixture(params=range(12))
+@pytest.fixture(params=[*range(6), *(pytest.param(n, marks=pytest.mark.full) for n in range(6, 60))])
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """A generator of its own for each round, with its seed in the output of a failure."""
     print(f"LAKEPROOF_SEED={SEED} round {request.param}")  # noqa: T201  (to run a failure again)

@@ -92,7 +92,7 @@ def _right(now: Columns, before: Columns, after: Columns) -> list[int]:
 def test_no_number_is_wrong(alters: int, *, reuse: bool) -> None:
     """A single change is always followed, two nearly always; after more, a column replaced by one of its type is unknown."""
     chance, lost, seen = random.Random(SEED), 0, 0
-    for _ in range(600):
+    for _ in range(300):
         before, between, after = _history(chance, reuse=reuse, alters=alters)
         for now in between:
             actual, right = _found(now, before, after), _right(now, before, after)
@@ -112,7 +112,7 @@ def test_where_no_column_takes_the_place_of_another_every_number_is_known(
     """Any number of columns may be added and renamed, or dropped and renamed; the table has at least one column."""
     chance, lost, seen = random.Random(SEED), 0, 0
     for alters in (1, 2, 3, 6):
-        for _ in range(400):
+        for _ in range(200):
             before, between, after = _history(chance, reuse=reuse, alters=alters, ways=ways)
             if not after.columns or (after.last > before.last and "drop" in ways):
                 # An empty table gets a column, whatever was to be done.
@@ -121,7 +121,7 @@ def test_where_no_column_takes_the_place_of_another_every_number_is_known(
                 actual = _found(now, before, after)
                 assert UNKNOWN not in actual, (before, now, after, actual, SEED)
                 lost, seen = lost + (list(actual) != _right(now, before, after)), seen + 1
-    assert seen > 500
+    assert seen > 250
     assert lost == 0
 
 
@@ -197,15 +197,18 @@ def test_a_number_is_known_where_every_history_gives_it_and_nowhere_else() -> No
             through[state] |= seen
         newest = came
     unknown = too_careful = columns = 0
+    read = {state: _as_read(state) for state in through}
+    unnumbered = {state: tuple(c.unnumbered for c in columns.columns) for state, columns in read.items()}
     for end, seen in through.items():
-        before, after = _as_read(start), _as_read(end)
-        ways: dict[tuple[NamedColumn, ...], list[Columns]] = defaultdict(list)
-        for existing in map(_as_read, seen):
-            ways[tuple(c.unnumbered for c in existing.columns)].append(existing)
+        before, after = read[start], read[end]
+        kept = frozenset(after.numbers)
+        ways: dict[tuple[NamedColumn, ...], list[tuple[int, ...]]] = defaultdict(list)
+        for state in seen:
+            ways[unnumbered[state]].append(tuple(number for number, _ in state[0]))
         for sent, all_of_them in ways.items():
-            possible = map(set, zip(*(existing.numbers for existing in all_of_them), strict=True))
+            possible = map(set, zip(*all_of_them, strict=True))
             for number, given in zip(numbers_of(sent, before, after), possible, strict=True):
-                gone = given.isdisjoint(after.numbers)
+                gone = given.isdisjoint(kept)
                 assert number == UNKNOWN or given == {number} or (number < 0 and gone), (sent, after)
                 columns += 1
                 unknown += number == UNKNOWN

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from scripts.source_trees import nodes_of, text_of
+
 ROOT = Path(__file__).parents[3]
 # Values as metadata (`assets/support/metadata.py`): the keywords of these are keys.
 _GIVE = {"lsns", "optional", "times"}
@@ -16,9 +18,7 @@ _ELSEWHERE = {"thing", "reason_for_end", "remedy", "sql_file", "source", "public
 
 def _keys() -> Iterator[str]:
     for path in sorted((ROOT / "assets").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call):
-                continue
+        for node in nodes_of(path, ast.Call):
             called = ast.unparse(node.func)
             if called.startswith("md.") and called[3:] in _GIVE:
                 yield from (keyword.arg for keyword in node.keywords if keyword.arg)
@@ -43,7 +43,7 @@ def _texts() -> set[str]:
         text
         for folder in ("assets", "lakeproof")
         for path in (ROOT / folder).rglob("*.py")
-        for text in re.findall(r"[\w/]+", path.read_text(encoding="utf-8"))
+        for text in re.findall(r"[\w/]+", text_of(path))
     }
 
 

@@ -10,6 +10,7 @@ import pytest
 from lakeproof.cli.main import main
 from lakeproof.cli.manual_pages import matching, sections
 from lakeproof.errors import manual, topic
+from scripts.source_trees import nodes_of, text_of
 
 _ROOT = Path(__file__).resolve().parents[3]
 _ROOMS = ("lakeproof", "orchestration", "assets", "resources", "jobs")
@@ -18,7 +19,7 @@ _ROOMS = ("lakeproof", "orchestration", "assets", "resources", "jobs")
 def named() -> list[tuple[str, str]]:
     """The page's title and the heading of every section that code names."""
     files = [file for room in _ROOMS for file in sorted((_ROOT / room).rglob("*.py"))]
-    calls = [n for f in files for n in ast.walk(ast.parse(f.read_text(encoding="utf-8"))) if isinstance(n, ast.Call)]
+    calls = [call for file in files if "manual(" in text_of(file) for call in nodes_of(file, ast.Call)]
     ours = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "manual"]
     return [(ast.literal_eval(call.args[0]), ast.literal_eval(call.args[1])) for call in ours]
 

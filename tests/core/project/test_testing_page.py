@@ -7,6 +7,8 @@ import functools
 import re
 from pathlib import Path
 
+from scripts.source_trees import tree_of
+
 ROOT = Path(__file__).resolve().parents[3]
 _ROW = re.compile(r"^\| `(?P<file>[\w/]+/test_\w+\.py)::(?P<test>test_\w+)` \| (?P<beside>.*) \|$", re.MULTILINE)
 _NAMED = re.compile(r"`(?P<file>[\w/]+/test_\w+\.py)?(?:::)?(?P<test>test_\w+)?`")
@@ -15,7 +17,7 @@ _NAMED = re.compile(r"`(?P<file>[\w/]+/test_\w+\.py)?(?:::)?(?P<test>test_\w+)?`
 @functools.cache
 def _tests(file: str) -> dict[str, bool]:
     """Return the tests of a file, and True for those that `make test` runs, in one of their cases at least."""
-    tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
+    tree = tree_of(ROOT / "tests" / file)
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
     marks = [
         ast.unparse(n) for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "pytestmark"

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakeproof.config.load import load
@@ -44,6 +44,7 @@ from lakeproof.values.cast import CastError
 from tests.core.lake.lake_document_samples import DOCUMENTS
 from tests.core.landing.landing_document_samples import LANDING_DOCUMENTS
 from tests.core.values.casting import cast
+from tests.support.workloads.examples import examples
 
 # PostgreSQL's names have no NUL, UTF-8 has no lone surrogate.
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=40)
@@ -79,8 +80,8 @@ READERS: dict[str, Callable[[bytes, str], object]] = {
 }
 KINDS = ["bool", "int2", "int4", "int8", "float4", "float8", "numeric", "bytea", "date", "timestamp", "timestamptz"]
 # Each example of the slow ones opens a file.
-FEW = settings(max_examples=40, deadline=None)
-MANY = settings(max_examples=100, deadline=None)
+FEW = settings(max_examples=examples(10), deadline=None)
+MANY = settings(max_examples=examples(25), deadline=None)
 
 
 @given(TABLES)
@@ -159,6 +160,7 @@ def test_a_document_with_something_else_in_it_is_read_or_refused(result: tuple[s
 @given(
     st.lists(st.dictionaries(st.sampled_from(["add", "remove", "txn", "x"]), st.dictionaries(TEXTS, JSON)), min_size=1)
 )
+@example([{"add": {"\u2028 \u2029 \x85 \x1c": {"\u2028": ["\x0c"]}}, "x": {}}, {}])
 @FEW
 def test_each_action_of_a_commit_is_read_with_any_texts(lines: list[dict[str, dict[str, Any]]]) -> None:
     """U+2028 and its like end no line, with JSON's escapes or raw."""
