@@ -135,7 +135,7 @@ def test_what_does_not_belong_in_a_module_is_named_by_a_noun(room: str) -> None:
     places = [
         f"{path.relative_to(ROOT)}:{line}: {clause.strip()[:100]}"
         for path in _modules()[room]
-        for line, text in _docstrings(path)
+        for line, text in docstrings_of(path)
         for clause in _CLAUSES.split(" ".join(text.split()))
         if _NOT_BELONGING.match(clause.strip())
     ]
