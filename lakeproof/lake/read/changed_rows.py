@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -78,7 +78,7 @@ def keyed_changes(went: Side, came: Side, compared: Sequence[str] | None, number
     that damage has put in the table twice, each row before that differs from a row after is an update.
     """
     before, after = _keys(went), _keys(came)
-    places = dict[tuple[Any, ...], list[int]]()
+    places = dict[tuple[object, ...], list[int]]()
     for place, key in enumerate(after):
         places.setdefault(key, []).append(place)
     pairs = [(n, place) for n, key in enumerate(before) for place in places.get(key, ())]
@@ -133,7 +133,7 @@ def _changes(kind: str, before: pa.Array, after: pa.Array) -> pa.Table:
     return pa.Table.from_arrays([kinds, before, after], schema=pa.schema(fields))
 
 
-def _keys(side: Side) -> list[tuple[Any, ...]]:
+def _keys(side: Side) -> list[tuple[object, ...]]:
     """Return each row's key."""
     return list(zip(*(_plain(side.rows.column(name)).to_pylist() for name in side.key), strict=True))
 

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakeproof.errors import TransientError
 from lakeproof.field_types import Count
@@ -61,6 +61,6 @@ def process(pid: int) -> Process | None:
 
 def jvm_of(session: SparkSession | None) -> Process | None:
     """Return the session's JVM if this process started it on this machine, else None."""
-    gateway: Any = None if session is None else session.sparkContext._gateway  # noqa: SLF001  PySpark has no public name for its JVM
+    gateway: object = None if session is None else session.sparkContext._gateway  # noqa: SLF001  PySpark has no public name for its JVM
     child = getattr(gateway, "proc", None)
     return None if child is None else process(child.pid)

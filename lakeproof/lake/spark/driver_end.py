@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,7 +83,7 @@ def how_ended(session: SparkSession | None = None, wait_s: float = 0.0) -> Drive
 
 
 def _process(session: SparkSession | None) -> Popen[bytes] | None:
-    context: Any = None if session is None else session.sparkContext
+    context: object = None if session is None else session.sparkContext
     if context is None:
         context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     process: Popen[bytes] | None = getattr(getattr(context, "_gateway", None), "proc", None)
