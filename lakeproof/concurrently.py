@@ -20,7 +20,9 @@ T = TypeVar("T")
 TIMEOUT_S = 30.0
 
 
-def run_concurrently(names: Iterable[str], look: Callable[[str], T]) -> dict[str, T | Exception]:
+def run_concurrently(
+    names: Iterable[str], look: Callable[[str], T], timeout_s: float = TIMEOUT_S
+) -> dict[str, T | Exception]:
     """Return what `look` gives for each name, or what it raised; TransientError for a look that took too long."""
     all_names = list(names)
     results: dict[str, T | Exception] = {}
@@ -35,10 +37,10 @@ def run_concurrently(names: Iterable[str], look: Callable[[str], T]) -> dict[str
     threads = {name: threading.Thread(target=run, args=(name,), daemon=True, name=f"look-{name}") for name in all_names}
     for thread in threads.values():
         thread.start()
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     for thread in threads.values():
         thread.join(max(0.0, deadline - time.monotonic()))
-    reason = f"its server has not answered for {TIMEOUT_S:g} s"
+    reason = f"its server has not answered for {timeout_s:g} s"
     return {n: results.get(n, TransientError(f"source {n}", reason, "see whether the server hangs")) for n in all_names}
 
 
@@ -60,8 +62,9 @@ def few_at_a_time(names: Sequence[K], work: Callable[[K], T], threads: int) -> I
 def after_inputs(needs: Mapping[K, Collection[K]], work: Callable[[K], T], threads: int) -> Iterator[tuple[K, T]]:
     """Yield each name with what `work` gives for it, as it ends, while up to `threads` of them are at work.
 
-    A name begins when those that it needs have ended; of several that could begin, the first in `needs`. So a slow task
-    delays the tasks that need it, and no other while a thread is free. The first error ends it: no other work begins.
+    A name begins when those that it needs have ended; of several that could begin, the first in `needs`. So one that is
+    slow keeps those back that need it, and no others as long as a thread is free. The first error ends it: no other work
+    begins.
     """
     waiting, ended = dict(needs), set[K]()
     at_work: dict[Future[T], K] = {}

@@ -77,10 +77,11 @@ class _Recorded:
 
 @dataclass(frozen=True, slots=True)
 class OutsideProofs:
-    """The proofs of one source, made by whom they may."""
+    """The proofs of one source, made by whom they may; at `most` so many are reported at once."""
 
     source: str
     targets: ProofTargets
+    most: int = PROOFS_MAX
 
     def unreported(
         self, instance: DagsterInstance, settings: Settings, last: LastLook, now: float
@@ -105,7 +106,7 @@ class OutsideProofs:
             if execution is not None and _is_at_work(instance, execution, runs):
                 waits = True
             elif execution is None or each.time_s - _reported_at(instance, check, execution) > each.waits_s:
-                if reported == PROOFS_MAX:
+                if reported == self.most:
                     # The next tick goes on with what Dagster does not have by then.
                     return events, last
                 reported += 1

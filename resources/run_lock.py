@@ -25,13 +25,13 @@ _ATTEMPT_S = 5.0
 _locks: dict[str, Lock] = {}
 
 
-def hold_run_lock(lake: LakeLocation | str, job: str) -> None:
+def hold_run_lock(lake: LakeLocation | str, job: str, attempt_s: float = _ATTEMPT_S) -> None:
     """Hold the lock of `job`'s runs until this process ends; raise OSError if the lake can't be written to."""
     store, key = open_store(lake), LakePaths.run_lock(job)
     place = store.url(key)
     if place in _locks:
         return
-    lock = store.share_lock(key, _ATTEMPT_S)
+    lock = store.share_lock(key, attempt_s)
     if lock is None:
         _log.warning("%s: another process holds it, so nobody will know whether this run works; see who it is", place)
         return

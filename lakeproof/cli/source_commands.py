@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lakeproof.commands.check import CheckReport
     from lakeproof.commands.publish import PublicationPlan
     from lakeproof.commands.recover import RecoverPlan
+    from lakeproof.config.model import Config
     from lakeproof.postgres.checks.findings import Finding
     from lakeproof.snapshot.run import SnapshotReport
     from lakeproof.state.machine import LakeCheck, SparkCheck
@@ -47,15 +48,20 @@ _BOOTSTRAP_HEADINGS = ("table", "rows", "size", "chunks", "seconds", "as of")
 def check(context: Context, args: argparse.Namespace) -> Outcome:
     """Check the configuration, each source, and what this machine has for the lake and for Spark."""
     names = context.sources(args.source)
-    from lakeproof.commands import check as step
+    from lakeproof.commands.check import check_sources
+
+    return checked(context.config, check_sources(context.config, names))
+
+
+def checked(config: Config, reports: Mapping[str, CheckReport]) -> Outcome:
+    """Return the outcome of `check` for what was reported of the sources."""
     from lakeproof.commands.check import spread_findings
     from lakeproof.lake.spark.s3 import is_on_s3
     from lakeproof.state import machine
 
-    reports = step.check_sources(context.config, names)
-    lake = machine.check_lake(context.config)
-    spark = machine.check_spark(context.config.spark, s3=is_on_s3(context.config.lake))
-    groups = spread_findings(context.config, reports)
+    lake = machine.check_lake(config)
+    spark = machine.check_spark(config.spark, s3=is_on_s3(config.lake))
+    groups = spread_findings(config, reports)
     pages = [_check_page(name, report) for name, report in reports.items()]
     pages += ["\n".join([f"group {group}:", *_findings([finding])]) for group, finding in groups.items()]
     text = "\n\n".join([*pages, _lake_page(lake), _spark_page(spark)])

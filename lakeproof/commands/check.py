@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from lakeproof.concurrently import run_concurrently
+from lakeproof.concurrently import TIMEOUT_S, run_concurrently
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeError, LakeproofError
 from lakeproof.names import TableName
@@ -94,9 +94,9 @@ def check_source(config: Config, name: str) -> CheckReport:
         close_quietly(conn)
 
 
-def check_sources(config: Config, names: Iterable[str]) -> dict[str, CheckReport]:
+def check_sources(config: Config, names: Iterable[str], timeout_s: float = TIMEOUT_S) -> dict[str, CheckReport]:
     """Call `check_source` for several sources at once: a server that hangs is a finding about its own source."""
-    results = run_concurrently(names, lambda name: check_source(config, name))
+    results = run_concurrently(names, lambda name: check_source(config, name), timeout_s)
     reports = {}
     for name, report in results.items():
         if isinstance(report, LakeproofError):

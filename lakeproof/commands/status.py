@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from lakeproof.concurrently import run_concurrently
+from lakeproof.concurrently import TIMEOUT_S, run_concurrently
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.postgres.catalog.selection import unpublished
 from lakeproof.postgres.connections.connect import connect
@@ -21,12 +21,19 @@ if TYPE_CHECKING:
 
 
 def status(
-    config: Config, names: Iterable[str] | None = None, *, sizes: Callable[[str], LakeSizes] | None = None
+    config: Config,
+    names: Iterable[str] | None = None,
+    *,
+    sizes: Callable[[str], LakeSizes] | None = None,
+    timeout_s: float = TIMEOUT_S,
 ) -> StatusReport:
-    """Look at the sources `names`, the views that read them and the groups that they are in, at all of these by default."""
+    """Look at the sources `names`, the views that read them and the groups that they are in, at all of these by default.
+
+    A server that has not answered after `timeout_s` is a problem of its source.
+    """
     chosen = list(config.sources if names is None else names)
     # All at once: a server that hangs is a problem of its source only.
-    looks = run_concurrently(chosen, lambda name: _look(config.sources[name]))
+    looks = run_concurrently(chosen, lambda name: _look(config.sources[name]), timeout_s)
     return lake_status(config, chosen, looks, sizes)
 
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -29,11 +30,19 @@ if TYPE_CHECKING:
 
 # The pause after an error: another process that refreshes or maintains views, or a damaged document.
 _PAUSE_S = 5.0
-# As often as the schedule in Dagster looks, at the most.
-_DRIFT_LOOK_S = 60.0
-# A refresh that takes longer has a slow view: those that have ended are then refreshed at newer cuts beside it.
-SLOW_S = 10.0
 _LOOK_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The times of a follower's views.
+
+    `drift_look_s`: it looks for drift as often as the schedule in Dagster does, at the most. `slow_s`: a refresh that takes
+    longer has a slow view: those that have ended are then refreshed at newer cuts beside it.
+    """
+
+    drift_look_s: float = 60.0
+    slow_s: float = 10.0
 
 
 class ViewRefresher(Worker):
@@ -51,10 +60,12 @@ class ViewRefresher(Worker):
         spark: AnySpark,
         report: Report,
         refreshed: Callable[[Sequence[ViewReport]], None],
+        *,
+        pace: Pace = Pace(),
     ) -> None:
         super().__init__("lakeproof views")
         self._config, self._names, self._spark = config, list(views), SparkOnDemand.of(spark)
-        self._report, self._refreshed = report, refreshed
+        self._report, self._refreshed, self._pace = report, refreshed, pace
         self._asked = threading.Event()
 
     def __exit__(
@@ -72,7 +83,7 @@ class ViewRefresher(Worker):
     def _work(self) -> None:
         while True:
             # A view that has drifted is due without a cut.
-            self._asked.wait(_DRIFT_LOOK_S)
+            self._asked.wait(self._pace.drift_look_s)
             self._asked.clear()
             if self._ended.is_set():
                 return
@@ -120,7 +131,7 @@ class ViewRefresher(Worker):
         """Wait for the refresh of all; beside its slow views, refresh the other views each time that somebody asks."""
         began_s, again = time.monotonic(), False
         while not wait([refreshed], _LOOK_S).done:
-            if time.monotonic() - began_s > SLOW_S and self._asked.is_set() and not self._ended.is_set():
+            if time.monotonic() - began_s > self._pace.slow_s and self._asked.is_set() and not self._ended.is_set():
                 self._asked.clear()
                 again = True
                 self._refresh_others(lock, at_work)

@@ -30,15 +30,25 @@ from lakeproof.lake.rows.memory import has_ordinary_rows
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
 
-# The most bytes of rows, as they are in memory, that this process reads and gives to Spark.
-COLLECTED_BYTES_MAX = 32 << 20
 _COLLECTED_ROWS_MAX = 1_000_000
-# The most rows of files that stay, or deleted rows of others, that are named one by one: 17 bytes each.
-PLACES_MAX = 4_000_000
 _PATH, _FILE, _ROW, _PART = scratch("path"), scratch("file"), scratch("at"), scratch("part")
 
 
-def row_changes(session: SparkSession, path: str, first: int, last: int, columns: Sequence[str]) -> DataFrame:
+@dataclass(frozen=True, slots=True)
+class RowLimits:
+    """The limits of what is read of changes.
+
+    `collected_bytes`: the most bytes of rows, as they are in memory, that this process reads and gives to Spark. `places`:
+    the most rows of files that stay, or deleted rows of others, that are named one by one: 17 bytes each.
+    """
+
+    collected_bytes: int = 32 << 20
+    places: int = 4_000_000
+
+
+def row_changes(
+    session: SparkSession, path: str, first: int, last: int, columns: Sequence[str], *, limits: RowLimits = RowLimits()
+) -> DataFrame:
     """Return the rows of the versions after `first` up to `last`, with `CAME`; a row may come and go within them.
 
     Raises ChangesUnavailableError if the log does not tell, or if too many rows would have to be named.
@@ -50,11 +60,11 @@ def row_changes(session: SparkSession, path: str, first: int, last: int, columns
     # Structs and maps come back from Arrow in other types.
     is_plain = not any(inner in json.dumps(field["type"]) for field in chosen for inner in ('"struct"', '"map"'))
     if is_plain and has_ordinary_rows(session):
-        rows = changes.collect(columns, _COLLECTED_ROWS_MAX, COLLECTED_BYTES_MAX)
+        rows = changes.collect(columns, _COLLECTED_ROWS_MAX, limits.collected_bytes)
         if rows is not None and rows.num_rows:
             return relation(session, rows, schema)
     try:
-        return _Files.of(session, changes, chosen).rows(schema)
+        return _Files.of(session, changes, chosen, limits.places).rows(schema)
     except (LakeError, NotFoundError) as error:
         raise ChangesUnavailableError(f"its deletion vectors can't be read ({type(error).__name__})") from error
 
@@ -63,7 +73,7 @@ def row_changes(session: SparkSession, path: str, first: int, last: int, columns
 class _Files:
     """The files of a table that changed, and the columns that are read: fields of the log's schema text.
 
-    `partitions`: the columns that stand in the log alone, with their names there.
+    `partitions`: the columns that stand in the log alone, with their names there. `places_max`: as in `RowLimits`.
     """
 
     session: SparkSession
@@ -71,14 +81,15 @@ class _Files:
     files: Sequence[ChangedFile]
     fields: Sequence[LogField]
     partitions: Mapping[str, str]
+    places_max: int
 
     @classmethod
-    def of(cls, session: SparkSession, changes: VersionChanges, fields: Sequence[LogField]) -> _Files:
+    def of(cls, session: SparkSession, changes: VersionChanges, fields: Sequence[LogField], places_max: int) -> _Files:
         if changes.last.has_property("delta.columnMapping.mode", "id"):
             raise ChangesUnavailableError("its files go by numbers of columns")
         names = changes.last.physical()
         partitions = {name: names[name] for name in changes.last.metadata.get("partitionColumns") or ()}
-        return cls(session, Folder.at(changes.last.path), changes.files, fields, partitions)
+        return cls(session, Folder.at(changes.last.path), changes.files, fields, partitions, places_max)
 
     def rows(self, schema: T.StructType) -> DataFrame:
         """Return the rows that came and went."""
@@ -156,8 +167,8 @@ class _Files:
         parts, count = list[pa.RecordBatch](), 0
         for number, came, rows in named:
             count += len(rows)
-            if count > PLACES_MAX:
-                raise ChangesUnavailableError(f"more than {PLACES_MAX:,} rows would be named one by one")
+            if count > self.places_max:
+                raise ChangesUnavailableError(f"more than {self.places_max:,} rows would be named one by one")
             columns = [np.full(len(rows), number, np.int32), rows, np.full(len(rows), came)]
             parts.append(pa.record_batch(columns, [_FILE, _ROW, CAME]))
         return relation(self.session, pa.Table.from_batches(parts)) if count else None

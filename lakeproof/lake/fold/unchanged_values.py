@@ -156,9 +156,9 @@ def _given(rows: DataFrame, attnum: int, names: list[str], holding: DataFrame) -
     return joined.select(*(values[n].alias(n) if n in values else col(n) for n in rows.columns))
 
 
-def ranges_of(ordinals: Sequence[int]) -> list[tuple[int, int]]:
-    """Return sorted ordinals in at most `RANGES_MAX` ranges."""
-    gaps = sorted(range(1, len(ordinals)), key=lambda i: ordinals[i - 1] - ordinals[i])[: RANGES_MAX - 1]
+def ranges_of(ordinals: Sequence[int], ranges_max: int = RANGES_MAX) -> list[tuple[int, int]]:
+    """Return sorted ordinals in at most so many ranges."""
+    gaps = sorted(range(1, len(ordinals)), key=lambda i: ordinals[i - 1] - ordinals[i])[: ranges_max - 1]
     begins = [0, *sorted(gaps)]
     return [(ordinals[a], ordinals[b - 1]) for a, b in zip(begins, [*begins[1:], len(ordinals)], strict=True)]
 

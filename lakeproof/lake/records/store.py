@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.lake.records.cuts.documents import document_of, load_cut_doc, open_cut
+from lakeproof.lake.records.cuts.documents import NAMED_MIN, document_of, load_cut_doc, open_cut
 from lakeproof.lake.records.documents import Cut, Intent
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation
@@ -128,9 +128,9 @@ def write_intent(lake: SourceLake, intent: Intent) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def write_cut(lake: SourceLake, cut: Cut) -> None:
+def write_cut(lake: SourceLake, cut: Cut, named_min: int = NAMED_MIN) -> None:
     """Put the cut, durably, after what it names. Raises TransientError if another process has ended the cycle."""
-    data = document_of(lake, cut).to_bytes()
+    data = document_of(lake, cut, named_min).to_bytes()
     try:
         lake.store.put_if_absent(lake.paths.cut(cut.number), data)
     except AlreadyExistsError:

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-import io
 from pathlib import Path
 
-import pytest
-
 from lakeproof.cli import source_commands
-from lakeproof.cli.context import Context
-from lakeproof.cli.interruption import Interruption
-from lakeproof.cli.progress import JsonProgress
 from lakeproof.commands import check as step
-from lakeproof.events import Stop
+from lakeproof.config.load import load
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.postgres.checks.findings import note
@@ -32,16 +25,12 @@ TABLE = step.TableSummary(
 )
 
 
-def test_every_table_has_its_line_with_an_estimate_of_its_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_table_has_its_line_with_an_estimate_of_its_size(tmp_path: Path) -> None:
     """Findings first, then the tables as they would be kept."""
     actual = step.CheckReport("shop", SERVER, None, ("pub",), (TABLE,), (note("table shop.orders", "small", "none"),))
-    # inside: the page is the claim; checks of real servers are in tests/edges
-    monkeypatch.setattr(step, "check_source", lambda _config, _name: actual)
     file = tmp_path / "lakeproof.yaml"
     file.write_text(f"lake: {tmp_path}\nsources:\n  shop: {{dsn: host=nowhere dbname=x}}\n")
-    stop = Stop()
-    context = Context("check", file, False, JsonProgress(io.StringIO()), stop, Interruption(stop))
-    outcome = source_commands.check(context, argparse.Namespace(source=None))
+    outcome = source_commands.checked(load(file), {"shop": actual})
     assert outcome.status == 0
     assert "source shop: PostgreSQL 18, ready" in outcome.text
     of_source, of_lake, of_spark = outcome.text.split("\n\n")[-3:]

@@ -14,7 +14,6 @@ from lakeproof.lake.cycle.upkeep.table_files import Damaged
 from lakeproof.lake.records.held import describe_held
 from lakeproof.lsn import Lsn
 from lakeproof.proof.lake import by_itself as prove_lake
-from lakeproof.proof.lake.history import HistoryProof
 from lakeproof.proof.lake.side import LakeReader
 from lakeproof.storage.source_lake import SourceLake
 from tests.core.lake.lake_document_samples import CUT, TABLE
@@ -46,10 +45,8 @@ def test_a_table_that_can_not_be_read(lake: SourceLake) -> None:
     assert lost_history(lake, TABLE, None) is None
 
 
-def test_a_table_that_can_not_be_made_from_its_history(lake: SourceLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_can_not_be_made_from_its_history(lake: SourceLake) -> None:
     """History is damaged, or the table's schema has changed since."""
-    # inside: the remedy is the claim; damage itself is in tests/scenarios
-    monkeypatch.setattr(prove_lake, "check_history", lambda *_: HistoryProof("damaged", 1, "a row is lost"))
     spark: Any = None
     with pytest.raises(LakeError) as raised:
         prove_lake.refuse_damaged(LakeReader(lake, spark), CUT, [TABLE])

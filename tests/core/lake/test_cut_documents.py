@@ -60,7 +60,8 @@ class CountingStore(LocalStore):
 class Lake:
     """Cuts, one after the other; `written` has the bytes of each cycle's documents."""
 
-    def __init__(self, folder: Path, tables: int) -> None:
+    def __init__(self, folder: Path, tables: int, named_min: int = cut_documents.NAMED_MIN) -> None:
+        self.named_min = named_min
         self.store = CountingStore(folder)
         self.source_lake = SourceLake(self.store, LakePaths("shop"))
         schemas = {t: replace(VERSION, table=t, oid=Oid(20_000 + i)) for i, t in enumerate(names(tables))}
@@ -86,7 +87,7 @@ class Lake:
     def end(self, cut: Cut) -> None:
         """Write the cut."""
         before = self.store.put_bytes
-        write_cut(self.source_lake, cut)
+        write_cut(self.source_lake, cut, self.named_min)
         self.cuts.append(cut)
         self.written.append(self.store.put_bytes - before)
 
@@ -95,10 +96,10 @@ class Lake:
         return read_cut(self.source_lake, cut.number)
 
 
-def _read_nothing_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+def _read_nothing_yet() -> None:
     """Let this process be one that has just begun."""
-    monkeypatch.setattr(cut_documents, "_schemas", {})  # inside: a process for each look would take a minute
-    monkeypatch.setattr(cut_documents, "_bases", type(cut_documents._bases)())  # inside: the same
+    cut_documents._schemas.clear()
+    cut_documents._bases.clear()
 
 
 def test_a_cycle_that_touches_one_table_of_hundreds_writes_its_bytes(tmp_path: Path) -> None:
@@ -125,14 +126,12 @@ def test_what_all_cuts_take_follows_what_changed(tmp_path: Path) -> None:
     assert sum(lake.written[2:]) / 80 < 12_000
 
 
-def test_a_cut_is_read_with_two_documents_and_the_schemas_that_are_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cut_is_read_with_two_documents_and_the_schemas_that_are_looked_at(tmp_path: Path) -> None:
     """A reader of many cuts reads one small document of each."""
     lake = Lake(tmp_path, 250)
     for _ in range(4):
         lake.cycle(1)
-    _read_nothing_yet(monkeypatch)
+    _read_nothing_yet()
     read = lake.store.read
     read.clear()
     assert lake.read(lake.cuts[-1]).position == lake.cuts[-1].position
@@ -146,11 +145,10 @@ def test_a_cut_is_read_with_two_documents_and_the_schemas_that_are_looked_at(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_cut_reads_back_after_any_cuts(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_cut_reads_back_after_any_cuts(tmp_path: Path, seed: int) -> None:
     """Tables that change, come, are held and go on; as the oldest cuts are removed, too."""
-    monkeypatch.setattr(cut_documents, "NAMED_MIN", 6)  # inside: its real value takes 200 tables in each of many cuts
     rng = random.Random(seed)
-    lake = Lake(tmp_path, 5)
+    lake = Lake(tmp_path, 5, named_min=6)
     for _ in range(40):
         held = {
             t: Held(lake.cuts[-1].tables[t].at_lsn, HeldCause.KEY_NOT_UNIQUE, WayOut.SNAPSHOT)
@@ -163,7 +161,7 @@ def test_every_cut_reads_back_after_any_cuts(tmp_path: Path, seed: int, monkeypa
             now = DAY + timedelta(seconds=len(lake.cuts) - rng.randrange(1, 20))
             for key in old_documents(lake.source_lake, RetentionConfig(cuts_s=0.5), now):
                 lake.store.delete(key)
-    _read_nothing_yet(monkeypatch)
+    _read_nothing_yet()
     kept = cut_numbers(lake.source_lake)
     assert kept[-1] == lake.cuts[-1].number
     assert len(kept) < len(lake.cuts)
@@ -186,7 +184,7 @@ def test_a_cycle_that_was_killed_before_its_cut_is_ended_on_the_same_base(tmp_pa
 
 
 @pytest.mark.parametrize("folder", ["bases", "table_schemas"])
-def test_damage_to_what_a_cut_is_made_of_is_named(tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_to_what_a_cut_is_made_of_is_named(tmp_path: Path, folder: str) -> None:
     """A base or a schema with another value is refused, and so is a missing one."""
     lake = Lake(tmp_path, 250)
     lake.cycle(1)
@@ -196,7 +194,7 @@ def test_damage_to_what_a_cut_is_made_of_is_named(tmp_path: Path, folder: str, m
             place.read_bytes().replace(b'"history_version":0', b'"history_version":1').replace(b"id", b"ix")
         )
     for gone in (False, True):
-        _read_nothing_yet(monkeypatch)
+        _read_nothing_yet()
         if gone:
             for place in places:
                 place.unlink()

@@ -35,12 +35,17 @@ def ended() -> subprocess.Popen[bytes]:
     return process
 
 
+class _GoesOn(subprocess.Popen[bytes]):
+    """A process of which any time that it is waited for passes at once."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        return super().wait(None if timeout is None else 0.01)
+
+
 @pytest.fixture
-def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
-    """Return a driver that goes on running; it is not waited for long."""
-    for name in ("LAST_BREATH_S", "GOING_S"):
-        monkeypatch.setattr(lost_driver, name, 0.01)  # inside: each test would wait for seconds
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+def alive() -> Iterator[subprocess.Popen[bytes]]:
+    """Return a driver that goes on running."""
+    process = _GoesOn([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield process
     process.communicate()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -93,10 +94,9 @@ def test_a_full_disk_is_no_damage_of_a_history(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(PySparkException) as raised:
         check_history(reader, TABLE, AT)
     assert raised.value is error
-    monkeypatch.setattr(histories, "read_layer", lambda *_: None)  # inside: a disk that fills, without Spark
-    monkeypatch.setattr(histories, "_is_small", lambda *_: False)  # inside: the same
-    monkeypatch.setattr(histories, "sum_of", lambda *_: AT.history_sum)  # inside: the same
-    monkeypatch.setattr(histories, "rows_of_state", raising(error))  # inside: the same
+    filling = SimpleNamespace(sum=lambda: AT.history_sum, state=raising(error))
+    # inside: a disk that fills once history was read, without Spark
+    monkeypatch.setattr(histories, "SparkHistory", lambda *_, **__: nullcontext(filling))
     with pytest.raises(PySparkException) as raised:
         prove_history(reader, TABLE, AT, 4, BucketSums({}, 4))
     assert raised.value is error

@@ -33,31 +33,27 @@ def private_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     private.mkdir(mode=0o700)
     for folder in (package, package.with_name(f"{package.name}.libs")):
         shutil.copytree(folder, private / folder.name, symlinks=True)
-    # inside: the installation is everybody's
-    monkeypatch.setattr(module, "_installed", lambda: private / package.name / installed.name)
     _let_pass(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # inside: Python keeps the folder that it has found first
-    return private
+    return private / package.name / installed.name
 
 
 @needs_root
-@pytest.mark.usefixtures("private_install")
-def test_a_server_runs_from_a_private_checkout() -> None:
+def test_a_server_runs_from_a_private_checkout(private_install: Path) -> None:
     """The programs and their libraries are copied to a folder in which the server's user can run them."""
-    with EmbeddedPostgres() as server, psycopg.connect(server.dsn()) as connection:
+    with EmbeddedPostgres(install=private_install) as server, psycopg.connect(server.dsn()) as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
         assert server.run("psql", "-c", "SELECT 1").returncode == 0
 
 
 @needs_root
-@pytest.mark.usefixtures("private_install")
-def test_programs_that_someone_else_has_put_there_are_not_run(tmp_path: Path) -> None:
+def test_programs_that_someone_else_has_put_there_are_not_run(private_install: Path, tmp_path: Path) -> None:
     """The copy's name can be guessed, and the folder for temporary files is everyone's."""
-    stamp = (module._installed() / "bin" / "postgres").stat()
+    stamp = (private_install / "bin" / "postgres").stat()
     planted = tmp_path / f"lakeproof-postgres-0-{stamp.st_size}-{int(stamp.st_mtime)}"
     planted.mkdir()
     os.chown(planted, 65534, 65534)
-    server = EmbeddedPostgres()
+    server = EmbeddedPostgres(install=private_install)
     with pytest.raises(ServerError, match="belongs to another user"):
         server.start()
     server.stop()

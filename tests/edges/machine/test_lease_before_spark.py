@@ -6,7 +6,6 @@ import os
 import re
 import socket
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -31,10 +30,6 @@ pytestmark = [pytest.mark.postgres]
 _REST = "    tables: [public.orders]\n"
 
 
-def _no_session(*_arguments: object) -> NoReturn:
-    pytest.fail("a JVM was to be started")
-
-
 def test_a_held_lease_is_seen_before_spark_starts(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,7 +39,7 @@ def test_a_held_lease_is_seen_before_spark_starts(
     path = write_source(tmp_path, database, _REST)
     bootstrap(load(path), "shop")
     lake = SourceLake.open(load(path).location, "shop")
-    monkeypatch.setattr("lakeproof.lake.spark.session.session", _no_session)  # inside: a JVM would show nothing of this
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     holder = f": process {os.getpid()} on {socket.gethostname()} since "
     with lake.store.lock(lake.paths.lease_lock, "x", "x"):
         for command in ("compact", "maintain", "prove"):

@@ -164,12 +164,10 @@ def test_an_added_column_waits_until_the_catalog_was_read(source: SimulatedSourc
     assert "the catalog's records do not have extra" in result.held[A].reason
 
 
-def test_rows_of_an_older_schema_are_read_though_the_link_that_named_it_is_gone(
-    source: SimulatedSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_an_older_schema_are_read_though_the_link_that_named_it_is_gone(source: SimulatedSource) -> None:
     """A drain names a schema once, and may outlive the links: a cut's schemas know it, or the table is held."""
-    # inside: another test of this process may have read the same schema: no lake but this one is to know it.
-    monkeypatch.setattr(cut_documents, "_schemas", {})
+    # Another test of this process may have read the same schema: no lake but this one is to know it.
+    cut_documents._schemas.clear()
     source.snapshot(["a", "b"])
     for _ in range(10):
         insert(source, "a")

@@ -13,10 +13,9 @@ from deltalake import WriterProperties, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.hidden_columns import CAME
-from lakeproof.lake.delta import row_changes as module
 from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError
 from lakeproof.lake.delta.log.commits import newest_version
-from lakeproof.lake.delta.row_changes import row_changes
+from lakeproof.lake.delta.row_changes import RowLimits, row_changes
 from lakeproof.lake.delta.versions import read_at
 from lakeproof.lake.rows.columns import relation
 from lakeproof.lake.spark.scanned_rows import counting, note_scans
@@ -38,34 +37,26 @@ def _net(changes: DataFrame) -> Counter[str]:
     return Counter({row: count for row, count in net.items() if count})
 
 
-def _check(spark: SparkSession, path: str, pairs: list[tuple[int, int]]) -> None:
+def _check(spark: SparkSession, path: str, pairs: list[tuple[int, int]], limits: RowLimits) -> None:
     for first, last in pairs:
         now = read_at(spark, path, last)
         then = read_at(spark, path, first).select(*now.columns)
         expected = _rows(now)
         expected.subtract(_rows(then))
-        changes = row_changes(spark, path, first, last, now.columns)
+        changes = row_changes(spark, path, first, last, now.columns, limits=limits)
         assert changes.dtypes == [*now.dtypes, (CAME, "boolean")]
         assert _net(changes) == Counter({row: n for row, n in expected.items() if n}), (first, last)
 
 
-@pytest.fixture(params=["held", "by Spark"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The rows are read by this process, or are too many bytes for it."""
-    if request.param == "by Spark":
-        # inside: rows of more bytes than this process takes would be many
-        monkeypatch.setattr(module, "COLLECTED_BYTES_MAX", -1)
-    return str(request.param)
-
-
 @pytest.mark.full
-def test_the_changes_are_the_difference_of_the_versions(spark: SparkSession, tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("limits", [RowLimits(), RowLimits(collected_bytes=-1)], ids=["in memory", "by Spark"])
+def test_the_changes_are_the_difference_of_the_versions(spark: SparkSession, tmp_path: Path, limits: RowLimits) -> None:
     """Vectors, files that come and go, files put together, a widened and a renamed column, odd names, nested values."""
     path = str(tmp_path / "a table, 50%")
     rows = spark.range(0, 40, 1, 2).selectExpr(
         "int(id) AS id", "named_struct('a b', id, 'c', array(id)) AS nested", "if(id % 3 = 0, NULL, 'v') AS `odd name`"
     )
-    if way == "held":
+    if limits == RowLimits():
         rows = rows.drop("nested")
     options = {**_OPTIONS, "delta.columnMapping.mode": "name"}
     rows.coalesce(2).write.format("delta").options(**options).save(path)
@@ -84,7 +75,7 @@ def test_the_changes_are_the_difference_of_the_versions(spark: SparkSession, tmp
     table.delete("id IN (21, 22)")
     spark.sql(f"RESTORE TABLE {place} TO VERSION AS OF {before_optimize}")
     last = newest_version(path)
-    _check(spark, path, [(n, n + 1) for n in range(renamed, last)] + [(renamed, last), (renamed, last - 1)])
+    _check(spark, path, [(n, n + 1) for n in range(renamed, last)] + [(renamed, last), (renamed, last - 1)], limits)
     unnamed = [name for name in read_at(spark, path, last).columns if name not in {"id", "odder, name"}]
     assert row_changes(spark, path, 0, 1, ["id", "odd name", *unnamed]).count() == 5
     with pytest.raises(ChangesUnavailableError, match="its column id was another one"):
@@ -108,7 +99,7 @@ def test_a_partitioned_table_of_somebody_else(spark: SparkSession, tmp_path: Pat
     spark.range(50, 60).selectExpr("id", "DATE'2027-01-01' AS `a day`", "'' AS p").write.format("delta").mode(
         "append"
     ).save(path)
-    _check(spark, path, [(1, 2), (0, 3)])
+    _check(spark, path, [(1, 2), (0, 3)], RowLimits())
 
 
 def test_an_empty_batch_of_arrow_hides_no_row(spark: SparkSession) -> None:
@@ -117,7 +108,7 @@ def test_an_empty_batch_of_arrow_hides_no_row(spark: SparkSession) -> None:
     assert relation(spark, pa.Table.from_batches(parts)).count() == 2
 
 
-def test_few_changes_read_few_rows(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_changes_read_few_rows(spark: SparkSession, tmp_path: Path) -> None:
     """They are held, whatever the number of versions; too many to be named one by one are no changes at all."""
     path = str(tmp_path / "t")
     groups = WriterProperties(max_row_group_size=1_000)
@@ -131,9 +122,5 @@ def test_few_changes_read_few_rows(spark: SparkSession, tmp_path: Path, monkeypa
         assert sorted(row[0] for row in changes.collect()) == [0, 1, 2]
         note_scans(changes)
     assert scanned.rows <= 1_000
-    # inside: as many rows as are too many take minutes
-    monkeypatch.setattr(module, "COLLECTED_BYTES_MAX", -1)
-    # inside: as above
-    monkeypatch.setattr(module, "PLACES_MAX", 2)
     with pytest.raises(ChangesUnavailableError, match="more than 2 rows"):
-        row_changes(spark, path, 0, 4, ["id"])
+        row_changes(spark, path, 0, 4, ["id"], limits=RowLimits(collected_bytes=-1, places=2))

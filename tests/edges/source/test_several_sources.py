@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof import concurrently
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.check import check_sources
 from lakeproof.commands.drain import drain
@@ -74,12 +73,10 @@ def test_two_slots_of_one_database_each_with_its_tables(two: Config, database: D
 
 
 def test_a_source_whose_server_is_silent_holds_up_no_other(
-    two: Config, database: Database, make_server: MakeServer, monkeypatch: pytest.MonkeyPatch
+    two: Config, database: Database, make_server: MakeServer
 ) -> None:
     """A port that accepts and says nothing, one that nobody listens on, and a server that is stopped: three problems."""
     bootstrap(two, "one")
-    # inside: the real limit is a wait of half a minute
-    monkeypatch.setattr(concurrently.run_concurrently, "__defaults__", (3.0,))
     with socket.create_server(("127.0.0.1", 0)) as mute, socket.create_server(("127.0.0.1", 0)) as closed:
         dead = closed.getsockname()[1]
         closed.close()
@@ -94,8 +91,8 @@ def test_a_source_whose_server_is_silent_holds_up_no_other(
             config = two.model_copy(update={"sources": two.sources | others | {"hung": hung}})
             os.kill(server.pid, signal.SIGSTOP)
             try:
-                report = status(config)
-                checked = check_sources(config, config.sources)
+                report = status(config, timeout_s=3.0)
+                checked = check_sources(config, config.sources, timeout_s=3.0)
             finally:
                 os.kill(server.pid, signal.SIGCONT)
     assert report.sources["one"].server is not None

@@ -117,12 +117,11 @@ def test_more_rows_than_one_thread_computes_keys_for_are_left_to_spark(
     config = make_config(database.dsn, tmp_path / "lake", database.name)
     bootstrap(config, SOURCE)
     drain(config, SOURCE, Until.caught_up())
-    limit = cycle_table.COMPUTED_BYTES_MAX
     for _ in ("copy", "range"):
-        monkeypatch.setattr(cycle_table, "COMPUTED_BYTES_MAX", 0)  # inside: its real limit takes a gigabyte
-        with pytest.raises(NoSparkError, match=r"table public\.rates.*a key is computed for each of its rows"):
-            compact(config, SOURCE, SparkOnDemand(no_java), silent, Stop())
-        monkeypatch.setattr(cycle_table, "COMPUTED_BYTES_MAX", limit)  # inside: as above
+        with monkeypatch.context() as small:
+            small.setattr(cycle_table, "COMPUTED_BYTES_MAX", 0)  # inside: its real limit takes a gigabyte
+            with pytest.raises(NoSparkError, match=r"table public\.rates.*a key is computed for each of its rows"):
+                compact(config, SOURCE, SparkOnDemand(no_java), silent, Stop())
         compact(config, SOURCE, SparkOnDemand(no_java), silent, Stop())
         database.execute("UPDATE rates SET n = n + 100", "UPDATE plain SET id = id + 100")
         drain(config, SOURCE, Until.caught_up())

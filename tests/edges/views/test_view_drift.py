@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config
 from lakeproof.events import silent
-from lakeproof.follow.views import ViewRefresher
+from lakeproof.follow.views import Pace, ViewRefresher
 from lakeproof.lake.records.views.cuts import newest_view_cut, view_path
 from lakeproof.state.due_work import drifted_views, due_views, why_not_refresh
 from lakeproof.state.status import lake_status
@@ -101,10 +101,8 @@ def test_each_kind_of_drift_is_due_and_healed_without_a_cut(drifting: _Drifting)
 
 
 @pytest.mark.full
-def test_a_follower_finds_drift_by_itself(drifting: _Drifting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_follower_finds_drift_by_itself(drifting: _Drifting) -> None:
     """Nobody asks it, and no cut comes."""
-    # inside: nobody waits a minute
-    monkeypatch.setattr("lakeproof.follow.views._DRIFT_LOOK_S", 0.2)
     done: list[ViewReport] = []
     healed = threading.Event()
 
@@ -112,7 +110,8 @@ def test_a_follower_finds_drift_by_itself(drifting: _Drifting, monkeypatch: pyte
         done.extend(views)
         healed.set()
 
-    with ViewRefresher(drifting.config, ["a"], drifting.spark, silent, refreshed) as refresher:
+    pace = Pace(drift_look_s=0.2)
+    with ViewRefresher(drifting.config, ["a"], drifting.spark, silent, refreshed, pace=pace) as refresher:
         drifting.sql("DELETE FROM {view} WHERE id = 1")
         assert healed.wait(300)
         refresher.check()

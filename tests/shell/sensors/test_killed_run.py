@@ -6,10 +6,11 @@ What is decided from that, case by case, is in `test_schedules.py` and `test_cop
 from __future__ import annotations
 
 import fcntl
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import dagster as dg
@@ -19,8 +20,7 @@ from lakeproof.config.load import load
 from lakeproof.storage.paths import LakePaths
 from orchestration import runs
 from orchestration.build import build
-from orchestration.policies import run as run_policy
-from orchestration.policies.run import Phase
+from orchestration.policies.run import UNLOCKED_S_MAX, Phase
 from resources import Settings, run_lock
 from tests.support.ingest.fix_drain import wait_until
 from tests.support.shell.sample import write_sample
@@ -68,10 +68,15 @@ def _tick(config: Path, instance: dg.DagsterInstance) -> str:
         return str(schedule.evaluate_tick(context).skip_message)
 
 
+def _started_earlier(storage: Path, seconds: float) -> None:
+    """Let the runs have started so much earlier, by Dagster's record of them."""
+    with closing(sqlite3.connect(storage / "history" / "runs.db")) as database, database:
+        database.execute("UPDATE runs SET start_time = start_time - ?", (seconds,))
+
+
 @pytest.mark.slow
 def test_a_killed_run_is_failed_and_a_living_one_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Age does not matter: both runs are older than a run that has not reached its lock may be."""
-    monkeypatch.setattr(run_policy, "UNLOCKED_S_MAX", 0.0)  # inside: three minutes have not passed
     monkeypatch.setenv("LP_SHELL_PASSWORD", "-")
     monkeypatch.setenv("LP_SHELL_CRM", "host=127.0.0.1 port=1")
     monkeypatch.setenv("LP_SHELL_UNLISTED", "host=127.0.0.1 port=1")
@@ -82,6 +87,7 @@ def test_a_killed_run_is_failed_and_a_living_one_is_waited_for(tmp_path: Path, m
     retries = {"run_retries": {"enabled": True, "max_retries": 2, "retry_on_asset_or_op_failure": False}}
     with dg.DagsterInstance.local_temp(str(storage), overrides=retries) as instance:
         with _run(storage, config, tmp_path) as process:
+            _started_earlier(storage, UNLOCKED_S_MAX + 1)
             assert settings.has_live_process(JOB) is True
             assert "is started" in _tick(config, instance)
             process.kill()
@@ -94,14 +100,13 @@ def test_a_killed_run_is_failed_and_a_living_one_is_waited_for(tmp_path: Path, m
         assert record.dagster_run.tags["dagster/will_retry"] == "false", "Dagster would launch it again"
 
 
-def test_a_lock_that_somebody_keeps_keeps_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_somebody_keeps_keeps_no_run(tmp_path: Path) -> None:
     """Anybody who may read the lake's folder can take it; the run goes on, and says so."""
-    monkeypatch.setattr(run_lock, "_ATTEMPT_S", 0.1)  # inside: a wait of seconds
     place = tmp_path / LakePaths.run_lock(JOB)
     place.parent.mkdir()
     with place.open("w") as kept:
         fcntl.flock(kept, fcntl.LOCK_EX)
-        run_lock.hold_run_lock(str(tmp_path), JOB)
+        run_lock.hold_run_lock(str(tmp_path), JOB, attempt_s=0.1)
         assert str(place) not in run_lock._locks
     run_lock.hold_run_lock(str(tmp_path), JOB)
     assert run_lock.has_live_process(str(tmp_path), JOB) is True

@@ -86,15 +86,18 @@ def test_it_looks_at_intervals_and_at_once_after_it_was_stopped(instance: dg.Dag
         own.check()
 
 
-def test_a_database_that_is_away_ends_no_run(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_is_away_ends_no_run(instance: dg.DagsterInstance) -> None:
     """The source's changes go on to the lake while Dagster's own database restarts."""
 
-    def away(_run: str) -> None:
-        raise ConnectionError
+    class Away(dg.DagsterInstance):
+        def __init__(self) -> None:
+            """Have no database."""
+
+        def get_run_by_id(self, run_id: str) -> dg.DagsterRun | None:
+            raise ConnectionError(run_id)
 
     run = instance.create_run_for_job(nothing, status=Status.STARTED)
-    monkeypatch.setattr(instance, "get_run_by_id", away)  # inside: Dagster's database is not there
-    OwnRun(instance, run.run_id).check()
+    OwnRun(Away(), run.run_id).check()
 
 
 def test_an_engine_call_of_a_run_that_is_over_does_not_begin(instance: dg.DagsterInstance) -> None:

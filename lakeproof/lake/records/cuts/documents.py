@@ -197,7 +197,7 @@ def whole_contents(lake: SourceLake, doc: CutDoc) -> Contents:
     return base.after(doc.changed)
 
 
-def document_of(lake: SourceLake, cut: Cut) -> CutDoc:
+def document_of(lake: SourceLake, cut: Cut, named_min: int = NAMED_MIN) -> CutDoc:
     """Return the document of a new cut, after putting its schemas and its base, durably."""
     contents = Contents.of(cut)
     before = load_cut_doc(lake, CycleNumber(cut.number - 1)) if cut.number > 1 else None
@@ -207,7 +207,7 @@ def document_of(lake: SourceLake, cut: Cut) -> CutDoc:
     whole_before = start if before is None else start.after(before.changed)
     _put_table_schemas(lake, cut, contents.tables, {e["schema_id"] for e in whole_before.tables.values()})
     changed = contents.since(start)
-    if before is not None and named + len(changed) > max(len(contents), NAMED_MIN):
+    if before is not None and named + len(changed) > max(len(contents), named_min):
         base, named = _put_base(lake, before.number, whole_before), 0
         changed = contents.since(whole_before)
     return CutDoc(
