@@ -69,7 +69,7 @@ def test_a_damaged_cache_is_one_error_with_its_remedy(tmp_path: Path) -> None:
     """A power cut may leave the file's name without its bytes."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     code = (
-        "import sys, pathlib; from lakeproof.values import parse_times as loops; import numpy as np\n"
+        "import sys, pathlib; from lakeproof.values.parse import times as loops; import numpy as np\n"
         "args = np.frombuffer(b'2000-01-01', np.uint8), np.zeros(1, np.int32), np.full(1, 10, np.int32)\n"
         "loops.parse_days(*args, np.zeros(1, np.int32))"
     )
