@@ -29,8 +29,7 @@ def report_decoding(report: Report) -> None:
 
 def report_spark(config: Config, report: Report) -> None:
     """Report that Spark starts, and before that what is fetched for it, if anything is."""
-    from lakeproof.lake.spark.jars import DELTA, folder, missing
-    from lakeproof.lake.spark.s3 import S3, is_on_s3
+    from lakeproof.lake.spark.jars import DELTA, S3, folder, is_on_s3, missing
 
     absent = [s for s in ([DELTA, S3] if is_on_s3(config.lake) else [DELTA]) if missing(folder(), [s])]
     if absent:

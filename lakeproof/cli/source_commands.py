@@ -49,7 +49,7 @@ def check(context: Context, args: argparse.Namespace) -> Outcome:
     names = context.sources(args.source)
     from lakeproof.commands import check as step
     from lakeproof.commands.check import spread_findings
-    from lakeproof.lake.spark.s3 import is_on_s3
+    from lakeproof.lake.spark.jars import is_on_s3
     from lakeproof.state import machine
 
     reports = step.check_sources(context.config, names)

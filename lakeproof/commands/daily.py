@@ -29,8 +29,8 @@ from lakeproof.lake.read.days import DayState, states_at_end_of
 from lakeproof.lake.records.days import DayEntry, note_day
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.rows.memory import fit
+from lakeproof.lake.spark.driver import at_work
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.proof.days import DayAudit, audit_day

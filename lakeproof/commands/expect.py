@@ -19,8 +19,8 @@ from lakeproof.expectations.in_pandas import SparkNeededError, pandas_frame
 from lakeproof.lake.delta.arrow_rows import NotInArrowError
 from lakeproof.lake.read.arrow.frames import ReadLake
 from lakeproof.lake.read.arrow.open import read_lake
+from lakeproof.lake.spark.driver import driver_lives
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.lost_driver import driver_lives
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName

@@ -19,7 +19,7 @@ from lakeproof.field_types import Count, CycleField, TableField
 from lakeproof.lake.records.documents import Intent
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.spark.driver_end import DriverEnd, how_ended
+from lakeproof.lake.spark.driver import DriverEnd, how_ended
 from lakeproof.lake.spark.failures import concerns_all, jvm_is_gone, reason_of, unreadable_file
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName

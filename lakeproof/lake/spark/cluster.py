@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from lakeproof.config.section.spark import SparkConfig, is_local
 from lakeproof.config.values import CONNECT, MASTERS
 from lakeproof.errors import ConfigError
-from lakeproof.lake.spark.driver_start import SCRATCH, SCRATCH_VARIABLE, scratch_settings
+from lakeproof.lake.spark.driver import SCRATCH, SCRATCH_VARIABLE, scratch_settings
 
 _LOOPBACK = "127.0.0.1"
 # Of this machine's own tasks: each small operation has few rows.

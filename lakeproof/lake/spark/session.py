@@ -21,14 +21,10 @@ from lakeproof.config.model import Config
 from lakeproof.config.secret import secret_variables
 from lakeproof.config.section.spark import SparkConfig, is_local
 from lakeproof.errors import ConfigError, DefiniteError
-from lakeproof.lake.spark.class_archive import archive_options
 from lakeproof.lake.spark.cluster import placed_settings, refuse_connect, scratch_given, secret_given
-from lakeproof.lake.spark.driver_end import driver_started
-from lakeproof.lake.spark.driver_start import filtered_stderr, log_option, without
-from lakeproof.lake.spark.jars import jars
-from lakeproof.lake.spark.java import Java, check_java
-from lakeproof.lake.spark.lost_driver import stop_session
-from lakeproof.lake.spark.s3 import is_on_s3, jars_with_s3, s3_settings
+from lakeproof.lake.spark.driver import driver_started, filtered_stderr, log_option, stop_session, without
+from lakeproof.lake.spark.jars import is_on_s3, jars, jars_with_s3, s3_settings
+from lakeproof.lake.spark.java import Java, archive_options, check_java
 
 # Each with what happens otherwise.
 _SETTINGS = {
