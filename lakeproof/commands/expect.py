@@ -96,7 +96,7 @@ def _in_pandas(
 
 def _by_spark(config: Config, opened: ReadLake, spark: SparkOnDemand, name: str, table: TableName) -> DataFrame:
     """Return a frame of the same cut."""
-    from lakeproof.lake.read.spark.opened import OpenedLake
+    from lakeproof.lake.read.spark.open import OpenedLake
 
     return OpenedLake(spark.get(), config.location, opened.cuts).table(name, table)
 

@@ -37,11 +37,10 @@ from lakeproof.lake.cycle.upkeep.maintenance import Maintenance, archived, begin
 from lakeproof.lake.cycle.upkeep.table_files import Damaged, fragmented, planned_of_days, remove_of_days
 from lakeproof.lake.delta.files.needed import Unread
 from lakeproof.lake.records.ages import in_lake_at, mark_age
-from lakeproof.lake.records.documents import Cut, CycleKind, TableIntent
+from lakeproof.lake.records.documents import Cut, CycleKind, Optimize, Rebuild, Restore, TableIntent, Trim, Work
 from lakeproof.lake.records.held import Held, describe_all
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.records.work import Optimize, Rebuild, Restore, Trim, Work
 from lakeproof.lake.spark.driver import at_work
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand

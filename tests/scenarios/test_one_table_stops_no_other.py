@@ -21,7 +21,7 @@ from lakeproof.lake.cycle.task import CycleContext, TableResult, TableTask
 from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.fold.replay import replayed
+from lakeproof.lake.fold.history import replayed
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.records.documents import Cut

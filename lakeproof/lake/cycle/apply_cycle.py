@@ -40,13 +40,22 @@ from lakeproof.lake.cycle.task import (
     check_names,
     files_since,
 )
-from lakeproof.lake.cycle.upkeep.broken_log import on_sound_logs
-from lakeproof.lake.cycle.upkeep.foreign_commits import hold_for_foreign_commits, without_foreign_commits
+from lakeproof.lake.cycle.upkeep.logs import hold_for_foreign_commits, on_sound_logs, without_foreign_commits
 from lakeproof.lake.delta.committer import Unsupported
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
+from lakeproof.lake.records.documents import (
+    Changes,
+    Copy,
+    Created,
+    Cut,
+    CutTable,
+    CycleKind,
+    Intent,
+    Keys,
+    SchemaChange,
+    TableIntent,
+)
 from lakeproof.lake.records.held import Held, TableHeldError
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.records.work import Changes, Copy, Created, Keys, SchemaChange
 from lakeproof.lake.rows.memory import largest_row
 from lakeproof.lake.spark.failures import concerns_all
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand

@@ -26,11 +26,20 @@ from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.next_incarnation import plan_switch
 from lakeproof.lake.planning.pending import mark_consumed, pending_snapshots
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
-from lakeproof.lake.records.documents import Cut, CycleKind, Intent, TableIntent, WrittenBy
+from lakeproof.lake.records.documents import (
+    Copy,
+    Created,
+    Cut,
+    CycleKind,
+    Intent,
+    Keys,
+    Optimize,
+    TableIntent,
+    WrittenBy,
+)
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import newest_cut, newest_number, read_intent
-from lakeproof.lake.records.work import Copy, Created, Keys, Optimize
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn

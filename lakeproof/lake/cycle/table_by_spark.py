@@ -24,12 +24,13 @@ from lakeproof.lake.columns import has_old_rows, in_lake, merge_key
 from lakeproof.lake.cycle.commits_by_spark import (
     HistoryRows,
     append_history,
+    as_inserted,
     check_snapshot,
+    entry_correction,
     prepare_current,
     write_correction,
 )
 from lakeproof.lake.cycle.entries.keyed import write_keyed
-from lakeproof.lake.cycle.entries.snapshot import as_inserted, entry_correction
 from lakeproof.lake.cycle.task import (
     Carried,
     CycleContext,
@@ -55,17 +56,18 @@ from lakeproof.lake.delta.base_rows import verify_chunk
 from lakeproof.lake.fold.history import (
     SNAPSHOT,
     change_rows,
+    empty_rows,
     few_files,
     gap_row,
     reset_row,
+    snapshot_rows,
     state_rows,
+    with_net_change,
 )
 from lakeproof.lake.fold.net_change import ResolvedChanges
-from lakeproof.lake.fold.replay import empty_rows, snapshot_rows, with_net_change
 from lakeproof.lake.fold.table_range import TableRange
-from lakeproof.lake.records.documents import CutTable, HistoryLow
+from lakeproof.lake.records.documents import Copy, CutTable, HistoryLow
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.records.work import Copy
 from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import numbered

@@ -17,10 +17,19 @@ from lakeproof.lake.columns import column_names, in_lake, needs_mapping
 from lakeproof.lake.delta.committer import Applied, CommitInfo, Engine, commit_of_cycle
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.fold.table_range import RangeSpan, TableRange
-from lakeproof.lake.records.documents import NOBODY, CutTable, HistorySum, Intent, WrittenBy
+from lakeproof.lake.records.documents import (
+    NOBODY,
+    Changes,
+    Copy,
+    Created,
+    CutTable,
+    HistorySum,
+    Intent,
+    SchemaChange,
+    WrittenBy,
+)
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.records.work import Changes, Copy, Created, SchemaChange
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.reader import Slice, slices
 from lakeproof.lsn import Lsn

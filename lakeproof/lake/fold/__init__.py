@@ -10,6 +10,5 @@ know.
     net_change.py         the result for a range, by Spark
     toast.py              holders of unchanged large values, by Spark
     unchanged_values.py   history's large values, filled in
-    history.py            history's rows
-    replay.py             a table's rows after a change, or after its history
+    history.py            history's rows, and a table's rows after a change, or after its history
 """

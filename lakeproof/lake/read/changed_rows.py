@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.hidden_columns import KEY, TEXT
-from lakeproof.lake.read.arrow.in_memory import to_pandas
+from lakeproof.lake.read.arrow.frames import to_pandas
 from lakeproof.lake.rows.keys_in_memory import Mask, Numbers
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Two states of a table compared: the fewest rows to delete and insert so that what is persisted becomes what is desired.
 
-Computing the two sides belongs to `cycle.entries.snapshot` and the views; committing the correction to `delta.apply`.
+Computing the two sides belongs to `cycle.commits_by_spark` and the views; committing the correction to `delta.apply`.
 
 Invariant self-correcting: persisted + correction = desired, as multisets; the correction is minimal. Rows are compared by
 the digest of their exact forms, since Spark's own grouping makes -0.0 and 0.0 one value. Cost: one shuffle of both sides'

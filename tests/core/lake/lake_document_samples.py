@@ -12,6 +12,7 @@ from lakeproof.lake.records.cuts.documents import Contents, CutBase, CutDoc, bas
 from lakeproof.lake.records.cuts.groups import GroupCut, GroupMember
 from lakeproof.lake.records.days import DayEntry, Days
 from lakeproof.lake.records.documents import (
+    Copy,
     Cut,
     CutOrdinals,
     CutTable,
@@ -25,7 +26,6 @@ from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.views.cuts import ExternalVersion, ViewCut, ViewVersion
 from lakeproof.lake.records.views.definitions import ReadExternal, ReadTable, ViewDefinition
 from lakeproof.lake.records.views.previews import ViewPreview
-from lakeproof.lake.records.work import Copy
 from lakeproof.landing.ownership import SourceDoc
 from lakeproof.landing.segments.decoded import Decoded
 from lakeproof.lsn import Lsn

@@ -26,8 +26,7 @@ from pyspark.sql import functions as F
 from lakeproof.errors import InvariantError, TableError
 from lakeproof.hidden_columns import KEY
 from lakeproof.lake.columns import current_columns, keeps_key, merge_key
-from lakeproof.lake.cycle.commits_by_spark import write_correction
-from lakeproof.lake.cycle.entries.snapshot import DIGEST, EntryCorrection
+from lakeproof.lake.cycle.commits_by_spark import DIGEST, EntryCorrection, write_correction
 from lakeproof.lake.cycle.task import (
     Carried,
     CycleContext,
@@ -39,8 +38,8 @@ from lakeproof.lake.cycle.task import (
     resolve,
     rows_before,
 )
+from lakeproof.lake.fold.history import snapshot_rows, with_net_change
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
-from lakeproof.lake.fold.replay import snapshot_rows, with_net_change
 from lakeproof.lake.fold.table_range import TableRange
 from lakeproof.lake.rows.change import NetChange, Removed
 from lakeproof.lake.rows.columns import key_value, pick, row_key

@@ -47,9 +47,8 @@ from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.delta.files.links import landed_file
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, prepare_links
 from lakeproof.lake.fold.key_fold import KEY_BYTES_MAX, fold_keys, in_landing, sum_of
-from lakeproof.lake.records.documents import HistorySum
+from lakeproof.lake.records.documents import Copy, HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.records.work import Copy
 from lakeproof.lake.rows.change import AllRows, Removed
 from lakeproof.lake.rows.file_rows import LandedRange
 from lakeproof.lake.rows.keys_in_memory import DriftedError, Numbers, check_counts, check_keys, codes

@@ -26,8 +26,7 @@ from lakeproof.lake.delta.committer import Applied
 from lakeproof.lake.delta.log.protocol import reader_features
 from lakeproof.lake.delta.schema import ColumnChanges, SchemaRequest, away_name, change_schema
 from lakeproof.lake.planning.schema_change import SchemaDifference, compare_schemas
-from lakeproof.lake.records.documents import HistorySum
-from lakeproof.lake.records.work import SchemaChange
+from lakeproof.lake.records.documents import HistorySum, SchemaChange
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import LAYERS, Layer
 from lakeproof.values.types import spark_type

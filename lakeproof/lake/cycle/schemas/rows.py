@@ -19,8 +19,7 @@ from lakeproof.lake.columns import column_names, current_columns, in_lake
 from lakeproof.lake.cycle.schemas.commits import RenewedRows
 from lakeproof.lake.cycle.task import CycleContext
 from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, few_files, state_rows
-from lakeproof.lake.fold.replay import as_current
+from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, as_current, few_files, state_rows
 from lakeproof.lake.planning.schema_change import SchemaDifference
 from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut

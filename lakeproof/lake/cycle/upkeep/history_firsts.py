@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import ORD, XID
-from lakeproof.lake.cycle.upkeep.broken_log import HistoryLostError, lost_history
+from lakeproof.lake.cycle.upkeep.logs import HistoryLostError, lost_history
 from lakeproof.lake.cycle.upkeep.table_files import Damaged
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.records.documents import Cut, CutTable

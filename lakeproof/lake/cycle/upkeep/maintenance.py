@@ -21,15 +21,13 @@ from lakeproof.hidden_columns import ORD
 from lakeproof.lake.columns import in_lake
 from lakeproof.lake.cycle.attempts import Attempt, AttemptsError, earlier_attempts, tried
 from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, begin_cycle, run_cycle, versions_before
-from lakeproof.lake.cycle.upkeep.broken_log import lost_history
-from lakeproof.lake.cycle.upkeep.foreign_commits import hold_for_foreign_commits, without_foreign_commits
+from lakeproof.lake.cycle.upkeep.logs import hold_for_foreign_commits, lost_history, without_foreign_commits
 from lakeproof.lake.delta.committer import CommitInfo, commit_of_cycle, version_to_follow
 from lakeproof.lake.delta.files.optimize import optimize
 from lakeproof.lake.planning.plan import CyclePlan, without_range
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, Optimize, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.records.work import Optimize
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion

@@ -23,11 +23,10 @@ from lakeproof.lake.delta.log.protocol import check_writable
 from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.delta.search import places_below
 from lakeproof.lake.delta.versions import read_layer
+from lakeproof.lake.fold.history import Complete, added_up, after_truncates, replayed
 from lakeproof.lake.fold.net_change import IMAGE
-from lakeproof.lake.fold.replay import Complete, added_up, after_truncates, replayed
 from lakeproof.lake.fold.unchanged_values import completing, has_value, holder
-from lakeproof.lake.records.documents import CutTable, HistoryLow, HistorySum
-from lakeproof.lake.records.work import Rebuild, Trim, Work
+from lakeproof.lake.records.documents import CutTable, HistoryLow, HistorySum, Rebuild, Trim, Work
 from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col, pick, row_key
 from lakeproof.lake.rows.correction import join_on_key, multiset_difference

@@ -20,8 +20,7 @@ from urllib.parse import unquote
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.files.data_files import DeltaFile, data_file, live_rows
 from lakeproof.lake.delta.log.commits import LOG, LogGapError, log_files, read_actions
-from lakeproof.lake.delta.log.listed import listed_log
-from lakeproof.lake.delta.log.state import at_checkpoint, commits_after, read_state
+from lakeproof.lake.delta.log.state import at_checkpoint, commits_after, listed_log, read_state
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import store_of
 

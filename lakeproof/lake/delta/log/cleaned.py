@@ -1,13 +1,13 @@
 """Clearing a Delta table's log of the commits that no cut names, before a cycle builds on it.
 
-Dealing with other writers' commits belongs to `cycle.upkeep.foreign_commits`, data files without a name to `files`.
+Dealing with other writers' commits belongs to `cycle.upkeep.logs`, data files without a name to `files`.
 
     V ── ours ── ours ── restored     `restored` makes the table what it was at V; the next commit follows it
     V ── empty or missing ── any      all are removed: nobody can read them
     V ── theirs ── ours               it goes on from theirs, which are reported
 
 Neither Spark nor Delta syncs a commit, so a power cut may leave any part of the files above the version; so does an
-interrupted removal. A log that can't be read begins again (`cycle.broken_log`): commits that are damaged are removed, and a
+interrupted removal. A log that can't be read begins again (`cycle.upkeep.logs`): commits that are damaged are removed, and a
 checkpoint stands in their place.
 
 A version is never made twice: whoever made one may sleep for longer than its lock lives, and wake when another process has

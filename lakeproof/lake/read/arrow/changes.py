@@ -26,14 +26,15 @@ from lakeproof.hidden_columns import CAME, HIDDEN_PREFIX, KEY, TEXT
 from lakeproof.lake.columns import column_names, in_lake, merge_key, same_key_columns
 from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.log.changed_places import changed_places
-from lakeproof.lake.read.arrow.in_memory import ROWS_MAX, to_arrow
+from lakeproof.lake.read.arrow.frames import ROWS_MAX, to_arrow
 from lakeproof.lake.read.changed_rows import ChangedRows, Side, anew, counted_changes, keyed_changes
-from lakeproof.lake.records.cuts.choice import one_source, table_name
-from lakeproof.lake.records.cuts.range import (
+from lakeproof.lake.records.cuts.choice import (
     check_follows,
     cuts_of_range,
+    one_source,
     range_end,
     table_differs,
+    table_name,
     view_cuts_of_range,
     view_range_end,
 )

@@ -1,6 +1,6 @@
 """Opening the lake without Spark: at cuts, or as fresh as its landing: the newest cut, and what has landed since.
 
-The same with Spark, for every kind of table and any number of changes, belongs to `open` and `landed`; rows at a cut to
+The same with Spark, for every kind of table and any number of changes, belongs to `read.spark.open`; rows at a cut to
 `frames`.
 
     the cut's batches, without the rows whose key was touched ─► then the newest row of each key that is there

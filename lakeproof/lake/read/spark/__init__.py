@@ -2,9 +2,7 @@
 
 Reading without Spark does not belong here (`lakeproof.lake.read.arrow`).
 
-    open.py            opening the lake
-    opened.py          tables at cuts
-    lake_frame.py      a table's DataFrame, as Arrow and pandas too
+    open.py            opening the lake, at cuts and at the landing's end
     as_of.py           tables at any position
     register.py        SQL views of a cut
     changes.py         changes between cuts

@@ -1,6 +1,6 @@
 """The lake at a position between cuts: the newest cut before it, and history's rows from there on.
 
-Positions of cuts belong to `open`; adding up rows of history to `fold.replay`.
+Positions of cuts belong to `open`; adding up rows of history to `fold.history`.
 
     cut K ───────── P ───── cut K+1       rows at P = rows at K + net change of history's rows of cycle K+1 up to P
 
@@ -28,8 +28,7 @@ from lakeproof.errors import ConfigError, InvariantError, LakeError
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, OP
 from lakeproof.lake.columns import column_names, in_lake
 from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, RESET
-from lakeproof.lake.fold.replay import behind, replayed
+from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, RESET, behind, replayed
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.records.cuts.choice import check_kept, one_source, parsed_at, table_name
 from lakeproof.lake.records.documents import Cut, CutTable

@@ -29,10 +29,8 @@ from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import KEY, LSN, OP, ORD, TEXT, scratch
 from lakeproof.lake.columns import column_names, in_lake, merge_key, quoted, same_key_columns
 from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.fold.history import RESET
-from lakeproof.lake.fold.replay import behind
-from lakeproof.lake.records.cuts.choice import one_source, table_name
-from lakeproof.lake.records.cuts.range import cuts_of_range, range_end, table_differs
+from lakeproof.lake.fold.history import RESET, behind
+from lakeproof.lake.records.cuts.choice import cuts_of_range, one_source, range_end, table_differs, table_name
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.rows.columns import col, no_rows, pick, row_key
 from lakeproof.lake.rows.correction import NET, ROW, join_on_key, multiset_difference, same_key

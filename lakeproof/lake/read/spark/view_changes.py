@@ -26,7 +26,7 @@ from lakeproof.hidden_columns import CAME, HIDDEN_PREFIX, KEY, scratch
 from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError
 from lakeproof.lake.delta.row_changes import row_changes
 from lakeproof.lake.read.spark.changes import ChangesPart
-from lakeproof.lake.records.cuts.range import check_follows, view_cuts_of_range, view_range_end
+from lakeproof.lake.records.cuts.choice import check_follows, view_cuts_of_range, view_range_end
 from lakeproof.lake.records.views.cuts import ViewCut, view_path
 from lakeproof.lake.rows.columns import col, no_rows
 from lakeproof.lake.rows.correction import NET, ROW, multiset_difference, net_counts
