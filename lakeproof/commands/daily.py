@@ -23,7 +23,7 @@ from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError, LakeError, TransientError
 from lakeproof.events import Event, RunControl
 from lakeproof.lake.delta.day_table import read_day, write_day
-from lakeproof.lake.delta.files.fsync import sync_commits
+from lakeproof.lake.delta.files.needed import sync_commits
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.read.days import DayState, states_at_end_of
 from lakeproof.lake.records.days import DayEntry, note_day

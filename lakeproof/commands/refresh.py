@@ -20,8 +20,14 @@ from lakeproof.errors import ConfigError, LakeError
 from lakeproof.events import Event, Report, counted, silent
 from lakeproof.lake.records.engine_versions import other_versions
 from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut, newest_view_cut_number, one_refresh, view_path
-from lakeproof.lake.records.views.definitions import ViewDefinition, read_definition, with_definition
-from lakeproof.lake.records.views.previews import ViewPreview, newest_preview, remove_previews
+from lakeproof.lake.records.views.definitions import (
+    ViewDefinition,
+    ViewPreview,
+    newest_preview,
+    read_definition,
+    remove_previews,
+    with_definition,
+)
 from lakeproof.lake.spark.driver import at_work
 from lakeproof.lake.spark.failures import reading, reason_of, without_java
 from lakeproof.names import CycleNumber

@@ -24,29 +24,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import DUP, FROM, ORD, scratch
 from lakeproof.lake.columns import (
     current_columns,
-    current_statistics,
     has_old_rows,
-    history_statistics,
-    in_lake,
     merge_key,
 )
-from lakeproof.lake.cycle.task import CycleContext, TableTask, Written, commit_current, written
-from lakeproof.lake.delta.apply import NO_HINTS, CommitRequest, Hints, Prepared, apply, prepare
-from lakeproof.lake.delta.log.commits import NO_VERSION
+from lakeproof.lake.cycle.task import TableCommits, TableTask, Written
+from lakeproof.lake.delta.apply import NO_HINTS, CommitRequest, Hints, prepare
+from lakeproof.lake.delta.link_commit import RowCommit
 from lakeproof.lake.fold.history import (
     CORRECT_DELETE,
     CORRECT_INSERT,
-    behind,
     change_rows,
     few_files,
     state_rows,
     with_net_change,
 )
-from lakeproof.lake.fold.net_change import ResolvedChanges
+from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.change import AllRows, NetChange, Removed, unchecked
 from lakeproof.lake.rows.columns import pick, row_key
@@ -62,9 +57,12 @@ from lakeproof.lake.rows.correction import (
     left_over,
     numbered,
 )
+from lakeproof.lake.rows.file_rows import TableRange
 from lakeproof.lake.rows.history_sum import Summing, sum_of
 from lakeproof.lake.rows.keys_in_memory import DriftedError, check_counts
-from lakeproof.landing.catalog_history import sends_everything
+from lakeproof.lake.rows.landing_rows import read_range
+from lakeproof.lake.rows.refusal import refusals
+from lakeproof.names import Layer
 from lakeproof.schema import SchemaVersion
 
 DIGEST = scratch("digest")
@@ -182,56 +180,57 @@ class HistoryRows:
     anew: bool = False
 
 
-def append_history(
-    session: SparkSession, context: CycleContext, task: TableTask, rows: HistoryRows
-) -> tuple[int, HistorySum]:
-    """Return history's version after the commit, and the sum of all its rows."""
-    lake, schema = context.lease.lake, in_lake(task.version)
-    context.lease.check()
-    summing = Summing(schema, rows.frame)
-    request = CommitRequest(
-        lake.url(lake.paths.history(task.table)),
-        NetChange(AllRows() if rows.anew else None, few_files(summing.rows, rows.count)),
-        context.commit_info("history", task.table),
-        create=context.table_spec(task.table, history_statistics(schema)),
-        expected_version=NO_VERSION if task.before is None else task.before.history_version,
-    )
-    applied = apply(session, request)
-    failpoint("cycle.after_history")
-    before = None if rows.anew else task.before
-    added = summing.sum()
-    if added is None:
-        stored = session.read.format("delta").option("versionAsOf", applied.version).load(request.path)
-        added = sum_of(schema, stored.where(behind(before)))
-    return applied.version, (HistorySum() if before is None else before.history_sum).plus(added)
+def prepare_commits(
+    session: SparkSession, task: TableTask, rows: HistoryRows, change: NetChange[DataFrame], hints: Hints = NO_HINTS
+) -> TableCommits:
+    """Prepare both commits; raises DriftedError if the table does not have the rows that the changes presuppose."""
+    current = _prepare_current(session, task, change, hints)
+    with current.or_discarded():
+        summing = Summing(task.schema, rows.frame)
+        appended = NetChange(AllRows() if rows.anew else None, few_files(summing.rows, rows.count))
+        history = prepare(session, _request(task, "history", appended))
+        added = summing.sum() or sum_of(task.schema, rows.frame)
+    before = HistorySum() if rows.anew or task.before is None else task.before.history_sum
+    return TableCommits(history, before.plus(added), current)
 
 
-def prepare_current(
-    session: SparkSession, context: CycleContext, task: TableTask, change: NetChange[DataFrame], hints: Hints = NO_HINTS
-) -> Prepared:
-    """Find the rows to delete; nothing is committed yet.
-
-    Raises DriftedError if the table does not have the rows that the changes presuppose.
-    """
-    lake = context.lease.lake
-    request = CommitRequest(
-        lake.url(lake.paths.current(task.table)),
-        change,
-        context.commit_info("current", task.table),
-        hints,
-        create=context.table_spec(task.table, current_statistics(in_lake(task.version))),
-        expected_version=NO_VERSION if task.before is None else task.before.current_version,
-    )
+def _prepare_current(session: SparkSession, task: TableTask, change: NetChange[DataFrame], hints: Hints) -> RowCommit:
+    request = _request(task, "current", change, hints)
     try:
         return prepare(session, request)
     except DriftedError:
-        if sends_everything(context.chain, task.version.oid):
+        if task.sends_everything:
             raise
         unasked = replace(change, removed=unchecked(change.removed))
         return prepare(session, replace(request, change=unasked))
 
 
-def check_snapshot(context: CycleContext, task: TableTask, snapshot: DataFrame, since: ResolvedChanges | None) -> None:
+def _request(task: TableTask, layer: Layer, change: NetChange[DataFrame], hints: Hints = NO_HINTS) -> CommitRequest:
+    info, version = task.commit_info(layer), task.version_before(layer)
+    return CommitRequest(task.path(layer), change, info, hints, task.spec(layer), version)
+
+
+def resolve(session: SparkSession, changes: TableRange, base: DataFrame) -> ResolvedChanges | None:
+    """Return the changes added up on top of `base`; None if there are none."""
+    return None if changes.counts.rows == 0 else resolve_range(session, read_range(session, changes), base)
+
+
+def evaluated(session: SparkSession, changes: TableRange, base: DataFrame) -> ResolvedChanges | None:
+    """Return the same, evaluated as far as it may be refused; raises TableError if it is."""
+    with refusals(str(changes.schema.table)):
+        resolved = resolve(session, changes, base)
+        if resolved is not None and resolved.persisted:
+            resolved.events.count()
+        return resolved
+
+
+def release(*resolved: ResolvedChanges | None) -> None:
+    """Give back what added-up ranges keep."""
+    for one in filter(None, resolved):
+        one.release()
+
+
+def check_snapshot(task: TableTask, snapshot: DataFrame, since: ResolvedChanges | None) -> None:
     """Raise DriftedError if a snapshot's rows are not those that the changes after it presuppose: one job."""
     try:
         match None if since is None else since.net.removed:
@@ -240,13 +239,12 @@ def check_snapshot(context: CycleContext, task: TableTask, snapshot: DataFrame, 
             case Removed() as removed:
                 check_rows(str(task.table), snapshot, removed)
     except DriftedError:
-        if sends_everything(context.chain, task.version.oid):
+        if task.sends_everything:
             raise
 
 
-def write_correction(  # noqa: PLR0917  whose table, and what is written
+def write_correction(
     session: SparkSession,
-    context: CycleContext,
     task: TableTask,
     correction: EntryCorrection,
     own: ResolvedChanges | None,
@@ -256,30 +254,31 @@ def write_correction(  # noqa: PLR0917  whose table, and what is written
 
     `gap` is history's first row, if the table steps into another incarnation.
     """
-    schema, end = correction.schema, context.intent.end_lsn
-    own_ordinal = context.intent.own_ordinal
-    first = own_ordinal + (0 if gap is None else 1)
+    schema, intent = correction.schema, task.intent
+    first = intent.own_ordinal + (0 if gap is None else 1)
     retractions = numbered(session, correction.retractions, first)
     insertions = numbered(session, correction.insertions, first + retractions.count)
     try:
-        events = state_rows(schema, retractions.frame, CORRECT_DELETE, end)
-        events = events.unionAll(state_rows(schema, insertions.frame, CORRECT_INSERT, end))
+        events = state_rows(schema, retractions.frame, CORRECT_DELETE, intent.end_lsn)
+        events = events.unionAll(state_rows(schema, insertions.frame, CORRECT_INSERT, intent.end_lsn))
         if gap is not None:
             events = gap.unionAll(events)
         if own is not None:
             events = events.unionAll(change_rows(schema, own.events))
         counts = ChangeCounts() if own is None else own.counts
-        history = append_history(session, context, task, HistoryRows(events, counts.rows))
         hints = Hints(max_keys=retractions.count + counts.rows)
         net = correction.net(insertions.frame)
-        current = commit_current(context, prepare_current(session, context, task, net, hints))
+        result = prepare_commits(session, task, HistoryRows(events, counts.rows), net, hints).made(task, counts)
     finally:
         correction.release()
         for kept in (retractions.kept, insertions.kept):
             kept.unpersist()
     corrected = retractions.count + insertions.count
-    result = replace(written(context, task, history, current, counts), own_rows=first + corrected - own_ordinal)
-    if not corrected:
-        return result
+    result = replace(result, own_rows=first + corrected - intent.own_ordinal)
     # Nobody knows if the lake was damaged, or if changes were never sent.
-    return replace(result, cut_table=replace(result.cut_table, exact_from=end))
+    return exact_from_end(task, result) if corrected else result
+
+
+def exact_from_end(task: TableTask, result: Written) -> Written:
+    """Return the result of a table whose history has not every change as it was committed before the cycle's end."""
+    return replace(result, cut_table=replace(result.cut_table, exact_from=task.intent.end_lsn))

@@ -9,7 +9,7 @@ Memory: one batch of rows, and the numbers of one file's deleted rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +95,10 @@ class DeltaRows:
     def schema(self) -> pa.Schema:
         """The columns with their Arrow types, in the table's order."""
         return pa.schema([(field.name, field.type) for field in self.fields])
+
+    def schema_of(self, columns: Iterable[str]) -> pa.Schema:
+        """Return some of them, in this order."""
+        return pa.schema([self.schema.field(name) for name in columns])
 
     @property
     def rows(self) -> int | None:

@@ -190,7 +190,7 @@ class Change:
         data = "".join(f"{_json({kind: action})}\n" for kind, action in actions).encode()
         failpoint("apply.before_commit")
         try:
-            # Durable with the files that it names (`fsync`): before them it would be worth nothing.
+            # Durable with the files that it names (`sync_commits`): before them it would be worth nothing.
             self.table.store.put_if_absent(self.table.key_of(commit_name(version)), data, durable=False)
         except AlreadyExistsError:
             raise lost(self.path) from None

@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -147,10 +148,18 @@ class RowCommit:
         state = change.commit(self.info, self._operation(inserted, deleted))
         return Applied(state.version, inserted, deleted)
 
-    def discard(self) -> None:
-        """Take the files out of the table's folder again, if the commit is not to be made."""
-        for file in self.files:
-            remove_placed(Folder.at(self.path), file.entry["path"])
+    @contextmanager
+    def or_discarded(self) -> Iterator[None]:
+        """Take the files out of the table's folder again if the block raises: the commit is not to be made.
+
+        New files have other names in each attempt: on a full disk, each would leave its own.
+        """
+        try:
+            yield
+        except BaseException:
+            for file in self.files:
+                remove_placed(Folder.at(self.path), file.entry["path"])
+            raise
 
     def _remove(self, change: Change) -> int:
         if self.before is None or has_vectors(self.before):

@@ -4,6 +4,5 @@ Nothing is written here; writing belongs to `lakeproof.lake.cycle`.
 
     arrow/           without Spark
     spark/           with Spark
-    changed_rows.py  rows that went and came, as changes
     days.py          tables at the end of days
 """

@@ -6,7 +6,6 @@ Computing with the session belongs to the rooms above.
     jars.py          Delta's jars, and jars and settings for a lake on S3
     java.py          the Java that Spark starts, and Spark's classes, read once
     driver.py        the driver: its start, its end, and one that is lost
-    cluster.py       settings that follow the master
     executors.py     whether executors reach the lake
     failures.py      errors, for people
     scanned_rows.py  rows that scans gave

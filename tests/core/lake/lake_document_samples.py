@@ -24,8 +24,7 @@ from lakeproof.lake.records.documents import (
 )
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.views.cuts import ExternalVersion, ViewCut, ViewVersion
-from lakeproof.lake.records.views.definitions import ReadExternal, ReadTable, ViewDefinition
-from lakeproof.lake.records.views.previews import ViewPreview
+from lakeproof.lake.records.views.definitions import ReadExternal, ReadTable, ViewDefinition, ViewPreview
 from lakeproof.landing.ownership import SourceDoc
 from lakeproof.landing.segments.decoded import Decoded
 from lakeproof.lsn import Lsn

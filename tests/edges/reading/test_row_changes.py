@@ -13,11 +13,10 @@ from deltalake import WriterProperties, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.hidden_columns import CAME
-from lakeproof.lake.delta import row_changes as module
+from lakeproof.lake.delta import versions as module
 from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError
 from lakeproof.lake.delta.log.commits import newest_version
-from lakeproof.lake.delta.row_changes import row_changes
-from lakeproof.lake.delta.versions import read_at
+from lakeproof.lake.delta.versions import read_at, row_changes
 from lakeproof.lake.rows.columns import relation
 from lakeproof.lake.spark.scanned_rows import counting, note
 

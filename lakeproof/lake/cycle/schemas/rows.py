@@ -28,6 +28,7 @@ from lakeproof.lake.rows.correction import numbered
 from lakeproof.lake.rows.exact import exact_text
 from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.lake.rows.landing_rows import convert_rows
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.values.exact_kinds import key_columns
 
 _PLACE = scratch("place")
@@ -111,9 +112,9 @@ class SchemaRows:
         return few_files(events, 2 * rows.given)
 
 
-def renumbered(session: SparkSession, context: CycleContext, before: CutTable, after: CutTable) -> HistorySum:
+def renumbered(session: SparkSession, lake: SourceLake, before: CutTable, after: CutTable) -> HistorySum:
     """Return the sum under columns with new numbers, by the difference of the files' sums; reads them twice."""
-    lake, table = context.lease.lake, after.version.table
+    table = after.version.table
     was = sum_of(in_lake(before.version), read_layer(session, lake, table, before, "history"))
     now = sum_of(in_lake(after.version), read_layer(session, lake, table, after, "history"))
     return before.history_sum.minus(was).plus(now)

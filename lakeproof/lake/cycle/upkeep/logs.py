@@ -39,9 +39,8 @@ from lakeproof.lake.columns import (
     in_lake,
     lake_types,
     layer_columns,
-    layer_statistics,
 )
-from lakeproof.lake.cycle.task import CycleContext, TableTask
+from lakeproof.lake.cycle.task import TableTask
 from lakeproof.lake.delta.committer import CommitInfo, commit_of_cycle, number_of
 from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.delta.log.cleaned import CleanedLog, begin_at, clean_log, remove_unreadable, restore
@@ -168,41 +167,37 @@ def is_broken(path: str, version: int) -> bool:
     return False
 
 
-def on_sound_logs(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableTask:
+def on_sound_logs(spark: SparkOnDemand, task: TableTask) -> TableTask:
     """Return the task on top of readable logs: if a copy enters, an unreadable log is begun again without a row.
 
     A history that was lost and whose files somebody has restored is lost no more.
 
     Nothing is synced here: the cycle syncs what is above the cut's versions before the next cut names it.
     """
-    cut_table, lake = task.before, context.lease.lake
-    entry = task.entry
+    cut_table, entry = task.before, task.entry
     if entry is None or cut_table is None:
         return task
-    current, history = lake.url(lake.paths.current(task.table)), lake.url(lake.paths.history(task.table))
-    is_lost = "history" in entry.unreadable and not is_broken(history, cut_table.history_version)
-    if is_lost and can_be_read(spark.get(), lake, task.table, cut_table):
+    is_lost = "history" in entry.unreadable and not is_broken(task.path("history"), cut_table.history_version)
+    if is_lost and can_be_read(spark.get(), task.lake, task.table, cut_table):
         entry = replace(entry, unreadable=entry.unreadable - {"history"})
-    if is_broken(current, cut_table.current_version):
-        version = _begin_again(context, task, "current", current, cut_table.current_version)
+    if is_broken(task.path("current"), cut_table.current_version):
+        version = _begin_again(task, "current", cut_table.current_version)
         cut_table, entry = replace(cut_table, current_version=version), entry.without("current")
-    if is_broken(history, cut_table.history_version):
-        version = _begin_again(context, task, "history", history, cut_table.history_version)
+    if is_broken(task.path("history"), cut_table.history_version):
+        version = _begin_again(task, "history", cut_table.history_version)
         cut_table, entry = replace(cut_table, history_version=version), entry.without("history")
     return replace(task, before=cut_table, work=entry)
 
 
-def _begin_again(context: CycleContext, task: TableTask, layer: Layer, path: str, version: int) -> int:
+def _begin_again(task: TableTask, layer: Layer, version: int) -> int:
     """Give the version after `version` a state without rows; what is above it goes first, since nobody can read it."""
-    context.lease.check()
-    remove_unreadable(path, version)
-    schema = in_lake(task.version)
-    columns = layer_columns(schema, layer)
-    options = context.table_spec(task.table, layer_statistics(schema, layer)).options(columns)
-    in_file = in_files(schema, columns)
-    metadata = metadata_of(new_fields(lake_types(schema, columns)), options, physical=in_file)
+    task.context.lease.check()
+    remove_unreadable(task.path(layer), version)
+    columns = layer_columns(task.schema, layer)
+    fields, in_file = new_fields(lake_types(task.schema, columns)), in_files(task.schema, columns)
+    metadata = metadata_of(fields, task.spec(layer).options(columns), physical=in_file)
     # It has the cycle's note, and not its transaction: the commit of the rows comes on top of it.
-    begin_at(path, version + 1, metadata, context.commit_info(layer, task.table).user_metadata)
+    begin_at(task.path(layer), version + 1, metadata, task.commit_info(layer).user_metadata)
     return version + 1
 
 

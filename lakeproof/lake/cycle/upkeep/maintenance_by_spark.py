@@ -16,9 +16,9 @@ from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import DUP, KEY, LSN, OP, ORD, scratch
 from lakeproof.lake.columns import current_columns, has_old_rows, history_columns, large_columns, merge_key
 from lakeproof.lake.cycle.upkeep.maintenance import TableMaintenance, archived
-from lakeproof.lake.delta.apply import CommitRequest, Prepared, apply
+from lakeproof.lake.delta.apply import CommitRequest, apply, with_files
 from lakeproof.lake.delta.committer import Applied, version_to_follow
-from lakeproof.lake.delta.files.fsync import sync_folder
+from lakeproof.lake.delta.files.needed import sync_folder
 from lakeproof.lake.delta.log.protocol import check_writable
 from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.delta.search import places_below
@@ -76,7 +76,7 @@ class _Rows:
         request = self._request("history", NetChange(images=kept), self.task.cut_table.history_version)
         state = read_state(path, version_to_follow(path, self.task.cut_table.history_version, request.info))
         check_writable(state)
-        version = Prepared(request, state, places_below(state, ORD, bound)).commit().version
+        version = with_files(request, state, places_below(state, ORD, bound)).commit().version
         failpoint("maintenance.after_trim")
         # The last change up to there: from its position on history is whole. It may have left with an earlier trim.
         last = self._before(self.task.cut_table.history_version, bound).agg(F.max(LSN)).collect()[0][0]

@@ -1,7 +1,7 @@
 """The rows of a Delta table that came and went between two versions, by their places in files: from its log alone.
 
 What a change means does not belong here (`lakeproof.views`, `lakeproof.lake.read`), nor giving the rows to Spark, which
-reads many of them (`row_changes`).
+reads many of them (`delta.versions`).
 
     a file that came    its rows that are not deleted
     a file that stays   the difference of its two deletion vectors: of the row groups that have one of those rows
@@ -121,7 +121,7 @@ class Changes:
             return None
         try:
             rows = DeltaRows.open(self.last.path, self.last.version, files=())
-            schema = pa.schema([*(rows.schema.field(name) for name in columns), pa.field(CAME, pa.bool_())])
+            schema = rows.schema_of(columns).append(pa.field(CAME, pa.bool_()))
             parts, left = list[pa.RecordBatch](), bytes_max
             for part in (part for file in self.files for part in _rows_of(rows, file, columns)):
                 parts.append(part)

@@ -19,7 +19,6 @@ checksum file on a store whose holders may sleep (`committer`). The caller holds
 from __future__ import annotations
 
 import json
-import re
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -32,6 +31,8 @@ from lakeproof.lake.delta.log.checkpoint import write_checkpoint
 from lakeproof.lake.delta.log.commits import (
     LOG,
     NO_VERSION,
+    NUMBERED,
+    POINTERS,
     Action,
     DeltaCommit,
     LogGapError,
@@ -144,11 +145,6 @@ def _target(commit: DeltaCommit) -> int | None:
     return target if isinstance(target, int) else None
 
 
-# Commits, checksums, checkpoints and their parts, unfinished files, and the checksum of each.
-NUMBERED = re.compile(r"\.?([0-9]{20})\.(?:([0-9]{20})\.compacted\.)?.*")
-_LAST_CHECKPOINT = "_last_checkpoint"
-
-
 def is_above(path: str, version: int, files: Iterable[str]) -> bool:
     """True if the log has anything of a later version; `files` are its names from `version` on."""
     return last_listed(files) > version or _points_above(Folder.at(path), version)
@@ -178,7 +174,7 @@ def remove_notes_above(path: str, version: int, files: Iterable[str]) -> None:
     table = Folder.at(path)
     notes = [name for name in files if _last_version(name) > version and not _is_commit(name)]
     if _points_above(table, version):
-        notes = [_LAST_CHECKPOINT, f".{_LAST_CHECKPOINT}.crc", *notes]
+        notes = [*POINTERS, *notes]
     for name in notes:
         table.delete(f"{LOG}/{name}")
         failpoint("cycle.after_unnamed")
@@ -197,7 +193,7 @@ def remove_above(path: str, version: int) -> None:
     # A commit is read as long as it exists; everything that refers to it is removed before it.
     to_remove.sort(key=lambda name: (name.endswith(".json"), -_last_version(name), name))
     if _points_above(table, version):
-        to_remove = [_LAST_CHECKPOINT, f".{_LAST_CHECKPOINT}.crc", *to_remove]
+        to_remove = [*POINTERS, *to_remove]
     for name in to_remove:
         table.delete(f"{LOG}/{name}")
         failpoint("cycle.after_unnamed")
@@ -213,7 +209,7 @@ def _last_version(name: str) -> int:
 def _points_above(table: Folder, version: int) -> bool:
     """True if `_last_checkpoint` names a version above this one, or none at all."""
     try:
-        pointer = json.loads(table.get(f"{LOG}/{_LAST_CHECKPOINT}"))
+        pointer = json.loads(table.get(f"{LOG}/{POINTERS[0]}"))
     except NotFoundError:
         return False
     except ValueError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -27,6 +28,10 @@ Action: TypeAlias = Mapping[str, Any]
 LogField: TypeAlias = Mapping[str, Any]
 NO_VERSION = -1
 LOG = "_delta_log"
+# Commits, checksums, checkpoints and their parts, unfinished files, and the checksum of each.
+NUMBERED = re.compile(r"\.?([0-9]{20})\.(?:([0-9]{20})\.compacted\.)?.*")
+# What points to the newest checkpoint, and Hadoop's checksum of it.
+POINTERS = ("_last_checkpoint", "._last_checkpoint.crc")
 _NAME_DIGITS = 20
 _OURS = "lakeproof/"
 # The engine that a commit of this process names.
@@ -100,6 +105,11 @@ def commit_name(version: int) -> str:
 def checksum_name(version: int) -> str:
     """Return the name of the checksum file of a version in its table's folder."""
     return f"{LOG}/{version:0{_NAME_DIGITS}d}.crc"
+
+
+def checkpoint_name(version: int) -> str:
+    """Return the name of a version's checkpoint in its table's folder."""
+    return f"{LOG}/{version:0{_NAME_DIGITS}d}.checkpoint.parquet"
 
 
 def digest_of(data: bytes) -> str:

@@ -24,6 +24,7 @@ from typing import TypeAlias
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.log.commits import (
     LOG,
+    POINTERS,
     RESTORE_LOG,
     Action,
     LogField,
@@ -66,7 +67,7 @@ def listed_log(table: Folder, version: int) -> ListedLog:
 def _pointed(table: Folder) -> int:
     """Return the version of the checkpoint to which the log points, -1 if to none: a hint that may be wrong."""
     try:
-        return int(json.loads(table.get(f"{LOG}/_last_checkpoint"))["version"])
+        return int(json.loads(table.get(f"{LOG}/{POINTERS[0]}"))["version"])
     except (NotFoundError, ValueError, LookupError, TypeError):
         return -1
 

@@ -5,6 +5,5 @@ Nothing here imports PySpark.
     open.py               opening the lake, at cuts and at the landing's end
     frames.py             tables and views at a cut, for Arrow and pandas, and never too many
     changes.py            changes between cuts
-    transactions.py       what has landed
-    past_transactions.py  what landed before that, from history
+    transactions.py       what has landed, and what landed before that, from history
 """

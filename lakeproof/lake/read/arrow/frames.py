@@ -73,8 +73,7 @@ class Rows:
     @property
     def schema(self) -> pa.Schema:
         """The columns with their Arrow types: times are microseconds, decimals have their precision and scale."""
-        types = self.delta.schema
-        return pa.schema([types.field(name) for name in self.columns])
+        return self.delta.schema_of(self.columns)
 
     def select(self, *columns: str) -> Rows:
         """Return the same rows with these columns alone; files are read for no other. Raises ConfigError for another."""

@@ -24,19 +24,16 @@ from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import DUP, ORD
 from lakeproof.lake.columns import column_names, current_columns, in_lake
 from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows
-from lakeproof.lake.delta.base_rows import LakeBase
 from lakeproof.lake.delta.committer import Unsupported
-from lakeproof.lake.delta.search import KeyLookup
+from lakeproof.lake.delta.search import KeyLookup, LakeBase
 from lakeproof.lake.fold.holders import NotFolded
 from lakeproof.lake.fold.key_fold import FoldedRows, fold_keys
 from lakeproof.lake.planning.landing.end import LANDING, LakeAtLanding, LandingEnd, landing_ends
-from lakeproof.lake.planning.schema_changes import older_versions
 from lakeproof.lake.read.arrow.frames import ReadLake, Rows
 from lakeproof.lake.records.cuts.choice import NEWEST, At, cuts_at, table_name
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.rows.change import NetChange, Removed
-from lakeproof.lake.rows.file_rows import LandedRange
-from lakeproof.landing.segments.reader import count_changes
+from lakeproof.lake.rows.file_rows import LandedRange, TableRange
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.paths import LakePaths
@@ -131,32 +128,38 @@ def read_lake(
     return ReadLake(place, cuts_at(lake, at, group))
 
 
+def landed_changes(end: LandingEnd, version: SchemaVersion, before: CutTable | None) -> TableRange:
+    """Return what has landed of a table since the cut that has it as `before`."""
+    files, start = end.verified(version.table), end.tables[version.table].from_lsn
+    landed = LandedRange(in_lake(version), files, end.first_ordinals, start, end.position)
+    return TableRange(end.chain, version, before, landed)
+
+
 def landed_net(end: LandingEnd, version: SchemaVersion, before: CutTable | None) -> NetChange[pa.Table] | None:
     """Return what has landed of a table since the cut that has it as `before`, added up; None if nothing has.
 
     Raises `Unsupported` if Spark has to add it up, TableHeldError if it does not fit the table.
     """
-    table, schema = version.table, in_lake(version)
-    files, start = end.verified(table), end.tables[table].from_lsn
-    counts = count_changes(files, start, end.position)
-    if counts.rows == 0:
+    changes = landed_changes(end, version, before)
+    if changes.counts.rows == 0:
         return None
-    if older_versions(end.chain, version, files, start, end.position):
+    if changes.older:
         raise Unsupported("what has landed has rows of several schemas")
-    landed = LandedRange(schema, files, end.first_ordinals, start, end.position)
-    path = end.lake.url(LakePaths(end.lake.source).current(table))
+    path = end.lake.url(end.lake.paths.current(version.table))
     base = None if before is None else LakeBase(path, before.current_version)
     parts, size = list[pa.Table](), 0
     try:
-        fold = fold_keys(landed, counts, base)
-        for part in FoldedRows(landed, fold).current([(file, file.alive) for file in fold.files if file.alive.any()]):
+        fold = fold_keys(changes.landed, changes.counts, base)
+        for part in FoldedRows(changes.landed, fold).current(
+            [(file, file.alive) for file in fold.files if file.alive.any()]
+        ):
             size += part.nbytes
             if size > CHANGES_BYTES_MAX:
                 raise Unsupported(f"more than {CHANGES_BYTES_MAX >> 20} MiB of its changes have landed")
             parts.append(part)
     except NotFolded as error:
         raise Unsupported(str(error)) from None
-    return NetChange(fold.removed, _images(schema, parts))
+    return NetChange(fold.removed, _images(changes.schema, parts))
 
 
 def _images(schema: SchemaVersion, parts: Sequence[pa.Table]) -> pa.Table:

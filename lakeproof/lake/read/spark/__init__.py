@@ -5,8 +5,7 @@ Reading without Spark does not belong here (`lakeproof.lake.read.arrow`).
     open.py            opening the lake, at cuts and at the landing's end
     as_of.py           tables at any position
     register.py        SQL views of a cut
-    changes.py         changes between cuts
-    view_changes.py    changes of a view
+    changes.py         changes between cuts, of tables and views
     subscribe.py       changes as a stream
     landing_stream.py  a stream of what lands
 """

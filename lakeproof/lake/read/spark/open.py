@@ -32,15 +32,16 @@ from lakeproof.lake.columns import column_names, in_lake, lake_types, quoted
 from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.delta.versions import read_layer, read_view
 from lakeproof.lake.fold.history import empty_rows, with_net_change
-from lakeproof.lake.fold.table_range import RangeSpan, TableRange
+from lakeproof.lake.fold.net_change import resolve_range
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.planning.landing.end import AT_A_CUT, LANDING, LakeAtLanding, LandingEnd, landing_ends
 from lakeproof.lake.read.arrow.frames import ROWS_MAX, to_pandas, too_many
-from lakeproof.lake.read.arrow.open import landed_net
+from lakeproof.lake.read.arrow.open import landed_changes, landed_net
 from lakeproof.lake.records.cuts.choice import NEWEST, At, LakeAtCuts, check_kept, cuts_at, table_name
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import pick, relation
+from lakeproof.lake.rows.landing_rows import read_range
 from lakeproof.lake.rows.refusal import refusals
 from lakeproof.names import Layer, TableName
 from lakeproof.schema import SchemaVersion
@@ -177,10 +178,10 @@ class LandedLake(LakeAtLanding, OpenedLake):
         self, rows: DataFrame, end: LandingEnd, version: SchemaVersion, before: CutTable | None
     ) -> DataFrame:
         """Return the table's rows after what has landed, which Spark adds up."""
-        span = RangeSpan(end.tables[version.table].from_lsn, end.position, end.first_ordinals)
         with refusals(str(version.table)):
-            changes = TableRange(end.chain, version, before, end.verified(version.table), span)
-            resolved = changes.resolve(self.spark, rows if changes.needs_base and before is not None else None)
+            changes = landed_changes(end, version, before)
+            base = rows if changes.needs_base and before is not None else None
+            resolved = resolve_range(self.spark, read_range(self.spark, changes), base)
             # What was kept for the fold is computed again where it is needed: nobody says when a reader is done.
             resolved.release()
             return with_net_change(in_lake(version), rows, resolved.net)

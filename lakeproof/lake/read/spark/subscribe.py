@@ -24,9 +24,8 @@ from pyspark.sql.types import StructType
 
 from lakeproof.config.location import LakeLocation, StorageConfig
 from lakeproof.config.model import Config, location_of
-from lakeproof.lake.read.spark.changes import CutChanges, changes
+from lakeproof.lake.read.spark.changes import CutChanges, ViewChanges, changes, view_changes
 from lakeproof.lake.read.spark.landing_stream import LandedBatch, LandingOptions, start_stream
-from lakeproof.lake.read.spark.view_changes import ViewChanges, view_changes
 from lakeproof.lake.records.cuts.choice import one_source
 from lakeproof.lake.records.store import newest_number
 from lakeproof.lake.records.views.cuts import newest_view_cut
