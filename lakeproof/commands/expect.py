@@ -17,8 +17,7 @@ from lakeproof.expectations.configured import Expectation, expectations
 from lakeproof.expectations.evaluate import Expected, Shown, evaluate
 from lakeproof.expectations.in_pandas import SparkNeededError, pandas_frame
 from lakeproof.lake.delta.arrow_rows import NotInArrowError
-from lakeproof.lake.read.arrow.frames import ReadLake
-from lakeproof.lake.read.arrow.open import read_lake
+from lakeproof.lake.read.arrow.open import ReadLake, read_lake
 from lakeproof.lake.spark.driver import driver_lives
 from lakeproof.lake.spark.failures import without_java
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand

@@ -1,7 +1,7 @@
 """Auditing days: the rows of one day and history's changes since then add up to the rows of the next.
 
-The rows of a day do not belong here (`lakeproof.lake.read.days`). They are read from cuts where there are some; the audit
-reads none, and folds history in the plainest way: the last row of each key wins.
+The rows of a day do not belong here (`lakeproof.lake.read.spark.as_of`). They are read from cuts where there are some; the
+audit reads none, and folds history in the plainest way: the last row of each key wins.
 """
 
 from __future__ import annotations

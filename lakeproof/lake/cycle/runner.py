@@ -22,9 +22,8 @@ from lakeproof.lake.cycle.upkeep.maintenance import Maintenance, begin_maintenan
 from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
 from lakeproof.lake.delta.committer import Engine
 from lakeproof.lake.delta.files.optimize import is_crowded
-from lakeproof.lake.planning.entries import EntryLimit
+from lakeproof.lake.planning.entries import EntryLimit, mark_consumed, pending_snapshots
 from lakeproof.lake.planning.next_incarnation import plan_switch
-from lakeproof.lake.planning.pending import mark_consumed, pending_snapshots
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
 from lakeproof.lake.records.documents import (
     Copy,

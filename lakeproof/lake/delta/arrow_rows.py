@@ -1,6 +1,6 @@
 """The rows of a version of a Delta table as Arrow batches, read from its log and files without Spark.
 
-Choosing the version belongs to `lakeproof.lake.read.arrow.frames`. What our tables use is known here: deletion vectors,
+Choosing the version belongs to `lakeproof.lake.read.arrow.open`. What our tables use is known here: deletion vectors,
 column mapping by name, columns that were widened or added later. Anything else that a reader has to know is refused.
 
 Memory: one batch of rows, and the numbers of one file's deleted rows.

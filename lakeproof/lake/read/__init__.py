@@ -4,5 +4,4 @@ Nothing is written here; writing belongs to `lakeproof.lake.cycle`.
 
     arrow/           without Spark
     spark/           with Spark
-    days.py          tables at the end of days
 """

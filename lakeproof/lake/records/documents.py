@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -246,6 +246,11 @@ class WrittenBy(Part):
     reason: str
 
 
+def fields_of(value: Any, kind: type[Any]) -> dict[str, Any]:
+    """Return those fields of a value that another kind of value has, too."""
+    return {f.name: getattr(value, f.name) for f in fields(kind) if hasattr(value, f.name)}
+
+
 NOBODY = WrittenBy("arrow", "no change came yet")
 
 
@@ -304,42 +309,17 @@ class CutTable:
     def entry(self, position: Lsn, incarnation: Incarnation) -> CutEntry:
         """Return the entry in a cut at `position` of `incarnation`."""
         is_there = (self.at_lsn, self.incarnation) == (position, incarnation)
-        return CutEntry(
-            at_lsn=None if is_there else self.at_lsn,
-            ordinals=None if is_there else self.ordinals,
-            snapshot_lsn=self.snapshot_lsn,
-            history_version=self.history_version,
-            current_version=self.current_version,
-            schema_id=self.version.id,
-            incarnation=None if is_there else self.incarnation,
-            snapshot_incarnation=self.snapshot_incarnation,
-            history_low=self.history_low,
-            row_bytes=self.row_bytes,
-            history_sum=self.history_sum,
-            exact_from=self.exact_from,
-            written_by=self.written_by,
-        )
+        stands = dict.fromkeys(("at_lsn", "ordinals", "incarnation")) if is_there else {}
+        return CutEntry(**{**fields_of(self, CutEntry), **stands}, schema_id=self.version.id)
 
     @classmethod
     def of(
         cls, entry: CutEntry, position: Lsn, incarnation: Incarnation, version: SchemaVersion, *, ordinals: CutOrdinals
     ) -> CutTable:
         """Do the inverse of `entry` for a cut with `ordinals`; `version` is the schema that the entry names."""
-        return cls(
-            at_lsn=position if entry.at_lsn is None else entry.at_lsn,
-            snapshot_lsn=entry.snapshot_lsn,
-            history_version=entry.history_version,
-            current_version=entry.current_version,
-            version=version,
-            incarnation=incarnation if entry.incarnation is None else entry.incarnation,
-            snapshot_incarnation=entry.snapshot_incarnation,
-            history_low=entry.history_low,
-            row_bytes=entry.row_bytes,
-            history_sum=entry.history_sum,
-            exact_from=entry.exact_from,
-            written_by=entry.written_by,
-            ordinals=ordinals if entry.ordinals is None else entry.ordinals,
-        )
+        own = {"at_lsn": position, "ordinals": ordinals, "incarnation": incarnation}
+        stands = {name: value for name, value in own.items() if getattr(entry, name) is None}
+        return cls(**{**fields_of(entry, cls), **stands}, version=version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from lakeproof.errors import LakeError, TransientError
+from lakeproof.errors import TransientError
 from lakeproof.events import Stop
 from lakeproof.field_types import Count
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.storage.document import Document, Part
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import AlreadyExistsError, refuse_if_locked
+from lakeproof.storage.store import number_in, put_new, refuse_if_locked
 from lakeproof.storage.times import now_text
 
 if TYPE_CHECKING:
@@ -128,12 +128,7 @@ def newest_epoch(lake: SourceLake, above: int = 0) -> int:
     Those up to `above` are not looked at: there is one for each compaction since the last maintenance.
     """
     keys = lake.store.list(lake.paths.leases, lake.paths.lease(above) if above else "")
-    if not keys:
-        return 0
-    name = keys[-1].rpartition("/")[2].removesuffix(".json")
-    if not name.isdecimal():
-        raise LakeError(keys[-1], "its name is not an epoch", "move the file away")
-    return int(name)
+    return number_in(keys[-1]) if keys else 0
 
 
 @contextmanager
@@ -225,12 +220,9 @@ def _end_jvm_of_last_holder(lake: SourceLake) -> None:
 
 def _take(lake: SourceLake) -> Lease:
     lease = Lease(lake, newest_epoch(lake) + 1, uuid4().hex)
-    try:
-        lake.store.put_if_absent(lake.paths.lease(lease.epoch), _document(lease, None).to_bytes())
-    except AlreadyExistsError:
-        raise TransientError(
-            f"{lake.source}: lease", f"epoch {lease.epoch} was taken by another process at the same time", "try again"
-        ) from None
+    reason = f"epoch {lease.epoch} was taken by another process at the same time"
+    document = _document(lease, None).to_bytes()
+    put_new(lake.store, lake.paths.lease(lease.epoch), document, f"{lake.source}: lease", reason)
     return lease
 
 

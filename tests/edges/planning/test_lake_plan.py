@@ -10,8 +10,8 @@ import pytest
 
 from lakeproof.catalog.differences import Difference
 from lakeproof.errors import LakeError, TableError, TransientError
+from lakeproof.lake.planning.entries import pending_snapshots
 from lakeproof.lake.planning.next_incarnation import plan_switch
-from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.planning.plan import RangeLimit, plan_cycle
 from lakeproof.lake.planning.schema_changes import older_versions
 from lakeproof.lake.records.cuts import documents as cut_documents

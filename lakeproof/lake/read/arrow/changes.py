@@ -35,7 +35,7 @@ from lakeproof.hidden_columns import CAME, HIDDEN_PREFIX, KEY, TEXT
 from lakeproof.lake.columns import column_names, in_lake, merge_key, same_key_columns
 from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.log.changed_places import changed_places
-from lakeproof.lake.read.arrow.frames import ROWS_MAX, to_arrow, to_pandas
+from lakeproof.lake.read.arrow.open import ROWS_MAX, to_arrow, to_pandas
 from lakeproof.lake.records.cuts.choice import (
     check_follows,
     cuts_of_range,

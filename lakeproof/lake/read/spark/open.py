@@ -35,8 +35,7 @@ from lakeproof.lake.fold.history import empty_rows, with_net_change
 from lakeproof.lake.fold.net_change import resolve_range
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.planning.landing.end import AT_A_CUT, LANDING, LakeAtLanding, LandingEnd, landing_ends
-from lakeproof.lake.read.arrow.frames import ROWS_MAX, to_pandas, too_many
-from lakeproof.lake.read.arrow.open import landed_changes, landed_net
+from lakeproof.lake.read.arrow.open import ROWS_MAX, landed_changes, landed_net, to_pandas, too_many
 from lakeproof.lake.records.cuts.choice import NEWEST, At, LakeAtCuts, check_kept, cuts_at, table_name
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.rows.change import AllRows, NetChange, Removed

@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from lakeproof.errors import LakeError
 from lakeproof.field_types import Count, CycleField, IncarnationField, LsnField, SchemaField, TableField
-from lakeproof.lake.records.documents import Cut, CutEntry, CutOrdinals, CutTable, CycleKind
+from lakeproof.lake.records.documents import Cut, CutEntry, CutOrdinals, CutTable, CycleKind, fields_of
 from lakeproof.lake.records.held import Held
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import SchemaVersion
@@ -176,19 +176,8 @@ def opened(lake: SourceLake, doc: CutDoc) -> Cut:
     def held(name: TableName, entry: Any) -> Held:
         return Held.from_json(entry, place, f"held[{name.key}]")
 
-    return Cut(
-        number=doc.number,
-        kind=doc.kind,
-        incarnation=doc.incarnation,
-        position=doc.position,
-        commit_time=doc.commit_time,
-        tables=_Lazy(lambda: whole().tables, table),
-        next_segment=doc.next_segment,
-        intent_sha256=doc.intent_sha256,
-        created_at=doc.created_at,
-        held=_Lazy(lambda: whole().held, held),
-        ordinals=doc.ordinals,
-    )
+    tables, all_held = _Lazy(lambda: whole().tables, table), _Lazy(lambda: whole().held, held)
+    return Cut(**{**fields_of(doc, Cut), "tables": tables, "held": all_held})
 
 
 def whole_contents(lake: SourceLake, doc: CutDoc) -> Contents:
@@ -210,21 +199,8 @@ def document_of(lake: SourceLake, cut: Cut) -> CutDoc:
     if before is not None and named + len(changed) > max(len(contents), NAMED_MIN):
         base, named = _put_base(lake, before.number, whole_before), 0
         changed = contents.since(whole_before)
-    return CutDoc(
-        number=cut.number,
-        kind=cut.kind,
-        incarnation=cut.incarnation,
-        position=cut.position,
-        ordinals=cut.ordinals,
-        commit_time=cut.commit_time,
-        base=base,
-        named=named + len(changed),
-        tables=changed.tables,
-        held=changed.held,
-        next_segment=cut.next_segment,
-        intent_sha256=cut.intent_sha256,
-        created_at=cut.created_at,
-    )
+    own = {"base": base, "named": named + len(changed), "tables": changed.tables, "held": changed.held}
+    return CutDoc(**{**fields_of(cut, CutDoc), **own})
 
 
 def unneeded_bases(lake: SourceLake, oldest: CycleNumber) -> list[str]:
