@@ -234,7 +234,7 @@ class _Run:
         cut, lake = self.newest(), self.lease.lake
         old = in_lake_at(lake, self.now - timedelta(seconds=self.retention.history_s))
         # Imported here because it imports Spark.
-        from lakeproof.lake.cycle.upkeep.history_firsts import first_change_from, tables_with_changes_before
+        from lakeproof.lake.cycle.upkeep.maintenance_by_spark import first_change_from, tables_with_changes_before
 
         firsts, lost = first_change_from(self.spark.get(), lake, cut, old, self.damaged)
         bound = min((first for first in firsts.values() if first is not None), default=cut.ordinals.end)

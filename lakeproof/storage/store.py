@@ -221,12 +221,12 @@ def refuse_if_locked(store: Store, key: str, thing: str, reason: str) -> None:
         raise TransientError(thing, reason, "wait until it has ended, then try again")
 
 
-def put_new(store: Store, key: str, data: bytes, thing: str, reason: str = "another process has written it") -> None:
-    """Put a document, durably; raises TransientError about `thing`, for the `reason`, if another process has put it."""
+def put_new(store: Store, key: str, data: bytes, thing: str) -> None:
+    """Put a document, durably; raises TransientError about `thing` if another process has put it."""
     try:
         store.put_if_absent(key, data)
     except AlreadyExistsError:
-        raise TransientError(thing, reason, "nothing is lost; try again") from None
+        raise TransientError(thing, "another process has written it", "nothing is lost; try again") from None
 
 
 def number_in(key: str) -> int:

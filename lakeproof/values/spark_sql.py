@@ -1,6 +1,6 @@
 """Spark's SQL of the exact texts of typed values, as text: Spark is not imported here.
 
-Which kind has which belongs to `types.py`, framing texts in a row to `lakeproof.lake.rows.exact`. Everything is made of
+Which kind has which belongs to `types.py`, framing texts in a row to `lakeproof.lake.rows.columns`. Everything is made of
 public, deterministic functions: it can be used in a join, an aggregate or a MERGE, and does not depend on the session's time
 zone or ANSI mode.
 

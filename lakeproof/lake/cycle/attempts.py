@@ -72,7 +72,7 @@ def _begin(lease: Lease, intent: Intent, table: TableName, earlier: Iterable[Att
     """Count one more attempt, durably. Raises TransientError if another process has counted the same one."""
     number = max((attempt.number for attempt in earlier), default=0) + 1
     attempt = Attempt(intent.number, table, number, lease.writer, now_text())
-    put_new(lease.lake.store, _key(lease, attempt), attempt.to_bytes(), str(table), "another process is writing it")
+    put_new(lease.lake.store, _key(lease, attempt), attempt.to_bytes(), f"{table}: attempt {number}")
     return attempt
 
 

@@ -43,7 +43,7 @@ from lakeproof.lake.fold.history import (
 )
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
 from lakeproof.lake.records.documents import HistorySum
-from lakeproof.lake.rows.change import AllRows, NetChange, Removed, unchecked
+from lakeproof.lake.rows.change import AllRows, DriftedError, NetChange, Removed, check_counts, unchecked
 from lakeproof.lake.rows.columns import pick, row_key
 from lakeproof.lake.rows.correction import (
     NET,
@@ -59,7 +59,6 @@ from lakeproof.lake.rows.correction import (
 )
 from lakeproof.lake.rows.file_rows import TableRange
 from lakeproof.lake.rows.history_sum import Summing, sum_of
-from lakeproof.lake.rows.keys_in_memory import DriftedError, check_counts
 from lakeproof.lake.rows.landing_rows import read_range
 from lakeproof.lake.rows.refusal import refusals
 from lakeproof.names import Layer

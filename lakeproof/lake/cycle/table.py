@@ -47,9 +47,8 @@ from lakeproof.lake.fold.holders import FoldedFile, NotFolded
 from lakeproof.lake.fold.key_fold import FoldedRows, KeyFold, fold_keys
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import TableHeldError
-from lakeproof.lake.rows.change import AllRows, Removed, unchecked
+from lakeproof.lake.rows.change import AllRows, DriftedError, Mask, Numbers, Removed, unchecked
 from lakeproof.lake.rows.file_rows import LandedRange, TableRange, in_files
-from lakeproof.lake.rows.keys_in_memory import DriftedError, Mask, Numbers
 from lakeproof.lake.rows.memory import fit_table, refuse_too_large
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES

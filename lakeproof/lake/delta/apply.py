@@ -45,10 +45,9 @@ from lakeproof.lake.delta.log.protocol import TableSpec, check_writable, metadat
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.delta.search import find_places
 from lakeproof.lake.delta.versions import read_at
-from lakeproof.lake.rows.change import AllRows, NetChange, Removed
+from lakeproof.lake.rows.change import FIRST, AllRows, NetChange, Numbers, Removed, check_counts, check_keys
 from lakeproof.lake.rows.columns import col, pick
 from lakeproof.lake.rows.correction import check_rows, join_on_key
-from lakeproof.lake.rows.keys_in_memory import FIRST, Numbers, check_counts, check_keys
 from lakeproof.storage.folder import Folder
 
 

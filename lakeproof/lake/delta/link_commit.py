@@ -67,8 +67,7 @@ from lakeproof.lake.delta.log.protocol import (
 )
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.delta.search import Places, find_places
-from lakeproof.lake.rows.change import AllRows, Removed
-from lakeproof.lake.rows.keys_in_memory import Numbers, check_counts, check_keys
+from lakeproof.lake.rows.change import AllRows, Numbers, Removed, check_counts, check_keys
 from lakeproof.landing.segments.file_columns import STATISTICS_COLUMNS
 from lakeproof.storage.disk import is_full
 from lakeproof.storage.folder import Folder

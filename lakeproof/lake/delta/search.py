@@ -30,8 +30,8 @@ from lakeproof.lake.delta.files.data_files import data_file, deleted_rows
 from lakeproof.lake.delta.files.statistics import Bounds, bounds_of
 from lakeproof.lake.delta.log.commits import Action
 from lakeproof.lake.delta.log.state import TableState, read_state
+from lakeproof.lake.rows.change import FIRST, Numbers
 from lakeproof.lake.rows.file_rows import FileRows, in_files
-from lakeproof.lake.rows.keys_in_memory import FIRST, Numbers
 from lakeproof.landing.segments.reader import verify
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion

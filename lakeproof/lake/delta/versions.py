@@ -27,7 +27,7 @@ from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import CAME, HIDDEN_PREFIX, scratch
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.log.changed_places import ChangedFile, Changes, ChangesUnavailableError
-from lakeproof.lake.delta.log.commits import RESTORE_LOG, LogField, LogGapError, is_emptied, physical_name
+from lakeproof.lake.delta.log.commits import LogField, check_not_emptied, physical_name
 from lakeproof.lake.delta.log.protocol import in_files
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.views.cuts import ViewCut, view_path
@@ -47,8 +47,7 @@ def read_layer(
     Raises LogGapError if that version's commit was emptied.
     """
     key, version = lake.paths.layer(table, layer), cut_table.version_of(layer)
-    if is_emptied(lake.url(key), version):
-        raise LogGapError(lake.url(key), f"version {version} of its log is empty, and a cut names it", RESTORE_LOG)
+    check_not_emptied(lake.url(key), version)
     return read_at(spark, lake.url(key), version)
 
 

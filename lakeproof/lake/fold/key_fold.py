@@ -32,9 +32,8 @@ from lakeproof.lake.columns import current_columns, has_old_rows, history_column
 from lakeproof.lake.fold.holders import Base, FoldedFile, Holders, NotFolded, Unchanged, find_holders, values_of
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.rows.change import AllRows, Removed
+from lakeproof.lake.rows.change import FIRST, AllRows, Mask, Numbers, Removed, codes, presupposed
 from lakeproof.lake.rows.file_rows import DIGEST, FileRows, LandedRange
-from lakeproof.lake.rows.keys_in_memory import FIRST, Mask, Numbers, codes, presupposed
 from lakeproof.landing.segments.reader import Slice, in_range_mask
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion

@@ -31,11 +31,10 @@ from lakeproof.lake.fold.key_fold import ROW_NOT_THERE
 from lakeproof.lake.fold.toast import MarkedEvents, mark
 from lakeproof.lake.fold.unchanged_values import ANY_ROW, resolve_history
 from lakeproof.lake.records.held import WayOut
-from lakeproof.lake.rows.change import AllRows, NetChange, Removed
+from lakeproof.lake.rows.change import FIRST, AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col, key_value, pick, row_key
 from lakeproof.lake.rows.correction import NET, first_changes, join_on_key, net_counts
 from lakeproof.lake.rows.file_rows import DIGEST
-from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.lake.rows.landing_rows import Changes
 from lakeproof.lake.rows.memory import keep
 from lakeproof.lake.rows.refusal import refuse_table

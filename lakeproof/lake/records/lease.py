@@ -220,9 +220,8 @@ def _end_jvm_of_last_holder(lake: SourceLake) -> None:
 
 def _take(lake: SourceLake) -> Lease:
     lease = Lease(lake, newest_epoch(lake) + 1, uuid4().hex)
-    reason = f"epoch {lease.epoch} was taken by another process at the same time"
-    document = _document(lease, None).to_bytes()
-    put_new(lake.store, lake.paths.lease(lease.epoch), document, f"{lake.source}: lease", reason)
+    thing = f"{lake.source}: lease, epoch {lease.epoch}"
+    put_new(lake.store, lake.paths.lease(lease.epoch), _document(lease, None).to_bytes(), thing)
     return lease
 
 

@@ -37,10 +37,8 @@ from pyspark.sql import functions as F
 from lakeproof.config.section.spark import is_local
 from lakeproof.hidden_columns import OP, ORD, TEXT, scratch
 from lakeproof.lake.columns import merge_key
-from lakeproof.lake.rows.change import Removed
-from lakeproof.lake.rows.columns import col, int_pairs, pick, relation
-from lakeproof.lake.rows.exact import exact_form, exact_text
-from lakeproof.lake.rows.keys_in_memory import FIRST, check_counts
+from lakeproof.lake.rows.change import FIRST, Removed, check_counts
+from lakeproof.lake.rows.columns import col, exact_form, exact_text, int_pairs, pick, relation
 from lakeproof.lake.rows.memory import keep
 from lakeproof.lake.rows.refusal import refuse_table
 from lakeproof.schema import Column, SchemaVersion

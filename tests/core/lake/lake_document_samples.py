@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lakeproof.lake.records.ages import Ages, Mark
-from lakeproof.lake.records.cuts.documents import Contents, CutBase, CutDoc, base_bytes, table_schema_bytes
+from lakeproof.lake.records.cuts.documents import BaseDoc, Contents, CutBase, CutDoc, TableSchemaDoc
 from lakeproof.lake.records.cuts.groups import GroupCut, GroupMember
 from lakeproof.lake.records.days import DayEntry, Days
 from lakeproof.lake.records.documents import (
@@ -193,8 +193,8 @@ DOCUMENTS = {
     "keyedcopy": KEYED_COPY.to_bytes(),
     "intent": INTENT.to_bytes(),
     "cut": CUT_DOC.to_bytes(),
-    "cutbase": base_bytes(CUT_DOC.number, CUT_DOC.changed),
-    "schema": table_schema_bytes(VERSION),
+    "cutbase": BaseDoc(CUT_DOC.number, CUT_DOC.tables, CUT_DOC.held).to_bytes(),
+    "schema": TableSchemaDoc(VERSION).to_bytes(),
     "viewcut": VIEW_CUT.to_bytes(),
     "viewdefinition": VIEW_DEFINITION.to_bytes(),
     "viewpreview": VIEW_PREVIEW.to_bytes(),

@@ -19,9 +19,8 @@ from lakeproof.lake.delta.committer import Applied
 from lakeproof.lake.delta.files.data_files import data_file
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, linked_name, prepare_links
 from lakeproof.lake.delta.log.commits import NO_VERSION, commit_name, newest_version, read_actions
-from lakeproof.lake.rows.change import AllRows, NetChange, Removed
+from lakeproof.lake.rows.change import FIRST, AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col
-from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.storage.folder import Folder
 from tests.support.lake.linkable_rows import in_one_store, land
 

@@ -31,11 +31,10 @@ from lakeproof.lake.cycle.task import Carried, KeyedEntry, TableTask, Written, c
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import snapshot_rows, with_net_change
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
-from lakeproof.lake.rows.change import NetChange, Removed
+from lakeproof.lake.rows.change import FIRST, DriftedError, NetChange, Removed
 from lakeproof.lake.rows.columns import key_value, pick, row_key
 from lakeproof.lake.rows.correction import BucketDiff, check_rows, correct, join_on_key
 from lakeproof.lake.rows.file_rows import TableRange
-from lakeproof.lake.rows.keys_in_memory import FIRST, DriftedError
 from lakeproof.lake.rows.landing_rows import Changes, read_range
 from lakeproof.lake.rows.memory import keep
 from lakeproof.schema import SchemaVersion

@@ -47,9 +47,8 @@ from lakeproof.lake.delta.search import ChunkBase
 from lakeproof.lake.fold.key_fold import KEY_BYTES_MAX, fold_keys, in_landing, sum_of
 from lakeproof.lake.records.documents import Copy, HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.rows.change import AllRows, Removed
+from lakeproof.lake.rows.change import AllRows, DriftedError, Numbers, Removed, check_counts, check_keys, codes
 from lakeproof.lake.rows.file_rows import LandedRange
-from lakeproof.lake.rows.keys_in_memory import DriftedError, Numbers, check_counts, check_keys, codes
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion

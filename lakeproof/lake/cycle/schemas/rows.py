@@ -23,9 +23,8 @@ from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, as_curre
 from lakeproof.lake.planning.schema_change import SchemaDifference
 from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.rows.columns import col, pick
+from lakeproof.lake.rows.columns import col, exact_text, pick
 from lakeproof.lake.rows.correction import numbered
-from lakeproof.lake.rows.exact import exact_text
 from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.lake.rows.landing_rows import convert_rows
 from lakeproof.storage.source_lake import SourceLake

@@ -29,7 +29,7 @@ from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, O
 from lakeproof.lake.records.held import Held, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.spark_on_demand import SparkOnDemand
-from lakeproof.names import TableName
+from lakeproof.names import Layer, TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
@@ -139,21 +139,23 @@ class TableMaintenance:
             from lakeproof.lake.cycle.upkeep.maintenance_by_spark import maintained_by_spark
 
             return maintained_by_spark(self, work)
-        lake = self.lease.lake
-        history = self._optimized(lake.paths.history(self.name), self.cut_table.history_version, work, ORD)
+        history = self._optimized("history", work, ORD)
         failpoint("maintenance.after_history")
-        key = next(iter(self.schema.key), None)
-        current = self._optimized(lake.paths.current(self.name), self.cut_table.current_version, work, key)
+        current = self._optimized("current", work, next(iter(self.schema.key), None))
         return replace(self.cut_table, history_version=history, current_version=current)
+
+    def path(self, layer: Layer) -> str:
+        """Return the place of one of the table's two Delta tables."""
+        return self.lease.lake.url(self.lease.lake.paths.layer(self.name, layer))
 
     def commit_info(self, layer: str) -> CommitInfo:
         """Return the identity of the commit of `history` or `current`."""
         return commit_of_cycle(self.lease.lake.source, self.intent, layer, self.name)
 
-    def _optimized(self, key: str, expected: int, work: Optimize, order: str | None) -> int:
-        path, commit = self.lease.lake.url(key), self.commit_info("")
+    def _optimized(self, layer: Layer, work: Optimize, order: str | None) -> int:
+        path, commit = self.path(layer), self.commit_info("")
         self.lease.check()
-        version_to_follow(path, expected, commit)
+        version_to_follow(path, self.cut_table.version_of(layer), commit)
         return optimize(
             self.spark, path, int(self.intent.number), commit.user_metadata, order, packing=work.smallest_only
         )

@@ -26,7 +26,7 @@ from pyroaring import BitMap64
 
 from lakeproof.errors import UnreadableRowsError
 from lakeproof.lake.delta.log.commits import Action
-from lakeproof.lake.rows.keys_in_memory import Numbers
+from lakeproof.lake.rows.change import Numbers
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
 

@@ -26,7 +26,7 @@ from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.files.data_files import DeltaFile, VectorPlace, data_file, deleted_rows
 from lakeproof.lake.delta.log.commits import Action, LogField, commit_name, physical_name, read_actions
 from lakeproof.lake.delta.log.state import TableShape, TableState, read_state, table_shape, tombstone_key
-from lakeproof.lake.rows.keys_in_memory import Numbers
+from lakeproof.lake.rows.change import Numbers
 from lakeproof.lake.spark.scanned_rows import note_rows
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError

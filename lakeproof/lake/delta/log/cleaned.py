@@ -171,17 +171,16 @@ def remove_notes_above(path: str, version: int, files: Iterable[str]) -> None:
 
     `files` are the names of the log's files from `version` on.
     """
-    table = Folder.at(path)
-    notes = [name for name in files if _last_version(name) > version and not _is_commit(name)]
-    if _points_above(table, version):
-        notes = [*POINTERS, *notes]
-    for name in notes:
+    later = [(name, _last_version(name)) for name in files]
+    notes = [name for name, last in later if last > version and name != f"{last:020d}.json"]
+    _remove(Folder.at(path), version, notes)
+
+
+def _remove(table: Folder, version: int, names: Iterable[str]) -> None:
+    """Remove files of a log above `version`; before them, what points to them."""
+    for name in [*(POINTERS if _points_above(table, version) else ()), *names]:
         table.delete(f"{LOG}/{name}")
         failpoint("cycle.after_unnamed")
-
-
-def _is_commit(name: str) -> bool:
-    return name == f"{_last_version(name):020d}.json"
 
 
 def remove_above(path: str, version: int) -> None:
@@ -192,11 +191,7 @@ def remove_above(path: str, version: int) -> None:
     to_remove = [name for name in names if _last_version(name) > version]
     # A commit is read as long as it exists; everything that refers to it is removed before it.
     to_remove.sort(key=lambda name: (name.endswith(".json"), -_last_version(name), name))
-    if _points_above(table, version):
-        to_remove = [*POINTERS, *to_remove]
-    for name in to_remove:
-        table.delete(f"{LOG}/{name}")
-        failpoint("cycle.after_unnamed")
+    _remove(table, version, to_remove)
     if names:
         table.store.sync_names([table.key_of(commit_name(version))])
 

@@ -13,6 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -236,13 +237,12 @@ def find_commit(path: str, version: int, is_ours: Callable[[DeltaCommit], bool])
     return before, None
 
 
-def is_emptied(path: str, version: int) -> bool:
-    """True if the file of a commit exists and is empty: Delta reads it as a commit of nothing."""
+def check_not_emptied(path: str, version: int) -> None:
+    """Raise LogGapError if the file of a commit that a cut names is empty: Delta reads it as a commit of nothing."""
     table = Folder.at(path)
-    try:
-        return table.store.size(table.key_of(commit_name(version))) == 0
-    except NotFoundError:
-        return False
+    with suppress(NotFoundError):
+        if table.store.size(table.key_of(commit_name(version))) == 0:
+            raise LogGapError(path, f"version {version} of its log is empty, and a cut names it", RESTORE_LOG)
 
 
 def check_whole(path: str, seen: int, files: Mapping[str, int] | None = None) -> None:

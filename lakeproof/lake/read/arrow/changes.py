@@ -48,7 +48,7 @@ from lakeproof.lake.records.cuts.choice import (
 )
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.views.cuts import ViewCut, view_path
-from lakeproof.lake.rows.keys_in_memory import Mask, Numbers
+from lakeproof.lake.rows.change import Mask, Numbers
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.open import open_store

@@ -220,19 +220,10 @@ def read_table_schema(lake: SourceLake, schema_id: str) -> SchemaVersion:
             reason = "it is missing" if doc is None else f"it is damaged: its schema is {doc.version.id}"
             raise LakeError(lake.url(key), reason, "restore it from a backup")
         version = doc.version
-        _cache_table_schema(version, schema_id)
+        if len(_schemas) >= SCHEMAS_KEPT:
+            _schemas.clear()
+        _schemas[schema_id] = version
     return version
-
-
-def table_schema_bytes(version: SchemaVersion) -> bytes:
-    """Return a schema's document."""
-    return TableSchemaDoc(version).to_bytes()
-
-
-def _cache_table_schema(version: SchemaVersion, schema_id: str) -> None:
-    if len(_schemas) >= SCHEMAS_KEPT:
-        _schemas.clear()
-    _schemas[schema_id] = version
 
 
 def _put_table_schemas(lake: SourceLake, cut: Cut, entries: _Entries, existing: set[str]) -> None:
@@ -240,7 +231,7 @@ def _put_table_schemas(lake: SourceLake, cut: Cut, entries: _Entries, existing: 
 
     def put(schema_id: str) -> None:
         with suppress(AlreadyExistsError):
-            lake.store.put_if_absent(lake.paths.table_schema(schema_id), table_schema_bytes(new[schema_id]))
+            lake.store.put_if_absent(lake.paths.table_schema(schema_id), TableSchemaDoc(new[schema_id]).to_bytes())
 
     # Each is made durable by itself; a source's first cut has as many schemas as tables.
     with ThreadPoolExecutor(max_workers=_PUTS_AT_ONCE) as pool:
@@ -248,15 +239,10 @@ def _put_table_schemas(lake: SourceLake, cut: Cut, entries: _Entries, existing: 
 
 
 def _put_base(lake: SourceLake, number: CycleNumber, contents: Contents) -> CutBase:
-    data = base_bytes(number, contents)
+    data = BaseDoc(number, contents.tables, contents.held).to_bytes()
     with suppress(AlreadyExistsError):
         lake.store.put_if_absent(lake.paths.cut_base(number), data)
     return CutBase(number, hashlib.sha256(data).hexdigest())
-
-
-def base_bytes(number: CycleNumber, contents: Contents) -> bytes:
-    """Return a base's document."""
-    return BaseDoc(number, contents.tables, contents.held).to_bytes()
 
 
 def _read_base(lake: SourceLake, base: CutBase) -> Contents:
