@@ -247,7 +247,7 @@ def failed_checks(instance: DagsterInstance, checks: Iterable[dg.AssetCheckKey])
 
 
 def newest_evaluation(
-    instance: DagsterInstance, check: dg.AssetCheckKey, record: Any
+    instance: DagsterInstance, check: dg.AssetCheckKey, record: object
 ) -> dg.AssetCheckEvaluation | None:
     """Return a check's newest evaluation, if it was ever evaluated; `record` is its newest execution."""
     return _evaluation(record) or _evaluation_before(instance, check)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import dagster as dg
 from pydantic import BaseModel, Field
@@ -35,7 +35,7 @@ class SourceScaffolder(dg.Scaffolder[SourceScaffold]):
         return SourceScaffold
 
     def scaffold(self, request: dg.ScaffoldRequest[SourceScaffold]) -> None:
-        attributes: dict[str, Any] = {"config": request.params.config}
+        attributes: dict[str, object] = {"config": request.params.config}
         if request.params.sources:
             attributes["sources"] = [name.strip() for name in request.params.sources.split(",")]
         dg.scaffold_component(request, attributes)

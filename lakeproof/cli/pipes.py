@@ -97,7 +97,7 @@ class RunReport:
         """Do nothing: `run_report` sends what is left."""
 
 
-def _error(reason: str, remedy: str, status: int = 2) -> dict[str, Any]:
+def _error(reason: str, remedy: str, status: int = 2) -> dict[str, object]:
     return {"thing": "lakeproof", "reason": reason, "remedy": remedy, "status": status}
 
 

@@ -14,7 +14,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -162,7 +161,7 @@ def _are_proper(column: Column, texts: Sequence[str]) -> list[bool]:
     return [bool(each) for each in proper.to_pylist()]
 
 
-def _entries(text: pa.Scalar) -> Mapping[str, Any]:
+def _entries(text: pa.Scalar) -> Mapping[str, object]:
     try:
         entries = json.loads(text.as_buffer().to_pybytes())
     except ValueError:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,7 @@ import pyarrow.parquet as pq
 from lakeproof.errors import LakeError, UnreadableRowsError
 from lakeproof.lake.delta.files.data_files import DeltaFile, data_file, deleted_rows, live_rows
 from lakeproof.lake.delta.files.statistics import Bounds, bounds_of
-from lakeproof.lake.delta.log.commits import Action, LogField, check_not_emptied, physical_name
+from lakeproof.lake.delta.log.commits import Action, LogField, LogType, check_not_emptied, physical_name
 from lakeproof.lake.delta.log.protocol import (
     LISTS_FEATURES_READER,
     MAPPING,
@@ -252,7 +251,7 @@ def _field(field: LogField) -> _Field:
     return _Field(field["name"], physical_name(field), _arrow_type(field["type"]))
 
 
-def _arrow_type(json_type: Any) -> pa.DataType:
+def _arrow_type(json_type: LogType) -> pa.DataType:
     if isinstance(json_type, str):
         decimal = _DECIMAL.fullmatch(json_type)
         if decimal is not None:

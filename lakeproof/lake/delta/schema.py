@@ -18,13 +18,13 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.columns import needs_mapping, quoted
 from lakeproof.lake.delta.committer import Applied, CommitInfo, LoggedOperation, PendingCommit, version_to_follow
-from lakeproof.lake.delta.log.commits import PHYSICAL_NAME, TYPE_CHANGES, Action, LogField
+from lakeproof.lake.delta.log.commits import PHYSICAL_NAME, TYPE_CHANGES, Action, LogField, LogType, NewLogField
 from lakeproof.lake.delta.log.protocol import COLUMN_ID, MAPPING_MODE, MAX_COLUMN_ID, STATISTICS, check_writable, in_log
 from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
@@ -136,7 +136,7 @@ class _Changed:
     names: Mapping[str, str]
 
 
-def _change(metadata: dict[str, Any], change: ColumnChanges, *, portable: bool) -> _Changed:
+def _change(metadata: NewLogField, change: ColumnChanges, *, portable: bool) -> _Changed:
     """Change a `metaData` action; `portable`: without mapping and widening, unless the table has mapping already."""
     schema = json.loads(metadata["schemaString"])
     configuration = dict(metadata.get("configuration") or {})
@@ -192,7 +192,7 @@ def _under_new_names(rows: DataFrame, change: ColumnChanges, names: Mapping[str,
     )
 
 
-def _map_by_name(fields: Iterable[dict[str, Any]], configuration: dict[str, str]) -> None:
+def _map_by_name(fields: Iterable[NewLogField], configuration: dict[str, str]) -> None:
     """Switch column mapping on: the existing files go by the names that the columns have now."""
     number = 0
     for number, column in enumerate(fields, start=1):
@@ -200,9 +200,7 @@ def _map_by_name(fields: Iterable[dict[str, Any]], configuration: dict[str, str]
     configuration |= {MAPPING_MODE: "name", MAX_COLUMN_ID: str(number)}
 
 
-def _new_field(
-    name: str, spark_type: str, fields: Iterable[dict[str, Any]], configuration: dict[str, str]
-) -> dict[str, Any]:
+def _new_field(name: str, spark_type: str, fields: Iterable[NewLogField], configuration: dict[str, str]) -> NewLogField:
     """Return a new column, under its own name in files if none of them can have it.
 
     A file has columns of the table alone (`links` refuses any other), and a column that is dropped keeps its name in files.
@@ -217,7 +215,7 @@ def _new_field(
     return column
 
 
-def _widen(column: dict[str, Any], new_type: Any, configuration: dict[str, str]) -> None:
+def _widen(column: NewLogField, new_type: LogType, configuration: dict[str, str]) -> None:
     configuration[_WIDENING] = "true"
     change = {"fromType": column["type"], "toType": new_type}
     column["metadata"] = {**column["metadata"], TYPE_CHANGES: [*column["metadata"].get(TYPE_CHANGES, []), change]}

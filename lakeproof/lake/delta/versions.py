@@ -14,7 +14,6 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -32,6 +31,7 @@ from lakeproof.lake.delta.log.protocol import in_files
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.views.cuts import ViewCut, view_path
 from lakeproof.lake.rows.columns import col, no_rows, pick, relation
+from lakeproof.lake.rows.keys_in_memory import Numbers
 from lakeproof.lake.rows.memory import has_ordinary_rows
 from lakeproof.names import Layer, TableName
 from lakeproof.storage.folder import Folder
@@ -168,7 +168,7 @@ class _Files:
     def _scan(self, numbers: Sequence[int]) -> DataFrame:
         """Return the rows of some files, deleted ones too, each with its file's number, its own there, and `CAME`."""
         read_fields = [field for field in self.fields if field["name"] not in self.partitions]
-        schema = _schema(in_files({"type": "struct", "fields": read_fields})["fields"])
+        schema = _schema({**f, "name": physical_name(f), "type": in_files(f["type"])} for f in read_fields)
         # A file that was put together with others, and restored, may have come more than once.
         by_place = defaultdict[str, list[int]](list)
         for number in numbers:
@@ -210,16 +210,16 @@ class _Files:
             columns[f"{_PART}{number}"] = pa.array([file.partition.get(name) or None for file in files], pa.string())
         return pa.table(columns)
 
-    def _deleted(self, numbers: Iterable[int]) -> Iterator[tuple[int, bool, Any]]:
+    def _deleted(self, numbers: Iterable[int]) -> Iterator[tuple[int, bool, Numbers]]:
         for number in numbers:
             then, now = self.files[number].deleted(self.table)
             yield number, True, now if self.files[number].came else then
 
-    def _moved(self, numbers: Iterable[int]) -> Iterator[tuple[int, bool, Any]]:
+    def _moved(self, numbers: Iterable[int]) -> Iterator[tuple[int, bool, Numbers]]:
         for number in numbers:
             yield from ((number, *each) for each in self.files[number].places(self.table))
 
-    def _places(self, named: Iterable[tuple[int, bool, Any]]) -> DataFrame | None:
+    def _places(self, named: Iterable[tuple[int, bool, Numbers]]) -> DataFrame | None:
         """Return places: a file's number, a row's there, and `CAME`; None if there are none."""
         parts, count = list[pa.RecordBatch](), 0
         for number, came, rows in named:

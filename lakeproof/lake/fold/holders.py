@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ from lakeproof.lake.rows.change import Mask, Numbers
 from lakeproof.landing.segments.reader import Slice
 from lakeproof.schema import SchemaVersion
 
-Key: TypeAlias = tuple[Any, ...]
+Key: TypeAlias = tuple[object, ...]
 # `Base.fetch`.
 Fetch: TypeAlias = Callable[[pa.Table, Sequence[str]], pa.Table]
 
@@ -307,5 +307,5 @@ def _with(rows: pa.Table, name: str, values: pa.ChunkedArray | pa.Array) -> pa.T
     return rows.set_column(rows.column_names.index(name), name, values)
 
 
-def _json(entries: Mapping[str, Any]) -> str:
+def _json(entries: Mapping[str, object]) -> str:
     return json.dumps(entries, ensure_ascii=False, separators=(",", ":"))

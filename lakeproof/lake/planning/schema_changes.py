@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from lakeproof.catalog.differences import AddedColumn, Consequence, Difference, TableDifferences
 from lakeproof.errors import InvariantError, LakeError
@@ -333,6 +333,6 @@ def _same(a: SchemaVersion, b: SchemaVersion) -> bool:
     return _facts(a) == _facts(b)
 
 
-def _facts(version: SchemaVersion) -> list[Any]:
+def _facts(version: SchemaVersion) -> list[object]:
     columns = [(c.attnum, c.name, c.type_oid, c.typmod, c.identity) for c in version.columns]
     return [version.identity, version.key, *columns]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -188,9 +187,9 @@ def _valid(column: pa.Array) -> Flags:
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
 
 
-def _values(column: pa.Array, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+def _values(column: pa.Array, kind: npt.DTypeLike) -> npt.NDArray[np.generic]:
     """Return the values as the buffer has them; those of NULL may be anything."""
-    values: npt.NDArray[Any] = np.frombuffer(column.buffers()[1], kind)
+    values: npt.NDArray[np.generic] = np.frombuffer(column.buffers()[1], kind)
     return values[column.offset : column.offset + len(column)]
 
 

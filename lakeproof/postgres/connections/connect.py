@@ -249,7 +249,7 @@ def _open(dsn: SecretStr, application_name: str, extra: Mapping[str, str], defau
     return conn
 
 
-def _pin(conn: Connection, thing: str, parts: Mapping[str, Any]) -> None:
+def _pin(conn: Connection, thing: str, parts: Mapping[str, str | int | None]) -> None:
     """Check the settings in force, and set the wrong ones: libpq sends PGTZ after ours, and a pooler may send none of them.
 
     Costs one query if all settings are right.
@@ -274,7 +274,7 @@ def _not_in_force(conn: Connection) -> dict[str, str]:
     return {name: value for name, value in _IN_FORCE.items() if values.get(name, value) != value}
 
 
-def _parse(dsn: SecretStr) -> dict[str, Any]:
+def _parse(dsn: SecretStr) -> dict[str, str | int | None]:
     text = dsn.get_secret_value()
     bad = "it can't be read as a libpq connection string"
     remedy = "correct it; in a URI percent-encode each special character of the password"
@@ -302,7 +302,7 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
-def _refused(error: psycopg.Error, thing: str, parts: Mapping[str, Any]) -> LakeproofError:
+def _refused(error: psycopg.Error, thing: str, parts: Mapping[str, str | int | None]) -> LakeproofError:
     reason, password = _first_line(str(error)), str(parts.get("password") or "")
     if password:
         reason = reason.replace(password, "***")
@@ -310,7 +310,7 @@ def _refused(error: psycopg.Error, thing: str, parts: Mapping[str, Any]) -> Lake
     return _lost(thing, reason, parts) if pooler is None else a_pooler(thing, parts, pooler, reason)
 
 
-def _lost(thing: str, reason: str, parts: Mapping[str, Any] | None = None) -> LakeproofError:
+def _lost(thing: str, reason: str, parts: Mapping[str, str | int | None] | None = None) -> LakeproofError:
     lower = reason.lower()
     if any(words in lower for words in _UNREACHABLE):
         return TransientError(thing, reason, "check host and port in the DSN and that the server runs, then try again")

@@ -206,7 +206,7 @@ class ObjectFile:
             except Exception as error:  # broad: whatever the library raises is sorted here
                 raise store_error(error, self._store.thing(self.key), "writing a part of it") from error
 
-    def _complete(self, call: Callable[[], Any]) -> None:
+    def _complete(self, call: Callable[[], object]) -> None:
         """Complete the upload; if its answer was lost, the file under the name decides."""
         self._store.requests.count("complete")
         try:

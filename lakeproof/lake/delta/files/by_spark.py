@@ -20,7 +20,7 @@ from lakeproof.lake.delta.committer import AddedFile, Unsupported
 from lakeproof.lake.delta.files.data_files import data_file, deleted_rows
 from lakeproof.lake.delta.files.links import PlacedFile, now_ms
 from lakeproof.lake.delta.link_commit import entry_of, statistics_columns
-from lakeproof.lake.delta.log.commits import Action, LogField, physical_names
+from lakeproof.lake.delta.log.commits import Action, LogField, LogType, physical_names
 from lakeproof.lake.delta.log.protocol import in_files, statistics_of
 from lakeproof.lake.delta.log.state import TableState
 from lakeproof.lake.rows.columns import col, relation
@@ -59,9 +59,10 @@ def fields_of(rows: DataFrame) -> list[LogField]:
     return [{**_nullable(field.jsonValue()), "metadata": {}} for field in rows.schema.fields]
 
 
-def _type(in_log: Any) -> T.DataType:
+def _type(in_log: LogType) -> T.DataType:
     """Return a type of the log's schema text: Delta's schema is Spark's."""
-    kind: T.DataType = T._parse_datatype_json_value(in_log)  # noqa: SLF001  no public name reads a type alone
+    text_or_object = in_log if isinstance(in_log, str) else dict(in_log)
+    kind: T.DataType = T._parse_datatype_json_value(text_or_object)  # noqa: SLF001  no public name reads a type alone
     return kind
 
 

@@ -27,6 +27,10 @@ from lakeproof.storage.store import NotFoundError
 # What an action of the log says, and what its schema text says of a column.
 Action: TypeAlias = Mapping[str, Any]
 LogField: TypeAlias = Mapping[str, Any]
+# A field while it is made.
+NewLogField: TypeAlias = dict[str, Any]
+# The type of a field: its name, or an object for a struct, an array or a map.
+LogType: TypeAlias = str | Mapping[str, Any]
 NO_VERSION = -1
 LOG = "_delta_log"
 # Commits, checksums, checkpoints and their parts, unfinished files, and the checksum of each.
