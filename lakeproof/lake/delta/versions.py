@@ -30,8 +30,8 @@ from lakeproof.lake.delta.log.commits import LogField, check_not_emptied, physic
 from lakeproof.lake.delta.log.protocol import in_files
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.views.cuts import ViewCut, view_path
+from lakeproof.lake.rows.change import Numbers
 from lakeproof.lake.rows.columns import col, no_rows, pick, relation
-from lakeproof.lake.rows.keys_in_memory import Numbers
 from lakeproof.lake.rows.memory import has_ordinary_rows
 from lakeproof.names import Layer, TableName
 from lakeproof.storage.folder import Folder
