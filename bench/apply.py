@@ -31,8 +31,7 @@ from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change
 from lakeproof.lake.delta.committer import Applied, CommitInfo
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.log.protocol import TableSpec
-from lakeproof.lake.rows.change import NetChange, Removed
-from lakeproof.lake.rows.keys_in_memory import FIRST
+from lakeproof.lake.rows.change import FIRST, NetChange, Removed
 from lakeproof.lake.spark.session import build_session
 
 FEW, MANY, TEXTBOOK = "keys collected", "many keys joined", "textbook MERGE"

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.load import load
 from lakeproof.config.section.spark import is_local
-from lakeproof.lake.spark.lost_driver import stop_session
+from lakeproof.lake.spark.driver import stop_session
 from lakeproof.lake.spark.session import end_driver, session
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 

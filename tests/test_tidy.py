@@ -261,8 +261,8 @@ _PATTERN_METHODS = {"findall", "finditer", "fullmatch", "match", "search", "spli
 # Texts of others, of which there is no value to ask for.
 _FOREIGN_TEXTS = {
     "lakeproof/lake/rows/refusal.py": "Spark gives a refusal back as the text of its own exception, with our mark in it",
-    "lakeproof/lake/cycle/upkeep/foreign_commits.py": "Delta says in a text alone which commits can't be taken back",
-    "lakeproof/lake/spark/lost_driver.py": "Spark and py4j say in a text alone that their context has ended",
+    "lakeproof/lake/cycle/upkeep/logs.py": "Delta says in a text alone which commits can't be taken back",
+    "lakeproof/lake/spark/driver.py": "Spark and py4j say in a text alone that their context has ended",
     "lakeproof/storage/object/errors.py": "obstore gives a store's status and code in the text of its error alone",
     "lakeproof/expectations/evaluate.py": "a text of Great Expectations is put on one line to be shown",
 }

@@ -29,8 +29,7 @@ def report_decoding(report: Report) -> None:
 
 def report_spark(config: Config, report: Report) -> None:
     """Report that Spark starts, and before that what is fetched for it, if anything is."""
-    from lakeproof.lake.spark.jars import DELTA, jar_folder, missing_jars
-    from lakeproof.lake.spark.s3 import S3, is_on_s3
+    from lakeproof.lake.spark.jars import DELTA, S3, is_on_s3, jar_folder, missing_jars
 
     absent = [s for s in ([DELTA, S3] if is_on_s3(config.lake) else [DELTA]) if missing_jars(jar_folder(), [s])]
     if absent:

@@ -16,8 +16,8 @@ from lakeproof.follow.follower import Follower, FollowOptions, FollowReport
 from lakeproof.follow.proofs import ContinuousProofs
 from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.records.lease import followed, hold_lease
+from lakeproof.lake.spark.driver import at_work
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.chain import newest_incarnation
 from lakeproof.landing.missing import no_landing

@@ -37,13 +37,12 @@ from lakeproof.lake.cycle.upkeep.maintenance import Maintenance, archived, begin
 from lakeproof.lake.cycle.upkeep.table_files import Damaged, fragmented, planned_of_days, remove_of_days
 from lakeproof.lake.delta.files.needed import Unread
 from lakeproof.lake.records.ages import in_lake_at, mark_age
-from lakeproof.lake.records.documents import Cut, CycleKind, TableIntent
+from lakeproof.lake.records.documents import Cut, CycleKind, Optimize, Rebuild, Restore, TableIntent, Trim, Work
 from lakeproof.lake.records.held import Held, describe_all
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.records.work import Optimize, Rebuild, Restore, Trim, Work
+from lakeproof.lake.spark.driver import at_work
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.retention import (
     SpaceReclaimed,
@@ -235,7 +234,7 @@ class _Run:
         cut, lake = self.newest(), self.lease.lake
         old = in_lake_at(lake, self.now - timedelta(seconds=self.retention.history_s))
         # Imported here because it imports Spark.
-        from lakeproof.lake.cycle.upkeep.history_firsts import first_change_from, tables_with_changes_before
+        from lakeproof.lake.cycle.upkeep.maintenance_by_spark import first_change_from, tables_with_changes_before
 
         firsts, lost = first_change_from(self.spark.get(), lake, cut, old, self.damaged)
         bound = min((first for first in firsts.values() if first is not None), default=cut.ordinals.end)

@@ -20,10 +20,16 @@ from lakeproof.errors import ConfigError, LakeError
 from lakeproof.events import Event, Report, counted, silent
 from lakeproof.lake.records.engine_versions import other_versions
 from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut, newest_view_cut_number, one_refresh, view_path
-from lakeproof.lake.records.views.definitions import ViewDefinition, read_definition, with_definition
-from lakeproof.lake.records.views.previews import ViewPreview, newest_preview, remove_previews
+from lakeproof.lake.records.views.definitions import (
+    ViewDefinition,
+    ViewPreview,
+    newest_preview,
+    read_definition,
+    remove_previews,
+    with_definition,
+)
+from lakeproof.lake.spark.driver import at_work
 from lakeproof.lake.spark.failures import reading, reason_of, without_java
-from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.names import CycleNumber
 from lakeproof.sql_catalog import name_views
 from lakeproof.storage.open import open_store

@@ -16,7 +16,7 @@ from lakeproof.events import Stop
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.upkeep.table_files import Damaged, unneeded_table_files
 from lakeproof.lake.delta.files.needed import remove_file
-from lakeproof.lake.planning.pending import entered_chunks, pending_snapshots
+from lakeproof.lake.planning.entries import entered_chunks, pending_snapshots
 from lakeproof.lake.records.cuts.documents import unneeded_bases
 from lakeproof.lake.records.cuts.groups import group_cuts_before, pinned_cut
 from lakeproof.lake.records.documents import Cut

@@ -30,7 +30,7 @@ from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.planning.landing.waiting import LandingTail
 from lakeproof.lake.records.lease import Lease, hold_lease, someone_waits
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.spark.lost_driver import DriverLostError
+from lakeproof.lake.spark.driver import DriverLostError
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.storage.open import folder_to_check

@@ -19,7 +19,7 @@ from lakeproof.events import Event, Report
 from lakeproof.follow.worker import Worker
 from lakeproof.lake.records.views.cuts import ViewsLock, newest_view_cut_number, one_refresh
 from lakeproof.lake.rows.memory import views_at_once
-from lakeproof.lake.spark.lost_driver import DriverLostError
+from lakeproof.lake.spark.driver import DriverLostError
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.state.due_work import due_views
 from lakeproof.storage.open import open_store

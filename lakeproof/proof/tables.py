@@ -24,7 +24,7 @@ from lakeproof.lake.planning.schema_changes import waiting
 from lakeproof.lake.planning.set_aside import left_behind, paused_among
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import describe_held
-from lakeproof.lake.spark.error_classes import spark_errors
+from lakeproof.lake.spark.driver import spark_errors
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain, newest_incarnation

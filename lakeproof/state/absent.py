@@ -15,7 +15,7 @@ from enum import Enum
 
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.config.table_names import table_text
-from lakeproof.lake.planning.created_tables import created_tables_to_enter
+from lakeproof.lake.planning.entries import created_tables_to_enter
 from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
 from lakeproof.snapshot.folder import finished_tables

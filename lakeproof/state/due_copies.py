@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from lakeproof.config.model import Config
-from lakeproof.lake.planning.created_tables import created_tables_to_enter
+from lakeproof.lake.planning.entries import created_tables_to_enter
 from lakeproof.lake.planning.forecast import will_be_held
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import WayOut

@@ -19,8 +19,8 @@ from lakeproof.config.model import Config
 from lakeproof.config.section.spark import SparkConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeproofError
 from lakeproof.lake.spark import jars
+from lakeproof.lake.spark.jars import S3
 from lakeproof.lake.spark.java import check_java
-from lakeproof.lake.spark.s3 import S3
 from lakeproof.postgres.checks.findings import Finding, Severity, error, from_error, note, warning
 from lakeproof.storage.open import folder_to_check, open_store
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from lakeproof.config.location import LakeLocation
-from lakeproof.errors import TransientError
+from lakeproof.errors import LakeError, TransientError
 
 
 class AlreadyExistsError(Exception):
@@ -219,6 +219,22 @@ def refuse_if_locked(store: Store, key: str, thing: str, reason: str) -> None:
     if store.is_locked(key):
         reason = reason_with_holder(reason, store.lock_holder(key))
         raise TransientError(thing, reason, "wait until it has ended, then try again")
+
+
+def put_new(store: Store, key: str, data: bytes, thing: str) -> None:
+    """Put a document, durably; raises TransientError about `thing` if another process has put it."""
+    try:
+        store.put_if_absent(key, data)
+    except AlreadyExistsError:
+        raise TransientError(thing, "another process has written it", "nothing is lost; try again") from None
+
+
+def number_in(key: str) -> int:
+    """Return the number that a document is named by; raises LakeError for a foreign file."""
+    name = key.rpartition("/")[2].removesuffix(".json")
+    if not name.isdecimal():
+        raise LakeError(key, "its name is not a number", "move the file away")
+    return int(name)
 
 
 def get_or_none(store: Store, key: str) -> bytes | None:

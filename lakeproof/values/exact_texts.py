@@ -1,6 +1,6 @@
 r"""The exact form of a row's values, from the lake's Arrow arrays: the texts that digests of rows are computed from.
 
-The same forms are in PostgreSQL's SQL in `lakeproof.proof.source.form` and in Spark in `lakeproof.lake.rows.exact`, which
+The same forms are in PostgreSQL's SQL in `lakeproof.proof.source.form` and in Spark in `lakeproof.lake.rows.columns`, which
 says how a form is made; one suite over all kinds holds the three equal. Reading the arrays does not belong here.
 
 A text of the lake is used as its octets, which damage may have made no UTF-8. Texts of values without the hidden ones

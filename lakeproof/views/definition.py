@@ -17,8 +17,7 @@ from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, SCRATCH_PREFIX
 from lakeproof.lake.columns import needs_mapping
 from lakeproof.lake.records.views.definitions import AppliedView, read_sql
-from lakeproof.lake.rows.columns import pick
-from lakeproof.lake.rows.exact import exact_form_of_type, row_digest
+from lakeproof.lake.rows.columns import exact_form_of_type, pick, row_digest
 from lakeproof.lake.spark.failures import reading
 from lakeproof.views.query_rules import QueryRefusedError, check_analysed, check_text
 

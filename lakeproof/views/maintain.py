@@ -31,7 +31,7 @@ from lakeproof.lake.delta.files.needed import Unread, remove_file, table_files, 
 from lakeproof.lake.delta.files.optimize import is_fragmented, optimize
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, cuts_in_order, one_refresh, view_path
-from lakeproof.lake.records.views.previews import old_previews
+from lakeproof.lake.records.views.definitions import old_previews
 from lakeproof.lake.rows.memory import fit
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.retention import SpaceReclaimed, summed

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, scratch
-from lakeproof.lake.delta.apply import CommitRequest, Hints, Prepared, apply_change
+from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change, with_files
 from lakeproof.lake.delta.committer import Applied, CommitInfo, Unsupported
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.protocol import TableSpec
@@ -358,7 +358,7 @@ def _commit(
     request = CommitRequest(target.path, change, info, hints, TableSpec(), target.before)
     try:
         if placed is not None:
-            return Prepared(request, placed.before, placed.places).commit()
+            return with_files(request, placed.before, placed.places).commit()
         return apply_change(target.session, request)
     except Unsupported as error:
         raise ConfigError(f"view {name}", str(error), "CAST it in the query") from None

@@ -22,8 +22,13 @@ from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, SCRATCH_PREFIX
 from lakeproof.lake.delta.versions import read_at, read_view
 from lakeproof.lake.records.engine_versions import engine_versions
 from lakeproof.lake.records.views.cuts import ViewCut, view_path
-from lakeproof.lake.records.views.definitions import ViewDefinition, put_definition
-from lakeproof.lake.records.views.previews import ViewPreview, new_preview_id, put_preview
+from lakeproof.lake.records.views.definitions import (
+    ViewDefinition,
+    ViewPreview,
+    new_preview_id,
+    put_definition,
+    put_preview,
+)
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import correct
 from lakeproof.storage.paths import LakePaths

@@ -20,8 +20,8 @@ from lakeproof.events import Event, Report, counted, silent
 from lakeproof.lake.records.views.cuts import ViewsLock, newest_view_cut_number
 from lakeproof.lake.records.views.definitions import why_not_applied
 from lakeproof.lake.rows.memory import fit, views_at_once
+from lakeproof.lake.spark.driver import at_work
 from lakeproof.lake.spark.failures import concerns_all, reading, without_java
-from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.sql_catalog import name_views

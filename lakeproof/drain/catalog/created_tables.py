@@ -1,6 +1,6 @@
 """Finds the tables of a catalog reading that were created in the stream: new ones, and published from their creation on.
 
-`lakeproof.postgres.catalog.origins` says what the catalog's lines prove; `lakeproof.lake.planning.created_tables` adds a
+`lakeproof.postgres.catalog.origins` says what the catalog's lines prove; `lakeproof.lake.planning.entries` adds a
 table like that to the lake without a copy; docs/decisions/0023-tables-created-in-the-stream.md says why that is enough.
 
 Every row of such a table is in the stream, under its OID: its rule of publication existed, unaltered, before anybody had

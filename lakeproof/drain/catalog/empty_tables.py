@@ -1,7 +1,7 @@
 """Marks the changes of tables that have no row: what would otherwise need a copy of their rows goes on without one.
 
-The proof that a table is empty is in `lakeproof.postgres.catalog.empty`, its entry into the lake in
-`lakeproof.lake.planning.created_tables`.
+The proof that a table is empty does not belong here (`lakeproof.postgres.catalog.empty`), nor what a cycle does with it
+(`lakeproof.lake.planning.entries`).
 
 Only changes of a table's rows, columns or name are asked about. A table that came into the publication counts only if a rule
 published it for all of its life: for one that was added by name, transactions that were open then may be sent in part.

@@ -28,7 +28,7 @@ import pyarrow as pa
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.schemas.history import publish_schemas
-from lakeproof.lake.delta.files.fsync import sync_commits
+from lakeproof.lake.delta.files.needed import sync_commits
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.planning.plan import CyclePlan
 from lakeproof.lake.records.documents import Cut, CutTable, Intent, SegmentOrdinal, next_number

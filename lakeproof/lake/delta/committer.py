@@ -42,7 +42,7 @@ from lakeproof.lake.delta.log.commits import (
 from lakeproof.lake.delta.log.protocol import CHECKPOINT_INTERVAL, protocol_for
 from lakeproof.lake.delta.log.state import Replay, TableState, keep_state
 from lakeproof.lake.records.documents import Intent
-from lakeproof.lake.rows.keys_in_memory import Numbers
+from lakeproof.lake.rows.change import Numbers
 from lakeproof.names import TableName
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import AlreadyExistsError
@@ -113,7 +113,7 @@ class PendingCommit:
         for path, rows in places.items():
             entry = self._entry(path)
             deleted = _with_old(self.table, entry, rows)
-            if len(deleted) == _rows_in(entry):
+            if len(deleted) == data_file(entry).rows:
                 self.remove(entry)
             else:
                 touched.append((entry, deleted))
@@ -136,9 +136,10 @@ class PendingCommit:
         }
         if entry.get("deletionVector"):
             removed["deletionVector"] = entry["deletionVector"]
-        if _rows_in(entry) >= 0:
+        rows = data_file(entry).rows
+        if rows is not None:
             # For those who read what went.
-            removed["stats"] = json.dumps({"numRecords": _rows_in(entry)})
+            removed["stats"] = json.dumps({"numRecords": rows})
         self._actions.append(("remove", removed))
 
     def remove_all(self) -> int:
@@ -190,7 +191,7 @@ class PendingCommit:
         data = "".join(f"{_json({kind: action})}\n" for kind, action in actions).encode()
         failpoint("apply.before_commit")
         try:
-            # Durable with the files that it names (`fsync`): before them it would be worth nothing.
+            # Durable with the files that it names (`sync_commits`): before them it would be worth nothing.
             self.table.store.put_if_absent(self.table.key_of(commit_name(version)), data, durable=False)
         except AlreadyExistsError:
             raise lost(self.path) from None
@@ -276,14 +277,6 @@ def _with_old(table: Folder, entry: Action, rows: Numbers) -> Numbers:
     if len(deleted) != old.rows + len(rows):
         raise InvariantError(table.url_of(entry["path"]), "a row would be deleted twice", "report this")
     return deleted
-
-
-def _rows_in(entry: Action) -> int:
-    """Return how many rows a file has, deleted ones included; -1 if the log does not say."""
-    try:
-        return int(json.loads(entry.get("stats") or "{}")["numRecords"])
-    except (KeyError, ValueError, TypeError):
-        return -1
 
 
 def _loose(stats: str | None) -> str | None:

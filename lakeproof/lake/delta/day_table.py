@@ -1,6 +1,6 @@
 """A Delta table with a table's rows at the end of each day: one partition per day, each replaced as a whole.
 
-The rows do not belong here (`lakeproof.lake.read.days`), nor choosing days (`lakeproof.commands.daily`).
+The rows do not belong here (`lakeproof.lake.read.spark.as_of`), nor choosing days (`lakeproof.commands.daily`).
 
 It has the table's own columns and the day, and none of lakeproof's. A day's rows have the columns of that day: columns that
 other days have are NULL in it. No cut names it, so it may be moved away, and made again from what history still has.

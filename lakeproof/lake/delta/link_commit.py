@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,8 +67,7 @@ from lakeproof.lake.delta.log.protocol import (
 )
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.delta.search import RowPlaces, find_places
-from lakeproof.lake.rows.change import AllRows, Removed
-from lakeproof.lake.rows.keys_in_memory import Numbers, check_counts, check_keys
+from lakeproof.lake.rows.change import AllRows, Numbers, Removed, check_counts, check_keys
 from lakeproof.landing.segments.file_columns import STATISTICS_COLUMNS
 from lakeproof.storage.disk import is_full
 from lakeproof.storage.folder import Folder
@@ -147,10 +147,18 @@ class RowCommit:
         state = change.commit(self.info, self._operation(inserted, deleted))
         return Applied(state.version, inserted, deleted)
 
-    def discard(self) -> None:
-        """Take the files out of the table's folder again, if the commit is not to be made."""
-        for file in self.files:
-            remove_placed(Folder.at(self.path), file.entry["path"])
+    @contextmanager
+    def or_discarded(self) -> Iterator[None]:
+        """Take the files out of the table's folder again if the block raises: the commit is not to be made.
+
+        New files have other names in each attempt: on a full disk, each would leave its own.
+        """
+        try:
+            yield
+        except BaseException:
+            for file in self.files:
+                remove_placed(Folder.at(self.path), file.entry["path"])
+            raise
 
     def _remove(self, change: PendingCommit) -> int:
         if self.before is None or has_vectors(self.before):

@@ -143,7 +143,7 @@ def _change(metadata: NewLogField, change: ColumnChanges, *, portable: bool) -> 
     before = json.dumps(schema, sort_keys=True)
     fields = {f["name"]: f for f in schema["fields"]}
     is_mapped = configuration.get(MAPPING_MODE) == "name"
-    retyped = {n: t for n, t in change.retyped.items() if fields[_old(n, change)]["type"] != _json_type(t)}
+    retyped = {n: t for n, t in change.retyped.items() if fields[_old(n, change)]["type"] != in_log(t)}
     rewrites = portable and not is_mapped and bool(change.renamed or change.away or retyped)
     named = bool(change.renamed or change.away) and not rewrites
     if not is_mapped and (named or needs_mapping(set(change.added) - set(fields))):
@@ -157,9 +157,9 @@ def _change(metadata: NewLogField, change: ColumnChanges, *, portable: bool) -> 
     now = {f["name"]: f for f in fields.values()}
     for name, spark_type in retyped.items():
         if rewrites:
-            now[name]["type"] = _json_type(spark_type)
+            now[name]["type"] = in_log(spark_type)
         else:
-            _widen(now[name], _json_type(spark_type), configuration)
+            _widen(now[name], in_log(spark_type), configuration)
     for name, spark_type in change.added.items():
         if name not in now:
             now[name] = _new_field(name, spark_type, list(now.values()), configuration)
@@ -205,7 +205,7 @@ def _new_field(name: str, spark_type: str, fields: Iterable[NewLogField], config
 
     A file has columns of the table alone (`links` refuses any other), and a column that is dropped keeps its name in files.
     """
-    column = {"name": name, "type": _json_type(spark_type), "nullable": True, "metadata": {}}
+    column = {"name": name, "type": in_log(spark_type), "nullable": True, "metadata": {}}
     if configuration.get(MAPPING_MODE) == "name":
         number = int(configuration[MAX_COLUMN_ID]) + 1
         configuration[MAX_COLUMN_ID] = str(number)
@@ -228,7 +228,3 @@ def _free(prefix: str, taken: set[str]) -> str:
         number += 1
         name = f"{prefix}_{number}"
     return name
-
-
-def _json_type(spark_type: str) -> LogType:
-    return in_log(spark_type)

@@ -25,7 +25,7 @@ from lakeproof.lake.columns import (
     large_columns,
     merge_key,
 )
-from lakeproof.lake.rows.keys_in_memory import Mask, Numbers
+from lakeproof.lake.rows.change import Mask, Numbers
 from lakeproof.landing.segments.reader import Slice
 from lakeproof.schema import SchemaVersion
 

@@ -1,7 +1,7 @@
 """The net change of a table's changes in a range: the keys of the rows to delete, and the rows to insert.
 
 Reading the changes belongs to `rows.landing_rows`, writing the result to `delta.apply`; the same in Arrow belongs to
-`key_fold` and `counted_fold`.
+`key_fold`.
 
     landing rows ─► after the last truncate ─► keyed table: the newest row of each key
                                                configured key under FULL: rows gone and come, by digest
@@ -27,15 +27,14 @@ from pyspark.sql import functions as F
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import DUP, FROM, KEY, OP, ORD, UNCHANGED, scratch
 from lakeproof.lake.columns import current_columns, has_old_rows, key_may_be_null, merge_key
-from lakeproof.lake.fold.counted_fold import ROW_NOT_THERE
+from lakeproof.lake.fold.key_fold import ROW_NOT_THERE
 from lakeproof.lake.fold.toast import MarkedEvents, mark
 from lakeproof.lake.fold.unchanged_values import ANY_ROW, resolve_history
 from lakeproof.lake.records.held import WayOut
-from lakeproof.lake.rows.change import AllRows, NetChange, Removed
+from lakeproof.lake.rows.change import FIRST, AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col, key_value, pick, row_key
 from lakeproof.lake.rows.correction import NET, first_changes, join_on_key, net_counts
 from lakeproof.lake.rows.file_rows import DIGEST
-from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.lake.rows.landing_rows import LandedChanges
 from lakeproof.lake.rows.memory import persist
 from lakeproof.lake.rows.refusal import refuse_table

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lakeproof.errors import RECOVER, LakeError, TransientError
-from lakeproof.lake.planning.pending import pending_snapshots
+from lakeproof.lake.planning.entries import pending_snapshots
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.missing import no_landing

@@ -22,8 +22,7 @@ from lakeproof.lake.planning.catalog_drift import (
     suspected_changes,
     usable_until,
 )
-from lakeproof.lake.planning.created_tables import created_tables_to_enter
-from lakeproof.lake.planning.entries import Entrant, EntryLimit, entering_until
+from lakeproof.lake.planning.entries import Entrant, EntryLimit, created_tables_to_enter, entering_until
 from lakeproof.lake.planning.landing.order import CycleOrdinals, cycle_ordinals, range_ordinals
 from lakeproof.lake.planning.schema_change import describe_change, taken_in
 from lakeproof.lake.planning.schema_changes import (
@@ -35,9 +34,18 @@ from lakeproof.lake.planning.schema_changes import (
     newer_recorded,
 )
 from lakeproof.lake.planning.set_aside import with_paused
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, TableIntent
+from lakeproof.lake.records.documents import (
+    Changes,
+    Copy,
+    Created,
+    Cut,
+    CutTable,
+    CycleKind,
+    Keys,
+    SchemaChange,
+    TableIntent,
+)
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
-from lakeproof.lake.records.work import Changes, Copy, Created, Keys, SchemaChange
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName

@@ -30,9 +30,8 @@ from lakeproof.lake.planning.schema_change import (
     why_not_in_place,
 )
 from lakeproof.lake.records.cuts.documents import read_table_schema
-from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.documents import Cut, CutTable, SchemaChange
 from lakeproof.lake.records.held import Held, HeldCause, TableHeldError, WayOut
-from lakeproof.lake.records.work import SchemaChange
 from lakeproof.landing.catalog_history import catalog_manifests, newest_catalog
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.manifest import Manifest, SchemaEntry

@@ -4,7 +4,9 @@ Writing under the lease is in `lakeproof.lake.cycle`.
 
 A process takes an epoch by putting its document if there is none; the newest epoch is the lease. The holder also keeps a
 lock of the store (in a local folder a `flock`, which a killed process gives up at once): so a second compaction is refused
-while the first one lives. Its JVM may live on for seconds: the next holder on the same host ends it (`outlived_jvm`).
+while the first one lives. Its JVM may live on for seconds, and might still commit: the next holder on the same host ends it.
+A process is identified by its number and the time of its start, since the system gives a number again. If the system has no
+`/proc`, nothing is done.
 
 A process that follows the landing holds the lease as long as nobody else wants it. Whoever comes then waits for its turn,
 with a lock that the follower looks for between two cycles (`someone_waits`).
@@ -13,27 +15,72 @@ with a lock that the follower looks for between two cycles (`someone_waits`).
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from lakeproof.errors import LakeError, TransientError
+from lakeproof.errors import TransientError
 from lakeproof.events import Stop
 from lakeproof.field_types import Count
-from lakeproof.lake.records.outlived_jvm import Process, jvm_of, process
 from lakeproof.lake.spark_on_demand import SparkOnDemand
-from lakeproof.storage.document import Document
+from lakeproof.storage.document import Document, Part
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import AlreadyExistsError, refuse_if_locked
+from lakeproof.storage.store import number_in, put_new, refuse_if_locked
 from lakeproof.storage.times import now_text
 
 if TYPE_CHECKING:
-    # A process that only reads leases starts no Spark.
     from pyspark.sql import SparkSession
+
+_TIMEOUT_S = 30.0
+_POLL_S = 0.05
+# Of what follows the command's name in /proc/<pid>/stat.
+_STATE, _STARTED = 0, 19
+
+
+@dataclass(frozen=True, slots=True)
+class Process(Part):
+    """A process of this machine: its number, and its start in the kernel's ticks since boot."""
+
+    pid: Count
+    started: Count
+
+    @property
+    def lives(self) -> bool:
+        """True if the process still runs."""
+        return process(self.pid) == self
+
+    def end(self, thing: str) -> None:
+        """Kill it, and wait until it is gone; raises TransientError about `thing` if it does not go."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, signal.SIGKILL)
+        until = time.monotonic() + _TIMEOUT_S
+        while self.lives:
+            if time.monotonic() > until:
+                raise TransientError(thing, f"the JVM of its last holder still runs (process {self.pid})", "end it")
+            time.sleep(_POLL_S)
+
+
+def process(pid: int) -> Process | None:
+    """Return the process of this number, None if there is none, or if the system does not say."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return None if fields[_STATE] in ("Z", "X") else Process(pid, int(fields[_STARTED]))
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def jvm_of(session: SparkSession | None) -> Process | None:
+    """Return the session's JVM if this process started it on this machine, else None."""
+    gateway: Any = None if session is None else session.sparkContext._gateway  # noqa: SLF001  PySpark has no public name for its JVM
+    child = getattr(gateway, "proc", None)
+    return None if child is None else process(child.pid)
+
 
 # The longest time that a follower's cycle may keep somebody else waiting.
 TURN_S = 600.0
@@ -81,12 +128,7 @@ def newest_epoch(lake: SourceLake, above: int = 0) -> int:
     Numbers up to `above` are not looked at: there is one for each compaction since the last maintenance.
     """
     keys = lake.store.list(lake.paths.leases, lake.paths.lease(above) if above else "")
-    if not keys:
-        return 0
-    name = keys[-1].rpartition("/")[2].removesuffix(".json")
-    if not name.isdecimal():
-        raise LakeError(keys[-1], "its name is not an epoch", "move the file away")
-    return int(name)
+    return number_in(keys[-1]) if keys else 0
 
 
 @contextmanager
@@ -178,12 +220,8 @@ def _end_jvm_of_last_holder(lake: SourceLake) -> None:
 
 def _take(lake: SourceLake) -> Lease:
     lease = Lease(lake, newest_epoch(lake) + 1, uuid4().hex)
-    try:
-        lake.store.put_if_absent(lake.paths.lease(lease.epoch), _document(lease, None).to_bytes())
-    except AlreadyExistsError:
-        raise TransientError(
-            f"{lake.source}: lease", f"epoch {lease.epoch} was taken by another process at the same time", "try again"
-        ) from None
+    thing = f"{lake.source}: lease, epoch {lease.epoch}"
+    put_new(lake.store, lake.paths.lease(lease.epoch), _document(lease, None).to_bytes(), thing)
     return lease
 
 

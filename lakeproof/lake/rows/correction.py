@@ -1,6 +1,6 @@
 """Two states of a table compared: the fewest rows to delete and insert so that what is persisted becomes what is desired.
 
-Computing the two sides belongs to `cycle.entries.snapshot` and the views; committing the correction to `delta.apply`.
+Computing the two sides belongs to `cycle.commits_by_spark` and the views; committing the correction to `delta.apply`.
 
 Invariant self-correcting: persisted + correction = desired, as multisets; the correction is minimal. Rows are compared by
 the digest of their exact forms, since Spark's own grouping makes -0.0 and 0.0 one value. Cost: one shuffle of both sides'
@@ -37,10 +37,8 @@ from pyspark.sql import functions as F
 from lakeproof.config.section.spark import is_local
 from lakeproof.hidden_columns import OP, ORD, TEXT, scratch
 from lakeproof.lake.columns import merge_key
-from lakeproof.lake.rows.change import Removed
-from lakeproof.lake.rows.columns import col, int_pairs, pick, relation
-from lakeproof.lake.rows.exact import exact_form, exact_text
-from lakeproof.lake.rows.keys_in_memory import FIRST, check_counts
+from lakeproof.lake.rows.change import FIRST, Removed, check_counts
+from lakeproof.lake.rows.columns import col, exact_form, exact_text, int_pairs, pick, relation
 from lakeproof.lake.rows.memory import persist
 from lakeproof.lake.rows.refusal import refuse_table
 from lakeproof.schema import Column, SchemaVersion

@@ -16,9 +16,14 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import unquote
 
 from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError, UnreadableRowsError
-from lakeproof.lake.spark.driver_end import how_ended
-from lakeproof.lake.spark.error_classes import connection_errors, java_errors, spark_errors
-from lakeproof.lake.spark.lost_driver import DriverLostError, why_lost
+from lakeproof.lake.spark.driver import (
+    DriverLostError,
+    connection_errors,
+    how_ended,
+    java_errors,
+    spark_errors,
+    why_lost,
+)
 from lakeproof.lake.spark_on_demand import NoSparkError
 from lakeproof.storage.disk import is_full
 

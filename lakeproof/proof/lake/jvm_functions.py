@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from lakeproof.lake.rows.exact import digest_bits, typed_text
+from lakeproof.lake.rows.columns import digest_bits, typed_text
 from lakeproof.lake.spark.jvm import Jvm
 
 _lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""The exact form of a row's values as PostgreSQL's SQL: the twin of `lakeproof.lake.rows.exact`.
+"""The exact form of a row's values as PostgreSQL's SQL: the twin of `lakeproof.lake.rows.columns`.
 
 Connections, snapshots and comparing belong elsewhere: here are `psycopg.sql` composables and nothing runs.
 

@@ -22,9 +22,9 @@ from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, SCRATCH_PREFIX, sc
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.apply import PATH, ROW, places_of, with_places
 from lakeproof.lake.delta.log.state import TableState, read_state
+from lakeproof.lake.rows.change import Numbers
 from lakeproof.lake.rows.columns import col, no_rows, relation
 from lakeproof.lake.rows.correction import join_on_key
-from lakeproof.lake.rows.keys_in_memory import Numbers
 from lakeproof.lake.rows.memory import ROWS_TOGETHER_MAX, has_ordinary_rows
 from lakeproof.lake.spark.scanned_rows import note_scans
 from lakeproof.names import CycleNumber

@@ -20,9 +20,8 @@ from lakeproof.config.model import ViewConfig
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import column_names, in_lake
 from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError, VersionChanges
-from lakeproof.lake.delta.row_changes import row_changes
-from lakeproof.lake.delta.versions import read_at, read_view_at
-from lakeproof.lake.read.spark.opened import OpenedLake
+from lakeproof.lake.delta.versions import read_at, read_view_at, row_changes
+from lakeproof.lake.read.spark.open import OpenedLake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import read_cut
 from lakeproof.lake.records.views.cuts import ExternalVersion, ViewCut, ViewVersion, view_path

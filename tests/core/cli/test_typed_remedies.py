@@ -9,7 +9,7 @@ import pytest
 
 from lakeproof.commands import maintain
 from lakeproof.errors import LakeError
-from lakeproof.lake.cycle.upkeep.broken_log import HistoryLostError, lost_history
+from lakeproof.lake.cycle.upkeep.logs import HistoryLostError, lost_history
 from lakeproof.lake.cycle.upkeep.table_files import Damaged
 from lakeproof.lake.records.held import describe_held
 from lakeproof.lsn import Lsn

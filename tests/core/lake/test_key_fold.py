@@ -18,9 +18,8 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import ORD
 from lakeproof.lake.fold.holders import NotFolded
 from lakeproof.lake.fold.key_fold import KeyFold, fold_keys
-from lakeproof.lake.rows.change import Removed
+from lakeproof.lake.rows.change import FIRST, Removed
 from lakeproof.lake.rows.file_rows import LandedRange
-from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.reader import Slice, slices
 from lakeproof.landing.segments.segment import SegmentLimits, SegmentWriter

@@ -15,9 +15,8 @@ from lakeproof.catalog.differences import Difference
 from lakeproof.errors import LakeError
 from lakeproof.lake.records.cuts.documents import CutDoc
 from lakeproof.lake.records.cuts.groups import GroupCut
-from lakeproof.lake.records.documents import CutEntry, HistoryLow, HistorySum, Intent, TableIntent
+from lakeproof.lake.records.documents import CutEntry, HistoryLow, HistorySum, Intent, SchemaChange, TableIntent
 from lakeproof.lake.records.held import Held, HeldCause, WayOut, describe_held
-from lakeproof.lake.records.work import SchemaChange
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.landing.incarnation_record import IncarnationRecord
 from lakeproof.landing.ownership import SourceDoc

@@ -26,8 +26,7 @@ from lakeproof.lake.records.cuts.documents import BaseDoc, CutDoc, TableSchemaDo
 from lakeproof.lake.records.cuts.groups import GroupCut
 from lakeproof.lake.records.documents import Intent
 from lakeproof.lake.records.views.cuts import ViewCut
-from lakeproof.lake.records.views.definitions import ViewDefinition
-from lakeproof.lake.records.views.previews import ViewPreview
+from lakeproof.lake.records.views.definitions import ViewDefinition, ViewPreview
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.landing.incarnation_record import IncarnationRecord
 from lakeproof.landing.ownership import SourceDoc

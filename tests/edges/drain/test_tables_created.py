@@ -13,11 +13,9 @@ from psycopg.sql import SQL, Identifier
 from typing_extensions import LiteralString
 
 from lakeproof.catalog.differences import Difference
-from lakeproof.lake.planning.created_tables import CreatedTable, created_tables_to_enter
-from lakeproof.lake.planning.entries import EntryLimit
+from lakeproof.lake.planning.entries import CreatedTable, EntryLimit, created_tables_to_enter
 from lakeproof.lake.planning.plan import RangeLimit, plan_cycle
-from lakeproof.lake.records.documents import Cut, CutTable
-from lakeproof.lake.records.work import Created, SchemaChange
+from lakeproof.lake.records.documents import Created, Cut, CutTable, SchemaChange
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from tests.edges.drain.created_table_cases import CASES, FILLED, LATER, do

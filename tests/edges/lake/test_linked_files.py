@@ -22,9 +22,8 @@ from pyspark.sql import SparkSession
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change
 from lakeproof.lake.delta.committer import Unsupported
-from lakeproof.lake.delta.files.fsync import sync_commits
 from lakeproof.lake.delta.files.links import LandedFile
-from lakeproof.lake.delta.files.needed import counted_again, table_files, unneeded
+from lakeproof.lake.delta.files.needed import counted_again, sync_commits, table_files, unneeded
 from lakeproof.lake.delta.files.statistics import statistics_text
 from lakeproof.lake.delta.link_commit import Link, linked_name, prepare_links
 from lakeproof.lake.delta.log.cleaned import clean_log

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from demo.server import EmbeddedPostgres
-from lakeproof.lake.rows import exact
+from lakeproof.lake.rows import columns as rows_columns
 from lakeproof.postgres.connections.connect import Connection
 from lakeproof.proof.compare import (
     KEY_TEXT_MAX,
@@ -142,7 +142,7 @@ def source_side(conn: Connection, version: SchemaVersion) -> Side:
 
 def lake_sides(frames: dict[str, DataFrame], version: SchemaVersion) -> dict[str, Side]:
     """Return the lake's side of each frame, in one Spark job for all."""
-    texts = [exact.exact_text(c) for c in exact_kinds.key_columns(version)]
+    texts = [rows_columns.exact_text(c) for c in exact_kinds.key_columns(version)]
     functions = jvm_functions(next(iter(frames.values())).sparkSession)
     bucket, row_hash = lake_form._bucket(version, _BUCKETS, functions), lake_form._hash(version, functions)
     result = [frame.select(F.lit(name), bucket, row_hash, *texts) for name, frame in frames.items()]

@@ -15,8 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakeproof.hidden_columns import CAME
 from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError
 from lakeproof.lake.delta.log.commits import newest_version
-from lakeproof.lake.delta.row_changes import RowLimits, row_changes
-from lakeproof.lake.delta.versions import read_at
+from lakeproof.lake.delta.versions import RowLimits, read_at, row_changes
 from lakeproof.lake.rows.columns import relation
 from lakeproof.lake.spark.scanned_rows import counting, note_scans
 

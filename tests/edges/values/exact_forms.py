@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakeproof.lake.delta.arrow_rows import DeltaRows
-from lakeproof.lake.rows import exact
+from lakeproof.lake.rows import columns as rows_columns
 from lakeproof.postgres.connections.connect import Connection
 from lakeproof.proof.lake.form import proof_forms
 from lakeproof.proof.lake.in_arrow import RowsOfBatch
@@ -64,7 +64,7 @@ def _bits(version: SchemaVersion, batch: pa.RecordBatch) -> list[int]:
 
 def assert_same_digests(source: dict[str, str], lake: DataFrame, forms: list[Column]) -> None:
     """The digests of `forms` in the lake are those of the source's rows."""
-    actual = {r[0]: r[1] for r in lake.select(exact.row_digest(forms), F.concat(*forms)).collect()}
+    actual = {r[0]: r[1] for r in lake.select(rows_columns.row_digest(forms), F.concat(*forms)).collect()}
     wrong = [
         sorted(side[d] for d in side.keys() ^ other.keys() if d in side)
         for side, other in ((source, actual), (actual, source))

@@ -19,7 +19,7 @@ from lakeproof.failpoints import watched
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.versions import read_view
 from lakeproof.lake.records.views.cuts import newest_view_cut, view_path
-from lakeproof.lake.records.views.previews import newest_preview
+from lakeproof.lake.records.views.definitions import newest_preview
 from lakeproof.state.due_work import why_not_refresh
 from lakeproof.state.status import lake_status
 from lakeproof.storage.open import open_store

@@ -21,9 +21,8 @@ from pyspark.sql import functions as F
 from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change
 from lakeproof.lake.delta.committer import Applied, CommitInfo, Unsupported
 from lakeproof.lake.delta.log.protocol import TableSpec
-from lakeproof.lake.rows.change import AllRows, NetChange, Removed
+from lakeproof.lake.rows.change import FIRST, AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col
-from lakeproof.lake.rows.keys_in_memory import FIRST
 from tests.properties.cycles.linked_batches import LandedBatch, commit_by_links, land_batch
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)

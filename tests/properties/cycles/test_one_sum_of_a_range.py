@@ -20,10 +20,9 @@ from lakeproof.lake.delta.search import KeyLookup
 from lakeproof.lake.fold.history import change_rows
 from lakeproof.lake.fold.key_fold import FoldedRows, fold_keys
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
-from lakeproof.lake.rows.change import AllRows, Removed
+from lakeproof.lake.rows.change import FIRST, AllRows, Numbers, Removed
 from lakeproof.lake.rows.columns import relation
 from lakeproof.lake.rows.file_rows import LandedRange
-from lakeproof.lake.rows.keys_in_memory import FIRST, Numbers
 from lakeproof.lake.rows.landing_rows import LandedChanges, read_landed_changes
 from lakeproof.landing.segments.reader import count_changes, slices
 from lakeproof.lsn import Lsn

@@ -26,8 +26,7 @@ from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.cleaned import clean_log
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.log.protocol import NOT_PORTABLE, TableSpec, reader_features
-from lakeproof.lake.rows.change import NetChange, Removed
-from lakeproof.lake.rows.keys_in_memory import DriftedError
+from lakeproof.lake.rows.change import DriftedError, NetChange, Removed
 from tests.properties.cycles.apply_model import COMPOSITE, KINDS, SEED, Batch, Kind, Table, V, Way
 
 pytestmark = pytest.mark.spark

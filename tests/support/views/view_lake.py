@@ -19,7 +19,7 @@ from lakeproof.config.model import Config, ViewConfig
 from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.protocol import TableSpec
-from lakeproof.lake.read.spark.opened import OpenedLake
+from lakeproof.lake.read.spark.open import OpenedLake
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import newest_cut, write_cut
 from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut

@@ -21,10 +21,9 @@ from lakeproof.lake.delta.log.cleaned import clean_log, named_through
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.planning.schema_change import describe_change
 from lakeproof.lake.records.described import read_described
-from lakeproof.lake.records.documents import Cut, CutTable, Intent
+from lakeproof.lake.records.documents import Cut, CutTable, Intent, SchemaChange
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.records.work import SchemaChange
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.descriptions import ColumnDescription, TableDescription
 from lakeproof.schema import SchemaVersion

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.lake.cycle.upkeep.broken_log import is_broken
+from lakeproof.lake.cycle.upkeep.logs import is_broken
 from lakeproof.lake.delta.day_table import unneeded_by_readers
 from lakeproof.lake.delta.files.needed import TableFiles, Unread, remove_file, table_files, unneeded
 from lakeproof.lake.delta.files.optimize import is_small

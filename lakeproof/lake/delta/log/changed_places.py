@@ -1,6 +1,7 @@
 """The rows of a Delta table that came and went between two versions, by their places in files: from its log alone.
 
-`row_changes` gives the rows to Spark.
+What a change means does not belong here (`lakeproof.views`, `lakeproof.lake.read`), nor giving the rows to Spark, which
+reads many of them (`delta.versions`).
 
     a file that came    its rows that are not deleted
     a file that stays   the difference of its two deletion vectors: of the row groups that have one of those rows
@@ -25,7 +26,7 @@ from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.files.data_files import DeltaFile, VectorPlace, data_file, deleted_rows
 from lakeproof.lake.delta.log.commits import Action, LogField, commit_name, physical_name, read_actions
 from lakeproof.lake.delta.log.state import TableShape, TableState, read_state, table_shape, tombstone_key
-from lakeproof.lake.rows.keys_in_memory import Numbers
+from lakeproof.lake.rows.change import Numbers
 from lakeproof.lake.spark.scanned_rows import note_rows
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
@@ -120,7 +121,7 @@ class VersionChanges:
             return None
         try:
             rows = DeltaRows.open(self.last.path, self.last.version, files=())
-            schema = pa.schema([*(rows.schema.field(name) for name in columns), pa.field(CAME, pa.bool_())])
+            schema = rows.schema_of(columns).append(pa.field(CAME, pa.bool_()))
             parts, left = list[pa.RecordBatch](), bytes_max
             for part in (part for file in self.files for part in _rows_of(rows, file, columns)):
                 parts.append(part)

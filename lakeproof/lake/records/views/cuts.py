@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 
-from lakeproof.errors import LakeError, TransientError
+from lakeproof.errors import LakeError
 from lakeproof.field_types import Count, CycleField, Sha256
 from lakeproof.names import CycleNumber
 from lakeproof.storage.document import Document, Part
 from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import AlreadyExistsError, LockHandle, Store, refuse_if_locked
+from lakeproof.storage.store import LockHandle, Store, number_in, put_new, refuse_if_locked
 
 _LOCK = "refresh.lock"
 _REFRESHES = "another process is refreshing or maintaining views of this lake"
@@ -92,9 +92,7 @@ def view_path(store: Store, view: str) -> str:
 def newest_view_cut_number(store: Store) -> CycleNumber:
     """Return the number of the newest cut of any view, 0 if there is none; raises LakeError for a foreign file."""
     keys = store.list(LakePaths.view_cuts())
-    if not keys:
-        return CycleNumber(0)
-    return _number(keys[-1])
+    return CycleNumber(number_in(keys[-1]) if keys else 0)
 
 
 def newest_view_cut(store: Store, view: str) -> ViewCut | None:
@@ -107,24 +105,17 @@ def newest_view_cut(store: Store, view: str) -> ViewCut | None:
 
 def newest_first(store: Store) -> Iterator[ViewCut]:
     """Yield the cuts of all views, newest first; raises LakeError if a document is damaged."""
-    for key in reversed(store.list(LakePaths.view_cuts())):
-        yield _read(store, key)
+    return (_read(store, key) for key in reversed(store.list(LakePaths.view_cuts())))
 
 
 def cuts_in_order(store: Store) -> Iterator[ViewCut]:
     """Yield the cuts of all views, oldest first; raises LakeError if a document is damaged."""
-    for key in store.list(LakePaths.view_cuts()):
-        yield _read(store, key)
+    return (_read(store, key) for key in store.list(LakePaths.view_cuts()))
 
 
 def put_cut(store: Store, cut: ViewCut) -> None:
     """Write a cut; raises TransientError if its number is taken."""
-    try:
-        store.put_if_absent(LakePaths.view_cut(cut.number), cut.to_bytes())
-    except AlreadyExistsError:
-        raise TransientError(
-            f"view {cut.view}", f"cut {cut.number} was written by another process at the same time", "try again"
-        ) from None
+    put_new(store, LakePaths.view_cut(cut.number), cut.to_bytes(), f"view {cut.view}: cut {cut.number}")
 
 
 class ViewsLock:
@@ -166,13 +157,6 @@ def check_free_to_refresh(store: Store) -> None:
 
 def _read(store: Store, key: str) -> ViewCut:
     cut = ViewCut.from_bytes(store.get(key), key)
-    if cut.number != _number(key):
+    if cut.number != number_in(key):
         raise LakeError(key, f"it has number {cut.number} inside", "restore it from a backup")
     return cut
-
-
-def _number(key: str) -> CycleNumber:
-    name = key.rpartition("/")[2].removesuffix(".json")
-    if not name.isdecimal():
-        raise LakeError(key, "its name is not the number of a cut", "move the file away")
-    return CycleNumber(int(name))
