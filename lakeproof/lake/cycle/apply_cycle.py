@@ -37,7 +37,7 @@ from lakeproof.lake.cycle.task import (
     TableTask,
     Written,
     by,
-    check_names,
+    check_portable_names,
 )
 from lakeproof.lake.cycle.upkeep.logs import hold_for_foreign_commits, on_sound_logs, without_foreign_commits
 from lakeproof.lake.delta.committer import Unsupported
@@ -277,7 +277,7 @@ def _write_table_once(spark: SparkOnDemand, task: TableTask) -> TableResult:
         )
         task = replace(task, before=before)
         if not _is_carried(task):
-            check_names(task)
+            check_portable_names(task)
         written = _write_verified(session, task)
     is_moved = isinstance(written, Carried) and before != carried
     return Written(written.cut_table, ChangeCounts(), 0, 0) if is_moved else written

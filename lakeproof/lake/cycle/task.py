@@ -299,7 +299,7 @@ def carried(task: TableTask, before: CutTable) -> Carried:
     return Carried(_at_end(task, (before.history_version, before.history_sum), before.current_version))
 
 
-def check_names(task: TableTask) -> None:
+def check_portable_names(task: TableTask) -> None:
     """Raise TableHeldError if a portable table is to have names that need column mapping."""
     if not task.portable:
         return

@@ -47,14 +47,14 @@ def write_day(path: str, rows: DataFrame, day: date) -> int:
     Raises LakeError, before anything is written, if a column has a type that the days before can't have, TransientError if
     somebody else has committed meanwhile.
     """
-    from lakeproof.lake.delta.files.by_spark import fields_of, write_by_spark
+    from lakeproof.lake.delta.files.by_spark import schema_fields, write_by_spark
 
     before = newest_version(path)
     state = None if before == NO_VERSION else read_state(path, before)
     change, name, text = PendingCommit(path, state), _day_column(state, rows.columns), day.isoformat()
     if state is None:
         options = {**TableSpec().options([*rows.columns, name]), "delta.enableTypeWidening": "true"}
-        metadata: Action = metadata_of([*fields_of(rows), *new_fields({name: "date"})], options, [name])
+        metadata: Action = metadata_of([*schema_fields(rows), *new_fields({name: "date"})], options, [name])
     else:
         check_writable(state, partitioned=True)
         rows, columns = _fitting(state, rows, name)

@@ -1,7 +1,6 @@
 """Rows by their keys in a version of a table, or in a snapshot's files: their places, and the rows, without Spark.
 
-What happens to the rows does not belong here (`committer`, `lakeproof.lake.fold`), nor finding very many of them, which
-Spark does (`apply`).
+Deleting the rows is in `committer`; very many rows are found by Spark (`apply`).
 
     file    left out if the statistics of its entry in the log say that a whole-number key can't be in it
     group   a row group is left out likewise, by the file's footer

@@ -1,7 +1,6 @@
 """Tables and views as Spark reads them: at the Delta version that a cut names, and what came and went between two versions.
 
-Choosing the cut is the caller's decision (`lakeproof.lake.read`); what a change means does not belong here
-(`lakeproof.views.incremental.strategies`).
+Choosing the cut is the caller's decision (`lakeproof.lake.read`).
 
 The rows that came and went are those that `changed_places` finds in the log. Few are read by this process, by their places,
 and are a relation that the driver holds. Else Spark reads the files that changed, as plain Parquet, with each row's number

@@ -52,7 +52,7 @@ _TYPES = (
 )
 
 
-def fields_of(rows: DataFrame) -> list[LogField]:
+def schema_fields(rows: DataFrame) -> list[LogField]:
     """Return the columns of rows as a table's schema text has them, each of them nullable; raises `Unsupported`."""
     for field in rows.schema.fields:
         _check_type(field.name, field.dataType)
