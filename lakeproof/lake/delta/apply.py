@@ -1,7 +1,7 @@
 """The apply contract: a table, the rows to delete and the rows to insert as Spark has them → exactly one version, once.
 
-What is deleted and inserted belongs to `rows.change` and its makers; when it is written to `lakeproof.lake.cycle`. What
-this process writes without Spark is committed by `link_commit`; both end in the same commit (`RowCommit`).
+The rows to delete and to insert come from `rows.change` and its makers, the order of commits from `lakeproof.lake.cycle`.
+`link_commit` commits what this process writes without Spark; both end in the same commit (`RowCommit`).
 
     deletes ─► the places of rows ┐
     images ─► plain Parquet in a folder of the table (`files.by_spark`) ─► one commit

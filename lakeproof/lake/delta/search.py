@@ -1,7 +1,6 @@
 """Rows by their keys in a version of a table, or in a snapshot's files: their places, and the rows, without Spark.
 
-What happens to the rows does not belong here (`committer`, `lakeproof.lake.fold`), nor finding very many of them, which
-Spark does (`apply`).
+`committer` and `lakeproof.lake.fold` use the places; Spark finds very many of them (`apply`).
 
     file    left out if the statistics of its entry in the log say that a whole-number key can't be in it
     group   a row group is left out likewise, by the file's footer

@@ -1,6 +1,6 @@
 """Jars that Spark needs beside its own: their checksums, how they come onto this machine, and Spark's way to S3.
 
-What the session is set to otherwise belongs to `session.py`. No secret is here: the JVM itself finds credentials.
+Other settings of a session are in `session.py`. No secret is here: the JVM itself finds credentials.
 
 Delta names 33 jars; 30 of them are older copies of what PySpark brings, or are not needed on a folder. These three are
 enough. They are fetched once, by Spark's own Ivy from the repositories it is configured for, and from then on given to Spark
