@@ -34,7 +34,7 @@ _LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ViewPace:
     """The times of a follower's views.
 
     `drift_look_s`: it looks for drift as often as the schedule in Dagster does, at the most. `slow_s`: a refresh that takes
@@ -61,7 +61,7 @@ class ViewRefresher(Worker):
         report: Report,
         refreshed: Callable[[Sequence[ViewReport]], None],
         *,
-        pace: Pace = Pace(),
+        pace: ViewPace = ViewPace(),
     ) -> None:
         super().__init__("lakeproof views")
         self._config, self._names, self._spark = config, list(views), SparkOnDemand.of(spark)

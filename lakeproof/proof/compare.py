@@ -34,8 +34,8 @@ _NONE = Bucket(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class BucketSums:
-    """Those of a table's buckets that have rows, of `number` buckets."""
+class FilledBuckets:
+    """The buckets of a table that have rows, of `number` buckets."""
 
     buckets: Buckets
     number: int

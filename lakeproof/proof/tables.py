@@ -35,7 +35,15 @@ from lakeproof.postgres.catalog.unchanged import read_catalog, table_digest
 from lakeproof.postgres.connections.connect import Connection, close_quietly
 from lakeproof.postgres.copying.keys import why_not_by_keys
 from lakeproof.postgres.copying.snapshot import SnapshotSession, TableChangedError
-from lakeproof.proof.compare import Buckets, BucketSums, ProofRow, differing_buckets, differing_keys, rows_in, to_narrow
+from lakeproof.proof.compare import (
+    Buckets,
+    FilledBuckets,
+    ProofRow,
+    differing_buckets,
+    differing_keys,
+    rows_in,
+    to_narrow,
+)
 from lakeproof.proof.keys_to_repair import ROWS_MAX, KeysToRepair, keys_to_repair
 from lakeproof.proof.lake.in_arrow import TooLargeError
 from lakeproof.proof.lake.side import LakeReader, LakeSide
@@ -68,7 +76,7 @@ class OpenProof:
     session: SnapshotSession
     conn: Connection
     report: Report
-    current: dict[TableName, BucketSums] = field(default_factory=dict)
+    current: dict[TableName, FilledBuckets] = field(default_factory=dict)
     catalog: dict[TableName, str] = field(default_factory=dict)
     to_repair: dict[TableName, KeysToRepair] | None = None
 
@@ -168,7 +176,7 @@ def _read_lake(
             lake = opened.buckets()
         if attempt.error is not None:
             return replace(unreadable_table_proof(attempt.error), source_rows=rows_in(source), by_spark=opened.by_spark)
-    proof.current[published.table] = BucketSums(lake, opened.number)
+    proof.current[published.table] = FilledBuckets(lake, opened.number)
     return _BothSides(published, opened, source, lake)
 
 

@@ -23,7 +23,7 @@ from lakeproof.landing.incarnation_record import Follows, read_incarnation_recor
 from lakeproof.landing.stuck import read_stuck
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.postgres.catalog.fingerprint import CatalogReading, CommitVisibility, read_at_snapshot, read_catalog
+from lakeproof.postgres.catalog.fingerprint import CatalogReading, CommitVisibility, observe_catalog, read_at_snapshot
 from lakeproof.postgres.catalog.origins import read_horizon, read_rules
 from lakeproof.postgres.catalog.published import publications_of, read_tables
 from lakeproof.postgres.catalog.tables import PublishedTable
@@ -327,7 +327,7 @@ class SnapshotRun:
         """Read the catalog as it is now: its tables are copied later, so nothing of them is missed."""
         conn = connect(self._source.dsn, "lakeproof bootstrap")
         try:
-            return read_catalog(conn, publications_of(conn, self._source), CommitVisibility(Lsn.ZERO))
+            return observe_catalog(conn, publications_of(conn, self._source), CommitVisibility(Lsn.ZERO))
         finally:
             close_quietly(conn)
 

@@ -50,7 +50,7 @@ from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.manifest import Manifest
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
-from lakeproof.postgres.catalog.fingerprint import CatalogReading, CommitVisibility, existing, read_catalog
+from lakeproof.postgres.catalog.fingerprint import CatalogReading, CommitVisibility, existing, observe_catalog
 from lakeproof.postgres.catalog.published import publications_of, read_types
 from lakeproof.postgres.catalog.relations import version_in
 from lakeproof.postgres.connections.connect import Connection, close_quietly, connect, source_errors
@@ -184,7 +184,7 @@ class CatalogWatch:
                 self._conn.execute(SQL("SET lock_timeout = {}").format(_LOCK_TIMEOUT_MS))
         if set(publications_of(self._conn, self._source)) != self._existing:
             raise PublicationsChangedError(self._source)
-        reading = read_catalog(self._conn, self._publications, self._visibility, self._created)
+        reading = observe_catalog(self._conn, self._publications, self._visibility, self._created)
         before = self._previous.tables.keys() if self._previous is not None else set()
         return reading, existing(self._conn, before - reading.fingerprint.tables.keys())
 

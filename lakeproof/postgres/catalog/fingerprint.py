@@ -239,7 +239,7 @@ class CommitVisibility:
             del self._waiting[1]
 
 
-def read_catalog(
+def observe_catalog(
     conn: Connection,
     names: Iterable[str],
     visibility: CommitVisibility,

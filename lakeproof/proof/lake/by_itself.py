@@ -18,7 +18,7 @@ from lakeproof.events import Event, RunControl, Stop
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
-from lakeproof.proof.compare import BucketSums
+from lakeproof.proof.compare import FilledBuckets
 from lakeproof.proof.lake.history import HistoryProof, check_history, prove_history
 from lakeproof.proof.lake.side import LakeReader
 from lakeproof.proof.record import histories_due, read_proved, read_views, views_due
@@ -51,7 +51,7 @@ class LakeScope:
     tables: Sequence[TableName] = ()
     everything: bool = False
     part: LakePart | None = None
-    current: Mapping[TableName, BucketSums] = field(default_factory=dict)
+    current: Mapping[TableName, FilledBuckets] = field(default_factory=dict)
 
 
 def prove_lake(

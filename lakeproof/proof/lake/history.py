@@ -24,7 +24,7 @@ from lakeproof.lake.delta.log.commits import LogGapError
 from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.names import TableName
-from lakeproof.proof.compare import Buckets, BucketSums, differing_buckets
+from lakeproof.proof.compare import Buckets, FilledBuckets, differing_buckets
 from lakeproof.proof.lake.history_in_arrow import ArrowHistory
 from lakeproof.proof.lake.in_arrow import TooLargeError
 from lakeproof.proof.lake.side import TOO_LARGE, LakeReader
@@ -73,7 +73,7 @@ def check_history(reader: LakeReader, table: TableName, cut_table: CutTable) -> 
 
 
 def prove_history(
-    reader: LakeReader, table: TableName, cut_table: CutTable, buckets_max: int, current: BucketSums | None = None
+    reader: LakeReader, table: TableName, cut_table: CutTable, buckets_max: int, current: FilledBuckets | None = None
 ) -> HistoryProof:
     """Do the same, and check that current is what history adds up to.
 
@@ -124,11 +124,11 @@ def _read(
         return replace(work(history, session), by_spark=by_spark)
 
 
-def _current(reader: LakeReader, table: TableName, cut_table: CutTable, buckets_max: int) -> BucketSums:
+def _current(reader: LakeReader, table: TableName, cut_table: CutTable, buckets_max: int) -> FilledBuckets:
     side = reader.open(table, cut_table, buckets_max)
     with suppress(TooLargeError):
-        return BucketSums(side.buckets(), side.number)
-    return BucketSums(side.buckets(), side.number)
+        return FilledBuckets(side.buckets(), side.number)
+    return FilledBuckets(side.buckets(), side.number)
 
 
 def _check(

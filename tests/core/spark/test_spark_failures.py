@@ -19,7 +19,7 @@ from lakeproof.lake.delta.log.commits import LogGapError
 from lakeproof.lake.spark.failures import concerns_all, reading, store_refusal
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.proof import tables as proving
-from lakeproof.proof.compare import Buckets, BucketSums
+from lakeproof.proof.compare import Buckets, FilledBuckets
 from lakeproof.proof.lake import history_by_spark as histories
 from lakeproof.proof.lake.history import check_history, prove_history
 from lakeproof.proof.lake.side import LakeReader, LakeSide
@@ -98,7 +98,7 @@ def test_a_full_disk_is_no_damage_of_a_history(monkeypatch: pytest.MonkeyPatch, 
     # inside: a disk that fills once history was read, without Spark
     monkeypatch.setattr(histories, "SparkHistory", lambda *_, **__: nullcontext(filling))
     with pytest.raises(PySparkException) as raised:
-        prove_history(reader, TABLE, AT, 4, BucketSums({}, 4))
+        prove_history(reader, TABLE, AT, 4, FilledBuckets({}, 4))
     assert raised.value is error
 
 

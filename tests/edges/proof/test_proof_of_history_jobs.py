@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
-from lakeproof.proof.compare import BucketSums
+from lakeproof.proof.compare import FilledBuckets
 from lakeproof.proof.lake import history_by_spark as histories
 from lakeproof.proof.lake.history import HistoryProof, prove_history
 from lakeproof.proof.lake.side import LakeReader
@@ -31,10 +31,10 @@ class Proofs:
         self.reader = LakeReader.of(source.lake, SparkOnDemand.of(spark), "spark")
         self.tables = newest_cut_of(policy(source.folder)).tables
 
-    def current(self, table: TableName, cut_table: CutTable) -> BucketSums:
+    def current(self, table: TableName, cut_table: CutTable) -> FilledBuckets:
         """The buckets of current, as the comparison with the source has read them."""
         side = self.reader.open(table, cut_table, BUCKETS)
-        return BucketSums(side.buckets(), side.number)
+        return FilledBuckets(side.buckets(), side.number)
 
     def run(self, *, shared: bool) -> tuple[dict[TableName, HistoryProof], int]:
         """Prove every history."""
@@ -75,5 +75,5 @@ def test_a_current_that_is_not_the_sum_of_history_differs(spark: SparkSession, t
     proofs = Proofs(spark, source)
     # A table that random changes have left without rows is the sum of nothing.
     table, cut_table = next((t, c) for t, c in proofs.tables.items() if proofs.current(t, c).buckets)
-    wrong = prove_history(proofs.reader, table, cut_table, BUCKETS, BucketSums({}, 1))
+    wrong = prove_history(proofs.reader, table, cut_table, BUCKETS, FilledBuckets({}, 1))
     assert wrong.status == "differs"

@@ -21,7 +21,7 @@ from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.section.external_table import ExternalTable
 from lakeproof.errors import LakeError
 from lakeproof.events import Event, silent
-from lakeproof.follow.views import Pace, ViewRefresher
+from lakeproof.follow.views import ViewPace, ViewRefresher
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.records.views.cuts import newest_view_cut
@@ -302,7 +302,7 @@ def test_a_slow_view_of_a_follower_lets_the_others_go_on(
     # inside: a view that is slow until the others have moved on
     monkeypatch.setattr(view_round, "refresh_view", slow)
     shop.change("items")
-    views, pace = list(shop.config.views), Pace(slow_s=0.0)
+    views, pace = list(shop.config.views), ViewPace(slow_s=0.0)
     with ViewRefresher(shop.config, views, shop.spark, silent, refreshed, pace=pace) as refresher:
         refresher.ask()
         assert begun.wait(120)

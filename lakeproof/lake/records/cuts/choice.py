@@ -121,7 +121,7 @@ def cuts_at(
     store = open_store(location_of(lake))
     if group is not None:
         return _group_cuts(store, group, at)
-    names = sources_of(lake)
+    names = sources_to_read(lake)
     requested = _requested(names, at)
     cuts = {}
     for source in names:
@@ -153,7 +153,7 @@ def _group_cuts(store: Store, group: str, at: At | Mapping[str, At]) -> dict[str
     }
 
 
-def sources_of(lake: Config | LakeLocation | str | Path) -> list[str]:
+def sources_to_read(lake: Config | LakeLocation | str | Path) -> list[str]:
     """Return a configuration's sources, or those that have a folder with cycles in a lake.
 
     Raises LakeError if nothing is in the lake's place.
@@ -168,7 +168,7 @@ def sources_of(lake: Config | LakeLocation | str | Path) -> list[str]:
 
 def one_source(what: str, lake: Config | LakeLocation | str | Path, source: str | None) -> SourceLake:
     """Open the part of `source`, or of the only one; raises ConfigError about `what` if it must be named."""
-    names = sources_of(lake)
+    names = sources_to_read(lake)
     if source is None and len(names) != 1:
         raise ConfigError(what, f"the lake has {len(names)} sources", "name one of them")
     return SourceLake.open(location_of(lake), source or names[0])
