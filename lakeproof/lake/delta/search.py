@@ -1,6 +1,6 @@
 """Rows by their keys in a version of a table, or in a snapshot's files: their places, and the rows, without Spark.
 
-Deleting the rows is in `committer`; very many rows are found by Spark (`apply`).
+`committer` and `lakeproof.lake.fold` use the places; Spark finds very many of them (`apply`).
 
     file    left out if the statistics of its entry in the log say that a whole-number key can't be in it
     group   a row group is left out likewise, by the file's footer

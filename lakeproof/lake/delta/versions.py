@@ -1,6 +1,6 @@
 """Tables and views as Spark reads them: at the Delta version that a cut names, and what came and went between two versions.
 
-Choosing the cut is the caller's decision (`lakeproof.lake.read`).
+Callers choose the cut (`lakeproof.lake.read`) and interpret the changes (`lakeproof.views.incremental.strategies`).
 
 The rows that came and went are those that `changed_places` finds in the log. Few are read by this process, by their places,
 and are a relation that the driver holds. Else Spark reads the files that changed, as plain Parquet, with each row's number
@@ -86,20 +86,20 @@ def table_id(spark: SparkSession, path: str) -> str:
     return table_detail(spark, f"delta.{quoted(path)}").table_id
 
 
+# The most bytes of rows, as they are in memory, that this process reads and gives to Spark.
+COLLECTED_BYTES_MAX = 32 << 20
 _COLLECTED_ROWS_MAX = 1_000_000
+# The most rows of files that stay, or deleted rows of others, that are named one by one: 17 bytes each.
+PLACES_MAX = 4_000_000
 _PATH, _FILE, _ROW, _PART = scratch("path"), scratch("file"), scratch("at"), scratch("part")
 
 
 @dataclass(frozen=True, slots=True)
 class RowLimits:
-    """The limits of what is read of changes.
+    """The limits of what is read of changes."""
 
-    `collected_bytes`: the most bytes of rows, as they are in memory, that this process reads and gives to Spark. `places`:
-    the most rows of files that stay, or deleted rows of others, that are named one by one: 17 bytes each.
-    """
-
-    collected_bytes: int = 32 << 20
-    places: int = 4_000_000
+    collected_bytes: int = COLLECTED_BYTES_MAX
+    places: int = PLACES_MAX
 
 
 def row_changes(

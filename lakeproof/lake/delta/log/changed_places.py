@@ -1,6 +1,7 @@
 """The rows of a Delta table that came and went between two versions, by their places in files: from its log alone.
 
-`delta.versions` gives the rows to Spark.
+`lakeproof.views` and `lakeproof.lake.read` interpret the changes; `delta.versions` gives the rows to Spark, which reads many
+of them.
 
     a file that came    its rows that are not deleted
     a file that stays   the difference of its two deletion vectors: of the row groups that have one of those rows
