@@ -37,7 +37,7 @@ from pyspark.sql import types as T
 from lakeproof.errors import InvariantError, LakeError
 from lakeproof.hidden_columns import scratch
 from lakeproof.lake.delta.committer import AddedFile, Applied, CommitInfo, version_to_follow
-from lakeproof.lake.delta.files.by_spark import fields_of, write_by_spark
+from lakeproof.lake.delta.files.by_spark import schema_fields, write_by_spark
 from lakeproof.lake.delta.files.links import write_new_files
 from lakeproof.lake.delta.link_commit import RowCommit, entry_of, spared, statistics_columns
 from lakeproof.lake.delta.log.commits import NO_VERSION, Action, newest_version
@@ -98,10 +98,10 @@ def _metadata(request: CommitRequest, before: TableState | None, images: DataFra
     """Return the `metaData` that the commit brings; None if the table keeps its columns."""
     if before is None:
         options = {} if request.create is None else request.create.options(images.columns)
-        return metadata_of(fields_of(images), options)
+        return metadata_of(schema_fields(images), options)
     match request.change.removed:
         case AllRows(new_columns=True):
-            return with_other_columns(before.metadata, fields_of(images))
+            return with_other_columns(before.metadata, schema_fields(images))
     return None
 
 
