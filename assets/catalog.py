@@ -33,7 +33,7 @@ from assets.views import read_keys, stored_columns
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.errors import LakeproofError
 from lakeproof.expectations.configured import expectations
-from lakeproof.lake.records.described import described
+from lakeproof.lake.records.described import read_described
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
@@ -233,7 +233,7 @@ def _read(config: Config, source: SourceConfig) -> _LakeState:
         cut = newest_cut(lake)
         listed = set(source.tables)
         tables = {} if cut is None else {table: cut.tables[table] for table in listed if table in cut.tables}
-        return _LakeState(tables, described(lake))
+        return _LakeState(tables, read_described(lake))
     except (LakeproofError, OSError) as error:
         _log.warning("sources.%s: columns and comments can't be read: %s", source.name, error)
         return _LakeState()

@@ -18,7 +18,7 @@ from assets.support.keys import Layer, table_key
 from lakeproof.errors import LakeproofError
 from lakeproof.events import counted
 from lakeproof.lake.records.documents import Cut, CutTable
-from lakeproof.lake.records.held import describe
+from lakeproof.lake.records.held import describe_held
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.descriptions import TableDescription
 from lakeproof.schema import SchemaVersion
@@ -57,7 +57,7 @@ def _written(
     state, source = cut.tables.get(table), lake.source
     if state is None:
         return
-    held = None if table not in cut.held else describe(cut.held[table], source, table)
+    held = None if table not in cut.held else describe_held(cut.held[table], source, table)
     version = md.data_version(state.at_lsn)
     common = md.merged(
         md.lsns(compacted_through_lsn=state.at_lsn),

@@ -46,7 +46,7 @@ def slot_asset(source: SourceConfig) -> dg.AssetsDefinition:
         # Without a slot too: Dagster skips what depends on an asset that yields nothing, and a drain says more clearly why.
         state = state_metadata(source, status) or {"slot": source.slot, "health": Level.ERROR.value}
         yield dg.MaterializeResult(asset_key=key, metadata=state)
-        yield check_result(source, status)
+        yield slot_check_result(source, status)
         if status.has_landing:
             settings.keep_descriptions(source.name)
 
@@ -95,7 +95,7 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def check_result(source: SourceConfig, status: SlotStatus) -> dg.AssetCheckResult:
+def slot_check_result(source: SourceConfig, status: SlotStatus) -> dg.AssetCheckResult:
     """Return the check's result: how long the slot will last, and if a drain could continue from it at all."""
     level, reasons = Level.ERROR, [f"slot {source.slot} does not exist"]
     if status.health is not None:

@@ -1,7 +1,6 @@
 """Views as assets: SQL over current tables, other views and external tables, kept up to date by correcting what differs.
 
-Computing and correcting a view's rows does not belong here (`lakeproof.commands.refresh`), nor what refreshes a view by
-itself (`orchestration.schedules`).
+`lakeproof.commands.refresh` computes and corrects a view's rows; `orchestration.schedules` refreshes views by themselves.
 """
 
 import hashlib
@@ -58,12 +57,12 @@ def view_asset(config: Config, view: ViewConfig) -> dg.AssetsDefinition:
         # The views that it reads are brought up first, as one refresh.
         *inputs, result = from_json(list[ViewReport], run_command(context, compute, "refresh", view.name, "--again"))
         for report in inputs:
-            if report.held is None:
+            if report.stands_still is None:
                 context.log_event(view_event(config.location, report))
-        if result.held is None:
+        if result.stands_still is None:
             yield _result(config.location, result)
         else:
-            context.log.warning("nothing was written: %s", result.held)
+            context.log.warning("nothing was written: %s", result.stands_still)
 
     return refreshed
 

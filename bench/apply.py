@@ -27,12 +27,11 @@ from pyspark.sql import functions as F
 
 from bench.cycle import DELETES, KINDS, Meter, Spent
 from lakeproof.config.section.spark import SparkConfig
-from lakeproof.lake.delta.apply import CommitRequest, Hints, apply
+from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change
 from lakeproof.lake.delta.committer import Applied, CommitInfo
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.log.protocol import TableSpec
-from lakeproof.lake.rows.change import NetChange, Removed
-from lakeproof.lake.rows.keys_in_memory import FIRST
+from lakeproof.lake.rows.change import FIRST, NetChange, Removed
 from lakeproof.lake.spark.session import build_session
 
 FEW, MANY, TEXTBOOK = "keys collected", "many keys joined", "textbook MERGE"
@@ -62,7 +61,7 @@ class Target:
         )
         for name in CONTENDERS:
             change, info = NetChange(images=table), CommitInfo("bench", 1, "{}")
-            apply(self.spark, CommitRequest(self.url(name), change, info, create=TableSpec()))
+            apply_change(self.spark, CommitRequest(self.url(name), change, info, create=TableSpec()))
         self.next_key = self.rows
 
     def url(self, name: str) -> str:
@@ -105,7 +104,7 @@ class Target:
         presupposed = self.presupposed if name in {CHECKED, CHECKED_MANY} else None
         change = NetChange(Removed(("id",), deletes, presupposed=presupposed), images)
         hints = Hints(bounds, max_keys=changes if name in {FEW, CHECKED} else None)
-        return apply(session, CommitRequest(self.url(name), change, info, hints))
+        return apply_change(session, CommitRequest(self.url(name), change, info, hints))
 
     def textbook(self, url: str) -> None:
         """Commit as a tutorial does."""

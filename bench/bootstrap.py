@@ -38,7 +38,7 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.model import Config, SnapshotConfig, SourceConfig
 from lakeproof.events import Stop, silent
 from lakeproof.landing.segments import row_sums
-from lakeproof.pgoutput.warm_up import warm_up
+from lakeproof.pgoutput.warm_up import warm_up_decoder
 from lakeproof.postgres.connections import framing
 from lakeproof.postgres.copying import text as copy_text
 
@@ -153,10 +153,10 @@ def _child(given: dict[str, Any]) -> None:
     """Copy once in this process, timed without the interpreter's start and the loading of compiled code."""
     run = _bare if given["kind"] == "bare COPY" else _bootstrap
     if run is _bootstrap:
-        warm_up()
-        row_sums.warm_up()
-        copy_text.warm_up()
-        framing.warm_up()
+        warm_up_decoder()
+        row_sums.warm_up_sums()
+        copy_text.warm_up_copy_text()
+        framing.warm_up_framing()
     started = time.monotonic()
     rows = run(given["dsn"], given["lake"], given["connections"])
     print(json.dumps({"wall_s": time.monotonic() - started, "rows": rows}))

@@ -31,7 +31,7 @@ from lakeproof.commands.compact import compact
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.section.spark import SparkConfig
 from lakeproof.events import Stop, silent
-from lakeproof.lake.delta.apply import CommitRequest, apply
+from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
@@ -43,7 +43,7 @@ from lakeproof.landing.segments.manifest import ChainSource
 from lakeproof.landing.segments.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
-from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
+from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableBatch, row_schema
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
 
@@ -119,7 +119,7 @@ class Bench:
             self.copy,
         ]
         for url, rows in zip(urls, (current, history, base), strict=True):
-            apply(self.spark, CommitRequest(url, NetChange(images=rows), first, create=TableSpec()))
+            apply_change(self.spark, CommitRequest(url, NetChange(images=rows), first, create=TableSpec()))
         state = CutTable(Lsn(1), Lsn(1), 0, 0, VERSION, Incarnation(1), Incarnation(1))
         cut = Cut(CycleNumber(1), CycleKind.APPLY, Incarnation(1), Lsn(1), None, {table: state}, 1, "0" * 64, "")
         write_cut(self.source_lake, cut)
@@ -155,7 +155,7 @@ class Bench:
         counts = ChangeCounts(0, updates, changes - updates, 0, 0, 0)
         schemas = [SchemaInForce(VERSION, Lsn(lsn), 0)] if number == 0 else []
         segment = SegmentWriter(self.chain, WRITER)
-        segment.add(Batch([TableChanges(VERSION, rows, counts)], 1, changes, Lsn(lsn), lsn, lsn, schemas, [], changes))
+        segment.add(Batch([TableBatch(VERSION, rows, counts)], 1, changes, Lsn(lsn), lsn, lsn, schemas, [], changes))
         manifest = segment.finish(Lsn(lsn))
         return self.source_lake.url(f"{self.source_lake.paths.landing(Incarnation(1))}/{manifest.files[0].path}")
 

@@ -40,7 +40,7 @@ from lakeproof.landing.segments import row_sums
 from lakeproof.landing.segments.manifest import ChainSource
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
-from lakeproof.pgoutput.warm_up import warm_up
+from lakeproof.pgoutput.warm_up import warm_up_decoder
 from lakeproof.postgres.connections.connect import connect
 from lakeproof.postgres.server import identify
 from lakeproof.storage.source_lake import SourceLake
@@ -275,8 +275,8 @@ def _child(given: dict[str, Any]) -> None:
     storage = StorageConfig.model_validate(given.get("storage", {}))
     config = Config(path=Path("lakeproof.yaml"), lake=given["lake"], storage=storage, sources={name: source})
     create_chain(config, source, Lsn.parse(given["start"]))
-    warm_up()
-    row_sums.warm_up()
+    warm_up_decoder()
+    row_sums.warm_up_sums()
     started = time.monotonic()
     report = drain(config, name, Until.lsn(Lsn.parse(given["end"])))
     print(json.dumps({"wall_s": time.monotonic() - started, "rows": report.rows, "segments": report.segments}))

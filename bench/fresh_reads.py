@@ -38,7 +38,7 @@ from demo.server import EmbeddedPostgres
 from lakeproof.config.load import load
 from lakeproof.lake.planning.landing.end import LakeAtLanding
 from lakeproof.lake.read.arrow.open import LandedReadLake
-from lakeproof.lake.read.landed import LandedLake
+from lakeproof.lake.read.spark.open import LandedLake
 from lakeproof.storage.source_lake import SourceLake
 
 _ROOT = Path(__file__).resolve().parent.parent

@@ -29,7 +29,7 @@ _COLUMNS = SQL(
 _CONFIG = """\
 lake: lake
 sources:
-  shop: {dsn: {env: MANY_ASSETS_DSN}, publication: pub, slot: many, tables: [shop.*], daily: [shop.*]}
+  shop: {dsn: {env: MANY_ASSETS_DSN}, publication: pub, slot: many, tables: [shop.*]}
 """
 _MEASURED = """
 import sys, tempfile, time
@@ -44,11 +44,10 @@ wall, cpu = time.monotonic(), time.process_time()
 import dagster as dg
 from dagster._core.remote_representation.external_data import RepositorySnap
 print("import of Dagster alone:", passed())
-from lakeproof.config.load import load
-from orchestration.build import build
+from orchestration.location import location
 from resources import Settings
 print("import of lakeproof and its half of Dagster:", passed())
-definitions = build(load(Path(sys.argv[1])))
+definitions = location(Path(sys.argv[1]))
 print("assets, jobs, sensors and schedules:", passed())
 keys = definitions.resolve_asset_graph().get_all_asset_keys()
 # As a code server does.

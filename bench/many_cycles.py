@@ -43,7 +43,7 @@ from lakeproof.landing.segments.manifest import ChainSource
 from lakeproof.landing.segments.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, TableName
-from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
+from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableBatch, row_schema
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.snapshot.folder import part_key
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotTable
@@ -118,7 +118,7 @@ class Bench:
         counts = ChangeCounts(inserted, updated, deleted, 0, 0, 0)
         schemas = [SchemaInForce(VERSION, Lsn(lsn), 0)] if self.chain.next_number == 1 else []
         segment = SegmentWriter(self.chain, WRITER)
-        segment.add(Batch([TableChanges(VERSION, rows, counts)], 1, count, Lsn(lsn), lsn, lsn, schemas, [], count))
+        segment.add(Batch([TableBatch(VERSION, rows, counts)], 1, count, Lsn(lsn), lsn, lsn, schemas, [], count))
         segment.finish(Lsn(lsn))
 
     def run(self, cycles: int) -> list[float]:

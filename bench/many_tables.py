@@ -34,7 +34,7 @@ from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.section.spark import SparkConfig
 from lakeproof.config.section.upkeep import CompactionConfig
 from lakeproof.events import Stop, silent
-from lakeproof.lake.delta.apply import CommitRequest, apply
+from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
@@ -46,7 +46,7 @@ from lakeproof.landing.segments.manifest import ChainSource
 from lakeproof.landing.segments.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
-from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
+from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableBatch, row_schema
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
 
@@ -86,7 +86,7 @@ class Lake:
                 self.source_lake.url(self.source_lake.paths.history(version.table)),
             )
             for url, rows in zip(urls, (self.current, self.history.limit(0)), strict=True):
-                apply(self.spark, CommitRequest(url, NetChange(images=rows), first, create=TableSpec()))
+                apply_change(self.spark, CommitRequest(url, NetChange(images=rows), first, create=TableSpec()))
             tables[version.table] = CutTable(Lsn(1), Lsn(1), 0, 0, version, Incarnation(1), Incarnation(1))
         cut = Cut(CycleNumber(1), CycleKind.APPLY, Incarnation(1), Lsn(1), None, tables, 1, "0" * 64, "")
         write_cut(self.source_lake, cut)
@@ -109,7 +109,7 @@ class Lake:
         parts, schemas, first = [], [], 0
         for i, version in enumerate(self.versions):
             rows, counts = self._changes(version, lsn, np.random.default_rng([self.number, i]), first)
-            parts.append(TableChanges(version, rows, counts))
+            parts.append(TableBatch(version, rows, counts))
             first += rows.num_rows
             if self.number == 0:
                 schemas.append(SchemaInForce(version, Lsn(lsn), 0))

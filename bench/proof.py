@@ -37,7 +37,7 @@ from lakeproof.lake.spark.session import build_session
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.postgres.catalog.published import read_tables
 from lakeproof.postgres.connections.connect import connect
-from lakeproof.proof.lake.side import Reader
+from lakeproof.proof.lake.side import LakeReader
 from lakeproof.proof.source.side import source_buckets
 from lakeproof.storage.source_lake import SourceLake
 
@@ -93,7 +93,7 @@ def _measure(  # noqa: PLR0917  a step of `_run`
             )
             expected = None
             for engine in engines:
-                side = Reader.of(lake, spark, engine).open(ROWS, state, source.buckets)
+                side = LakeReader.of(lake, spark, engine).open(ROWS, state, source.buckets)
                 if expected is None:
                     asked = [(table, side.number)]
                     (expected,) = _timed(times["source"], lambda: source_buckets(conn, asked))  # noqa: B023  (called at once)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from bench.cycle import SOURCE, VERSION, WRITER, Bench, Meter
-from lakeproof.catalog.differences import AddedColumn, Difference, TableChange
+from lakeproof.catalog.differences import AddedColumn, Difference, TableDifferences
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.config.section.spark import SparkConfig
@@ -31,7 +31,7 @@ from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.segments.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid
-from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
+from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableBatch, row_schema
 from lakeproof.schema import Column, SchemaVersion
 
 ADDED = Column("added", Oid(25), -1, "text", "text", 9, identity=False)
@@ -77,11 +77,11 @@ class SchemaChangeBench(Bench):
         ]  # fmt: skip
         rows = pa.record_batch([*hidden, *values], schema=schema)
         segment = SegmentWriter(self.chain, WRITER)
-        changes = [TableChanges(version, rows, ChangeCounts(1, 0, 0, 0, 0, 0))]
+        changes = [TableBatch(version, rows, ChangeCounts(1, 0, 0, 0, 0, 0))]
         segment.add(Batch(changes, 1, 1, Lsn(lsn), lsn, lsn, [SchemaInForce(version, Lsn(lsn), 0)], [], 1))
         segment.finish(Lsn(lsn))
         added = tuple(AddedColumn(c.name, c.attnum, None) for c in new)
-        change = TableChange(version.oid, version.table, (Difference.COLUMN_ALTERED,), None, None, added=added)
+        change = TableDifferences(version.oid, version.table, (Difference.COLUMN_ALTERED,), None, None, added=added)
         put = put_fingerprint(
             self.source_lake,
             Incarnation(1),

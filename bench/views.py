@@ -1,8 +1,7 @@
 """Times the refresh of views from what has changed, beside the whole query, on a large table with few changes.
 
-Whether the results are right does not belong here (`tests/properties/views/test_view_shapes.py`). The lake is made by
-hand: two tables at cuts, without a server. Each view is refreshed in both ways, one after the other, after as many
-changes each.
+The results are checked by `tests/properties/views/test_view_shapes.py`. The lake is made by hand: two tables at cuts,
+without a server. Each view is refreshed in both ways, one after the other, after as many changes each.
 
     python -m bench.views [--rows 10000000] [--changes 1000] [--rounds 2] [--memory 4g]
 """
@@ -23,7 +22,7 @@ from pyspark.sql import functions as F
 from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.config.section.spark import SparkConfig
-from lakeproof.lake.delta.apply import CommitRequest, apply
+from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
@@ -96,7 +95,7 @@ class _Lake:
     def _commit(self, table: str, change: NetChange[DataFrame]) -> None:
         info = CommitInfo("bench", self.cuts + 1, "{}")
         path = self.source.url(self.source.paths.current(TableName("public", table)))
-        self.versions[table] = apply(self.spark, CommitRequest(path, change, info, create=TableSpec())).version
+        self.versions[table] = apply_change(self.spark, CommitRequest(path, change, info, create=TableSpec())).version
 
     def cut(self) -> None:
         self.cuts += 1
@@ -166,8 +165,8 @@ def _refresh(lake: _Lake, name: str, way: str) -> tuple[float, ViewReport]:
     config = Config(path=lake.folder / "w.yaml", lake=str(lake.folder / "lake"), sources={}, views={name: view})
     started = time.monotonic()
     (report,) = refresh(config, None, lake.spark)
-    if report.held is not None:
-        raise SystemExit(report.held)
+    if report.stands_still is not None:
+        raise SystemExit(report.stands_still)
     return time.monotonic() - started, report
 
 

@@ -32,7 +32,6 @@ class SourceJob(str, Enum):
     SLOT = "slot"
     VERIFICATION = "verification"
     DAILY = "daily"
-    REPAIR = "repair"
     REBUILD = "rebuild"
     RECOVER = "recover"
     TEARDOWN = "teardown"

@@ -1,7 +1,6 @@
-"""The jobs that are selections of assets: a source's, a group's compaction, the refresh of every view, a source's repair.
+"""The jobs that are selections of assets: a source's, a group's compaction, the refresh of every view.
 
-Each job runs in one process: a process per step would start a JVM per step, and the drain needs none. Asset implementations
-do not belong here.
+Each job runs in one process: a process per step would start a JVM per step, and the drain needs none.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import dagster as dg
 
 from assets.checks.expectations import expectation_keys
-from assets.checks.proof import ProofRun, proof_op_name, proof_targets
+from assets.checks.proof import proof_targets
 from assets.current import CompactionUnit
 from assets.daily import daily_tables_of
-from assets.support.keys import Layer, maintenance_key, proof_key, slot_key, table_key, view_key
+from assets.support.keys import Layer, maintenance_key, slot_key, table_key, view_key
 from jobs.names import VIEWS_REFRESH, SourceJob, run_tags, source_tags
 from lakeproof.config.model import Config, SourceConfig
 
@@ -57,7 +56,8 @@ def source_jobs(config: Config, source: SourceConfig) -> list[Job]:
             SourceJob.VERIFICATION,
             [*proofs, *expectation_keys(source)],
             f"Proves that the current tables of {name} equal PostgreSQL at one LSN, that histories are complete and "
-            "that views are right; runs the expectations.",
+            "that views are right; runs the expectations. With `repair: true` in the launchpad it reads the rows of keys "
+            "that differ again, or the whole table if it has no key for that, corrects them and compares once more.",
         ),
         _job(
             source,
@@ -99,34 +99,15 @@ def views_refresh_job(config: Config) -> Job | None:
     )
 
 
-def repair_job(source: SourceConfig) -> Job:
-    """Return the job that corrects the tables that a proof finds to differ, and proves them once more.
-
-    It is the proof of the source's tables with `repair` set, so its run reports proofs and checks as each proof does; it
-    corrects the tables that are selected, and no other.
-    """
-    return _job(
-        source,
-        SourceJob.REPAIR,
-        map(proof_key, _tables(source, Layer.CURRENT)),
-        f"Compares the current tables of {source.name} with PostgreSQL, reads the rows of keys that differ again, or "
-        "the whole table if it has no key for that, corrects them, and compares the tables once more. The metadata of "
-        "each proof says which, and how many rows were read. Select proofs to repair some tables alone.",
-        dg.RunConfig(ops={proof_op_name(source.name): ProofRun(repair=True)}),
-    )
-
-
 def _job(
     source: SourceConfig,
     kind: SourceJob,
     assets: Iterable[dg.AssetKey],
     description: str,
-    config: dg.RunConfig | None = None,
 ) -> Job:
     return dg.define_asset_job(
         kind.of(source.name),
         selection=list(assets),
-        config=config,
         executor_def=dg.in_process_executor,
         tags=source_tags(kind, source) | ({"dagster/priority": "10"} if kind is SourceJob.DRAIN else {}),
         description=description,

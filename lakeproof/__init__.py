@@ -35,11 +35,10 @@ if TYPE_CHECKING:
     from lakeproof.lake.read.arrow.open import read_lake as read
     from lakeproof.lake.read.arrow.transactions import transactions
     from lakeproof.lake.read.spark.as_of import as_of
-    from lakeproof.lake.read.spark.changes import changes
+    from lakeproof.lake.read.spark.changes import changes, view_changes
     from lakeproof.lake.read.spark.open import open_lake as open  # noqa: A004  its public name
     from lakeproof.lake.read.spark.register import register
     from lakeproof.lake.read.spark.subscribe import subscribe
-    from lakeproof.lake.read.spark.view_changes import view_changes
     from lakeproof.lake.spark.session import session
 
 __version__ = "0.1.0"
@@ -68,7 +67,7 @@ _PUBLIC = {
     "register": ("lakeproof.lake.read.spark.register", "register"),
     "session": ("lakeproof.lake.spark.session", "session"),
     "subscribe": ("lakeproof.lake.read.spark.subscribe", "subscribe"),
-    "view_changes": ("lakeproof.lake.read.spark.view_changes", "view_changes"),
+    "view_changes": ("lakeproof.lake.read.spark.changes", "view_changes"),
     "transactions": ("lakeproof.lake.read.arrow.transactions", "transactions"),
 }
 

@@ -1,7 +1,4 @@
-"""Counts of changes by kind: the one set of counts, from a decoded batch to a cut.
-
-Sizes in bytes, positions and times do not belong here.
-"""
+"""Counts of changes by kind: the one set of counts, from a decoded batch to a cut."""
 
 from __future__ import annotations
 

@@ -14,18 +14,17 @@ from queue import Empty, SimpleQueue
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, Report, silent
-from lakeproof.lake.records.described import described, keep_described
+from lakeproof.lake.records.described import keep_described
 from lakeproof.postgres.catalog.descriptions import read_descriptions
 from lakeproof.postgres.connections.connect import connect
 from lakeproof.storage.source_lake import SourceLake
 
-__all__ = ["describe", "describe_quietly", "described", "describing"]
 _EVERY_S = 300.0
 # A drain that ends waits no longer for a source that hangs.
 _LAST_S = 10.0
 
 
-def describe(config: Config, name: str) -> bool:
+def keep_source_descriptions(config: Config, name: str) -> bool:
     """Read the source's descriptions and keep them, if they have changed; return True if they have.
 
     Raises SourceError, TransientError if the server can't be read, LakeError if the lake can't be written.
@@ -39,7 +38,7 @@ def describe(config: Config, name: str) -> bool:
 def describe_quietly(config: Config, name: str, report: Report = silent) -> None:
     """Do the same at the end of something more important: a failure is reported, and not raised."""
     try:
-        describe(config, name)
+        keep_source_descriptions(config, name)
     except LakeproofError as error:
         report(Event("describe.failed", f"comments and types were not read: {error}", {"source": name}))
 

@@ -1,6 +1,6 @@
 """The errors of lakeproof, sorted by what to do about them.
 
-Handling errors does not belong here. No message carries a row's value or a secret.
+No message carries a row's value or a secret.
 
     LakeproofError
     ├── TransientError      try again: the network, a busy slot, a lock            exit status 3

@@ -1,7 +1,4 @@
-"""The progress of a work on several tables, as an event now and then: tables done, rows, and the time left.
-
-How an event is shown, and how often, does not belong here.
-"""
+"""The progress of a work on several tables, as an event now and then: tables done, rows, and the time left."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from lakeproof.lake.columns import column_names, history_columns, in_lake, quote
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut, read_cut
 from lakeproof.lake.records.views.cuts import newest_first, newest_view_cut_number, view_path
-from lakeproof.lake.spark.error_classes import java_errors
+from lakeproof.lake.spark.driver import java_errors
 from lakeproof.lake.spark.failures import reason_of
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.names import CycleNumber, Layer

@@ -1,7 +1,7 @@
 """The sensor that notifies people of problems, and of their end: one for the whole location, if `alerts` names a way.
 
 It looks at what Dagster and the lake know: failed runs and checks, held tables, assets that are too old. A problem keeps its
-key as long as it lasts. Which messages are sent does not belong here (`policies.alert`), nor how (`resources.messages`).
+key as long as it lasts. `policies.alert` chooses the messages, `resources.messages` sends them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from lakeproof.config.model import Config
 from lakeproof.config.section.alerts import AlertsConfig
 from lakeproof.errors import LakeproofError
 from orchestration.policies import alert as alert_policy
-from orchestration.policies.alert import Limits, Memory, Message, Problem, Severity
+from orchestration.policies.alert import Alert, AlertMemory, AlertSeverity, Limits, Message
 from orchestration.start import Start
 from resources import Settings
-from resources.messages import Line, Way, ways
+from resources.messages import Line, Notifier, notifiers
 
 ALERTS = "alert_sensor"
 _INTERVAL_S = 28
@@ -48,7 +48,7 @@ class Watched:
     sources: tuple[str, ...]
 
 
-def watched(config: Config, jobs: Sequence[str], assets: Sequence[dg.AssetsDefinition]) -> Watched:
+def watched_by_alerts(config: Config, jobs: Sequence[str], assets: Sequence[dg.AssetsDefinition]) -> Watched:
     """Return what belongs to the location of a configuration."""
     return Watched(
         frozenset(jobs),
@@ -86,9 +86,9 @@ def alert_sensor(
         ]
         problems = sorted(chosen(every, alerts), key=lambda problem: (problem.severity, problem.key))[:_PROBLEMS_MAX]
         limits = Limits(alerts.repeat_s, alerts.per_hour)
-        memories: dict[str, Memory] = {}
-        for way in ways(alerts):
-            before = state.memories.get(way.name, Memory())
+        memories: dict[str, AlertMemory] = {}
+        for way in notifiers(alerts):
+            before = state.memories.get(way.name, AlertMemory())
             sending = _Sending(way, limits, alerts.ui or "", context.log)
             memories[way.name] = sending.tell(before, problems, now)
         reason = f"{len(problems)} known problems" if problems else "nothing is wrong"
@@ -97,8 +97,8 @@ def alert_sensor(
     return [sensor]
 
 
-def _held(settings: Settings, sources: Sequence[str], log: logging.Logger) -> list[Problem]:
-    problems: list[Problem] = []
+def _held(settings: Settings, sources: Sequence[str], log: logging.Logger) -> list[Alert]:
+    problems: list[Alert] = []
     for source in sources:
         try:
             problems += held_tables(settings, [source])
@@ -111,7 +111,7 @@ def _held(settings: Settings, sources: Sequence[str], log: logging.Logger) -> li
 class _State:
     """State that one tick passes to the next: the memory of each way, and the failed runs."""
 
-    memories: Mapping[str, Memory]
+    memories: Mapping[str, AlertMemory]
     runs: FailedRuns
 
     def to_cursor(self) -> str:
@@ -123,7 +123,7 @@ class _State:
         """Read a cursor; without one, or with that of another version of this file, runs count from now on."""
         try:
             document = json.loads(text or "{}")
-            memories = {str(way): Memory.from_json(memory) for way, memory in document["ways"].items()}
+            memories = {str(way): AlertMemory.from_json(memory) for way, memory in document["ways"].items()}
             runs = {str(job): (str(run), str(reason)) for job, (run, reason) in document["runs"].items()}
             return cls(memories, FailedRuns(runs, float(document["looked"])))
         except (ValueError, LookupError, TypeError, AttributeError):
@@ -134,15 +134,15 @@ class _State:
 class _Sending:
     """One way of notifying people, in one tick."""
 
-    way: Way
+    way: Notifier
     limits: Limits
     ui: str
     log: logging.Logger
 
-    def tell(self, memory: Memory, problems: Sequence[Problem], now: float) -> Memory:
+    def tell(self, memory: AlertMemory, problems: Sequence[Alert], now: float) -> AlertMemory:
         """Send what is due and return the memory after it; what fails is due again at the next tick."""
         memory = alert_policy.look(memory, problems, now)
-        messages = alert_policy.due(memory, problems, now, self.limits)
+        messages = alert_policy.due_messages(memory, problems, now, self.limits)
         requests = min(alert_policy.room(memory, self.limits), _REQUESTS_MAX)
         for _ in range(requests):
             part, messages = messages[: self.way.takes], messages[self.way.takes :]
@@ -181,10 +181,10 @@ class FailedRuns:
     runs: Mapping[str, tuple[str, str]]
     looked: float
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[Alert]:
         """Yield one problem for each job."""
         for job, (run_id, text) in self.runs.items():
-            yield Problem(f"run/{job}", "run", "error", f"{job} failed", text, f"/runs/{run_id}")
+            yield Alert(f"run/{job}", "run", "error", f"{job} failed", text, f"/runs/{run_id}")
 
 
 def failed_runs(
@@ -226,7 +226,7 @@ def _reason(instance: DagsterInstance, run_id: str) -> str:
     return ""
 
 
-def failed_checks(instance: DagsterInstance, checks: Iterable[dg.AssetCheckKey]) -> Iterator[Problem]:
+def failed_checks(instance: DagsterInstance, checks: Iterable[dg.AssetCheckKey]) -> Iterator[Alert]:
     """Yield the checks whose newest evaluation did not pass."""
     # The instance's own method asks for one check at a time.
     newest = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(checks))
@@ -234,9 +234,9 @@ def failed_checks(instance: DagsterInstance, checks: Iterable[dg.AssetCheckKey])
         evaluation = newest_evaluation(instance, check, record)
         if evaluation is None or evaluation.passed:
             continue
-        severity: Severity = "error" if evaluation.severity is dg.AssetCheckSeverity.ERROR else "warn"
+        severity: AlertSeverity = "error" if evaluation.severity is dg.AssetCheckSeverity.ERROR else "warn"
         asset = check.asset_key.to_user_string()
-        yield Problem(
+        yield Alert(
             f"check/{asset}/{check.name}",
             "lacking" if check.name == WHOLE else _KINDS.get(check.asset_key.path[0], "expectation"),
             severity,
@@ -247,7 +247,7 @@ def failed_checks(instance: DagsterInstance, checks: Iterable[dg.AssetCheckKey])
 
 
 def newest_evaluation(
-    instance: DagsterInstance, check: dg.AssetCheckKey, record: Any
+    instance: DagsterInstance, check: dg.AssetCheckKey, record: object
 ) -> dg.AssetCheckEvaluation | None:
     """Return a check's newest evaluation, if it was ever evaluated; `record` is its newest execution."""
     return _evaluation(record) or _evaluation_before(instance, check)
@@ -267,28 +267,28 @@ def _evaluation_before(instance: DagsterInstance, check: dg.AssetCheckKey) -> dg
     return next((evaluation for record in records if (evaluation := _evaluation(record)) is not None), None)
 
 
-def stale_assets(instance: DagsterInstance, assets: Sequence[dg.AssetKey]) -> Iterator[Problem]:
+def stale_assets(instance: DagsterInstance, assets: Sequence[dg.AssetKey]) -> Iterator[Alert]:
     """Yield the assets whose newest event is older than their freshness policy allows."""
     for asset, record in instance.get_freshness_state_records(assets).items():
         state = record.freshness_state.value
         if state in {"FAIL", "WARN"}:
             name = asset.to_user_string()
-            severity: Severity = "error" if state == "FAIL" else "warn"
-            yield Problem(f"age/{name}", "freshness", severity, f"{name} is too old", "", _page(asset, "overview"))
+            severity: AlertSeverity = "error" if state == "FAIL" else "warn"
+            yield Alert(f"age/{name}", "freshness", severity, f"{name} is too old", "", _page(asset, "overview"))
 
 
-def held_tables(settings: Settings, sources: Iterable[str]) -> Iterator[Problem]:
+def held_tables(settings: Settings, sources: Iterable[str]) -> Iterator[Alert]:
     """Yield the tables that stand still in the lake, with reason and remedy."""
     for source in sources:
         for table, held in settings.held_tables(source).items():
             text = f"{held.reason}; {held.remedy}"
-            yield Problem(f"held/{source}/{table}", "held", "error", f"{source}: {table} is held", text)
+            yield Alert(f"held/{source}/{table}", "held", "error", f"{source}: {table} is held", text)
 
 
 def _page(asset: dg.AssetKey, view: str) -> str:
     return "/assets/" + "/".join(quote(part, safe="") for part in asset.path) + f"?view={view}"
 
 
-def chosen(problems: Iterable[Problem], alerts: AlertsConfig) -> list[Problem]:
+def chosen(problems: Iterable[Alert], alerts: AlertsConfig) -> list[Alert]:
     """Return the problems that the configuration has reported."""
     return [p for p in problems if p.kind in alerts.on and (alerts.least == "warn" or p.severity == "error")]

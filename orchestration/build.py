@@ -27,14 +27,14 @@ from assets.views import view_asset
 from jobs.by_hand import jobs_by_hand
 from jobs.by_hand.replace import replace_jobs
 from jobs.names import VIEWS_REFRESH, SourceJob
-from jobs.source import Job, compaction_job, repair_job, source_jobs, views_refresh_job
+from jobs.source import Job, compaction_job, source_jobs, views_refresh_job
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import ConfigError, LakeproofError
 from lakeproof.state.known_tables import with_known_tables
-from orchestration.alerts import ALERTS, alert_sensor, watched
+from orchestration.alerts import ALERTS, alert_sensor, watched_by_alerts
 from orchestration.outside_proofs import outside_proofs
-from orchestration.runs import OLD_RUNS, Lasting, old_runs_sensor
+from orchestration.runs import OLD_RUNS, LastingJobs, old_runs_sensor
 from orchestration.schedules import conditional_views, refreshed_by, schedules, view_condition, view_condition_sensor
 from orchestration.sensors import compaction_sensor, held_sensor, slot_drain_sensor
 from orchestration.start import start_of
@@ -64,7 +64,6 @@ def build(file: Config, only: Sequence[str] | None = None, job: str | None = Non
         *([views_job] if views_job else []),
     ]
     by_hand: list[Job | dg.JobDefinition] = [
-        *map(repair_job, sources),
         *(each for source in sources for each in jobs_by_hand(source)),
         *replace_jobs(config),
     ]
@@ -78,7 +77,7 @@ def build(file: Config, only: Sequence[str] | None = None, job: str | None = Non
     catalog, start = Catalog(config), start_of(config)
     assets = [catalog.show(asset) for _, make in _families(config, sources, units) if (asset := make())]
     # A person who launches a job sees its end.
-    names = watched(config, [each.name for each in scheduled], assets)
+    names = watched_by_alerts(config, [each.name for each in scheduled], assets)
     part = sorted(only or ())
     return dg.Definitions(
         assets=[*map(catalog.complete, [*postgres_specs(config), *external_specs(config)]), *assets],
@@ -107,7 +106,7 @@ def _families(config: Config, sources: Sequence[SourceConfig], units: Sequence[C
         name = source.name
         yield {SourceJob.BOOTSTRAP.of(name)}, partial(snapshot_asset, config, source)
         yield {SourceJob.DRAIN.of(name)}, partial(changes_asset, config, source)
-        yield {SourceJob.VERIFICATION.of(name), SourceJob.REPAIR.of(name)}, partial(proof_asset, config, source)
+        yield {SourceJob.VERIFICATION.of(name)}, partial(proof_asset, config, source)
         yield {SourceJob.VERIFICATION.of(name)}, partial(expectations_asset, config, source)
         yield {SourceJob.MAINTENANCE.of(name)}, partial(maintenance_asset, config, source)
         yield {SourceJob.SLOT.of(name)}, partial(slot_asset, source)
@@ -125,9 +124,9 @@ def _resources(path: str, *, elsewhere: bool) -> dict[str, dg.ResourceDefinition
     return location_resources(path, elsewhere=elsewhere)
 
 
-def _lasting(config: Config, sources: Sequence[SourceConfig], units: Sequence[CompactionUnit]) -> Lasting:
-    """Return the jobs that sensors keep going, each with the assets whose events its runs have: its views, too."""
-    jobs: Lasting = {
+def _lasting(config: Config, sources: Sequence[SourceConfig], units: Sequence[CompactionUnit]) -> LastingJobs:
+    """Return the jobs that sensors keep going, each with the assets and views whose events its runs have."""
+    jobs: LastingJobs = {
         SourceJob.DRAIN.of(s.name): [table_key(Layer.CHANGES, s.name, t) for t in s.tables] for s in sources
     }
     following = {

@@ -1,13 +1,13 @@
 """The sources of a configuration as a Dagster component: a few lines of YAML in anybody's project, scaffolded by `dg`.
 
-What a location consists of does not belong here (`build.py`). A wheel has this as `lakeproof_dagster.SourceComponent`.
+The parts of a location are in `build.py`. A wheel has this as `lakeproof_dagster.SourceComponent`.
 """
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import dagster as dg
 from pydantic import BaseModel, Field
@@ -35,7 +35,7 @@ class SourceScaffolder(dg.Scaffolder[SourceScaffold]):
         return SourceScaffold
 
     def scaffold(self, request: dg.ScaffoldRequest[SourceScaffold]) -> None:
-        attributes: dict[str, Any] = {"config": request.params.config}
+        attributes: dict[str, object] = {"config": request.params.config}
         if request.params.sources:
             attributes["sources"] = [name.strip() for name in request.params.sources.split(",")]
         dg.scaffold_component(request, attributes)

@@ -1,8 +1,8 @@
 """The location of a configuration file: which file, for whose run, and the component with all of its sources, by itself.
 
-A process that Dagster has started for a run makes the assets of that run's job and no other; what a job needs does not
-belong here (`build.py`). Dagster's launchers that begin a container name the job in its environment; its default launcher
-passes the job to a process that it spawns.
+A process that Dagster has started for a run makes the assets of that run's job and no other; `build.py` has the needs of a
+job. Dagster's launchers that begin a container name the job in its environment; its default launcher passes the job to a
+process that it spawns.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ ROOT = Path(__file__).resolve().parent.parent
 HINT = f"set {VARIABLE} to a configuration file, or put {DEFAULT_NAME} into {ROOT}, then reload this location"
 
 
-def configuration_path(environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> Path | None:
+def configuration_path() -> Path | None:
     """Return the file that LAKEPROOF_CONFIG names, else `lakeproof.yaml` at the root, else None.
 
     A file that LAKEPROOF_CONFIG names is returned even if it is missing: loading nothing would hide the mistake.
     """
-    named = environ.get(VARIABLE, "")
+    named = os.environ.get(VARIABLE, "")
     if named:
         return Path(named).expanduser().absolute()
-    default = root / DEFAULT_NAME
+    default = ROOT / DEFAULT_NAME
     return default if default.is_file() else None
 
 

@@ -1,8 +1,8 @@
 """Proofs that were made outside of Dagster, by a command, as the events that their assets lack: each once.
 
-Proving does not belong here, nor what an outcome says (`assets.checks.outcomes`). The lake's record of proofs has every
-target's last one with its time, and so has each evaluation in Dagster: what the record has later is not in Dagster. A run
-that is about to evaluate a check reports its own proof, so the check waits for the run's end.
+The words of an outcome are in `assets.checks.outcomes`. The lake's record of proofs has every target's last one with its
+time, and so has each evaluation in Dagster: what the record has later is not in Dagster. A run that is about to evaluate a
+check reports its own proof, so the check waits for the run's end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from assets.checks.outcomes import RECORDED_AT, ProofOutcome, recorded_history, recorded_table, recorded_view
-from assets.checks.proof import CHECK, HISTORY_CHECK, ProofTargets, check_result, evaluation, proof_targets
+from assets.checks.proof import CHECK, HISTORY_CHECK, ProofTargets, evaluation, proof_check_result, proof_targets
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
 from lakeproof.state.due import LastProofs
@@ -161,4 +161,4 @@ def _events(check: dg.AssetCheckKey, recorded: _Recorded) -> Iterator[AssetEvent
     if outcome.compared:
         tags: Mapping[str, str] = {} if outcome.position is None else {"dagster/data_version": str(outcome.position)}
         yield dg.AssetMaterialization(check.asset_key, outcome.reason, outcome.metadata, tags=dict(tags))
-    yield evaluation(check_result(check, outcome))
+    yield evaluation(proof_check_result(check, outcome))

@@ -1,7 +1,6 @@
 """Run records of a Dagster instance: as the plain values that policies decide on, failed when dead, removed when old.
 
-Failing a dead run takes a call outside Dagster's public interface; it is made here and nowhere else. Decisions do not belong
-here.
+Failing a dead run takes a call outside Dagster's public interface; it is made here and nowhere else.
 
 Runs that a person or a schedule has started are kept, and so is every run that has the newest event of an asset: an asset
 page never becomes empty. The positions of a slot stay readable: the runs of `slots/<source>` keep them, four an hour.
@@ -73,11 +72,11 @@ _ENDED = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.C
 _ON = Start()
 
 # A job that a sensor keeps going, and the assets whose events its runs have.
-Lasting = Mapping[str, Collection[dg.AssetKey]]
+LastingJobs = Mapping[str, Collection[dg.AssetKey]]
 
 
 def old_runs_sensor(
-    config: Config, jobs: Lasting, clock: Callable[[], float] = time.time, start: Start = _ON, name: str = OLD_RUNS
+    config: Config, jobs: LastingJobs, clock: Callable[[], float] = time.time, start: Start = _ON, name: str = OLD_RUNS
 ) -> list[dg.SensorDefinition]:
     """Return the sensor, none if runs are kept for ever or there is no such job."""
     keep_s = config.dagster.keep_runs_s

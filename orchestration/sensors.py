@@ -14,7 +14,7 @@ from assets.bootstrap import SnapshotOptions
 from assets.changes import DrainRun
 from assets.checks.proof import evaluation
 from assets.current import CompactionRun, CompactionUnit
-from assets.slots import check_result, unreachable_result
+from assets.slots import slot_check_result, unreachable_result
 from assets.support.keys import Layer, table_key
 from jobs.names import SENSOR_TAG, SourceJob
 from lakeproof.config.model import SourceConfig
@@ -44,19 +44,19 @@ _MAX_RUNTIME_S = int(LASTING_S * 1.5)
 class LastingJob:
     """A job of which one run lasts: its kind, and the op and options of such a run."""
 
-    kind: lasting.Kind
+    kind: lasting.LastingKind
     name: str
     op: str
     options: dg.Config
 
     def look(
-        self, context: dg.SensorEvaluationContext, settings: Settings, place: lasting.Place | None, now: float
+        self, context: dg.SensorEvaluationContext, settings: Settings, place: lasting.Workplace | None, now: float
     ) -> lasting.Decision:
         """Return what to do, with its dead runs failed; raises the errors of `lakeproof.errors`."""
         # The lock first: a run that ends in between has noted it by the time its record is read.
         locked = settings.has_live_process(self.name)
         job = JobRuns(recent_runs(context.instance, self.name, SENSOR_TAG), now, locked)
-        decision = lasting.decide(self.kind, place, job, LASTING_S)
+        decision = lasting.decide_run(self.kind, place, job, LASTING_S)
         fail_dead(context.instance, decision.dead)
         if decision.start:
             context.log.info(decision.reason)
@@ -108,7 +108,7 @@ def slot_drain_sensor(
                 cursor=_cursor(slot_check.UNREACHABLE, last, look),
                 asset_events=[*proved, *events],
             )
-        health = check_result(source, slot)
+        health = slot_check_result(source, slot)
         events, last = _check(last, health, _level(health) if slot.has_landing else slot_check.OK, now)
         decision = job.look(context, settings, _place(source, slot), now)
         return dg.SensorResult(
@@ -134,18 +134,18 @@ def _check(
     last: slot_check.LastReport, health: dg.AssetCheckResult, level: str, now: float
 ) -> tuple[list[dg.AssetCheckEvaluation], slot_check.LastReport]:
     """Return the check's result as an event of this tick if it must be reported now, and the state to keep."""
-    is_due, last = slot_check.decide(last, level, now)
+    is_due, last = slot_check.decide_report(last, level, now)
     return [evaluation(health)] if is_due else [], last
 
 
-def _place(source: SourceConfig, status: SlotStatus) -> lasting.Place | None:
+def _place(source: SourceConfig, status: SlotStatus) -> lasting.Workplace | None:
     """Return the policy's view of the slot; None before the first landing. A slot that has disappeared has a gap."""
     if not status.has_landing:
         return None
     reader = None
     if status.state is not None and status.state.active:
         reader = f"slot {source.slot} is read by process {status.state.active_pid or 0}"
-    return lasting.Place(reader, None if status.gap is None else str(status.gap))
+    return lasting.Workplace(reader, None if status.gap is None else str(status.gap))
 
 
 def compaction_sensor(
@@ -185,18 +185,16 @@ def compaction_sensor(
     return keep_compacting
 
 
-def _landings(settings: Settings, unit: CompactionUnit) -> lasting.Place | None:
+def _landings(settings: Settings, unit: CompactionUnit) -> lasting.Workplace | None:
     """Return the policy's view of the landings; None before all of them have begun."""
     states = [settings.follow_state(source.name) for source in unit.sources]
     if not all(state.has_landing for state in states):
         return None
     is_followed = any(state.is_followed for state in states)
-    return lasting.Place("a process follows the landing" if is_followed else None)
+    return lasting.Workplace("a process follows the landing" if is_followed else None)
 
 
-def held_sensor(
-    source: SourceConfig, clock: Callable[[], float] = time.time, start: Start = _ON
-) -> dg.SensorDefinition:
+def held_sensor(source: SourceConfig, start: Start = _ON) -> dg.SensorDefinition:
     """Return the sensor `<source>_held_sensor`."""
     job = SourceJob.BOOTSTRAP.of(source.name)
 
@@ -217,10 +215,10 @@ def held_sensor(
             locked = settings.has_live_process(job)
         except LakeproofError as error:
             return dg.SensorResult(skip_reason=f"the lake can't be read: {error}")
-        decision = copy_policy.decide(
+        decision = copy_policy.decide_copy(
             due,
             source.tables,
-            JobRuns(recent_runs(context.instance, job), clock(), locked),
+            JobRuns(recent_runs(context.instance, job), time.time(), locked),
             source.snapshot.held_pause_s,
             copying=snapshot is not None and bool(snapshot.running),
         )

@@ -101,7 +101,7 @@ class RequestGuard:
             await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        reason = refusal(scope, headers, self._hosts)
+        reason = request_refusal(scope, headers, self._hosts)
         status, extra = 403, {}
         if reason is None and not self._is_logged_in(scope, headers):
             reason, status, extra = (
@@ -117,7 +117,7 @@ class RequestGuard:
             await PlainTextResponse(f"{reason}\n", status, headers=extra)(scope, receive, send)
 
 
-def refusal(scope: Scope, headers: Mapping[str, str], hosts: frozenset[str]) -> str | None:
+def request_refusal(scope: Scope, headers: Mapping[str, str], hosts: frozenset[str]) -> str | None:
     """Return the reason to refuse a request, or None; header names are in lower case."""
     host = headers.get("host", "").lower()
     if _name(host) not in hosts:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
-from dagster_pipes import PipesContextData, PipesDefaultContextLoader
+from dagster_pipes import PipesContextData, PipesDefaultContextLoader, PipesParams
 
 from lakeproof.cli.pipes import ERROR, EVENT, FOLDER, RESULT
 from lakeproof.config.model import Config
@@ -158,14 +158,14 @@ class LakeMessageReader(dg.PipesBlobStoreMessageReader):
         return 1
 
     @contextmanager
-    def get_params(self) -> Iterator[Mapping[str, Any]]:
+    def get_params(self) -> Iterator[PipesParams]:
         yield {FOLDER: self._folder}
 
-    def messages_are_readable(self, params: Mapping[str, Any]) -> bool:
+    def messages_are_readable(self, params: PipesParams) -> bool:
         del params
         return True
 
-    def download_messages_chunk(self, index: int, params: Mapping[str, Any]) -> str | None:
+    def download_messages_chunk(self, index: int, params: PipesParams) -> str | None:
         del params
         chunk = get_or_none(self._store, LakePaths.message_chunk(self._folder, index))
         return None if chunk is None else chunk.decode()
@@ -181,8 +181,8 @@ class NoContext(dg.PipesContextInjector):
     """
 
     @contextmanager
-    def inject_context(self, context_data: PipesContextData) -> Iterator[Mapping[str, Any]]:
-        names: dict[str, Any] = {
+    def inject_context(self, context_data: PipesContextData) -> Iterator[PipesParams]:
+        names: PipesParams = {
             "run_id": context_data["run_id"],
             "job_name": context_data["job_name"],
             "asset_keys": None,

@@ -1,7 +1,4 @@
-"""The location's resources, without configuration: in the launchpad nobody can name another lake.
-
-The resources themselves do not belong here.
-"""
+"""The location's resources, without configuration: in the launchpad nobody can name another lake."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The ways by which people are notified of problems: Slack, PagerDuty, any webhook, mail. Each is tried once and may fail.
 
-Which messages are sent, and when, does not belong here (`orchestration.policies.alert`). No URL and no password is in an
-error: whoever holds the URL of a webhook may post there.
+`orchestration.policies.alert` decides which messages are due. No URL and no password is in an error: whoever holds the URL
+of a webhook may post there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Line:
         return " | ".join(part for part in parts if part)
 
 
-class Way(Protocol):
+class Notifier(Protocol):
     """One way of notifying people; `send` takes `takes` lines at most, and raises TransientError if it fails."""
 
     name: str
@@ -56,9 +56,9 @@ class Way(Protocol):
     def send(self, lines: Sequence[Line]) -> None: ...
 
 
-def ways(config: AlertsConfig) -> list[Way]:
+def notifiers(config: AlertsConfig) -> list[Notifier]:
     """Return the configured ways."""
-    result: list[Way] = []
+    result: list[Notifier] = []
     if config.slack is not None:
         result.append(_Slack(config))
     if config.webhook is not None:

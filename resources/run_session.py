@@ -1,6 +1,6 @@
 """dagster-pyspark's lazy resource with the engine's session in it; it imports PySpark.
 
-What a run does with it does not belong here (`compute.py`), nor the session's settings (`lakeproof.lake.spark.session`).
+Its use is in `compute.py`, its settings in `lakeproof.lake.spark.session`.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.load import load
 from lakeproof.config.section.spark import is_local
-from lakeproof.lake.spark.lost_driver import stop_session
+from lakeproof.lake.spark.driver import stop_session
 from lakeproof.lake.spark.session import end_driver, session
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 

@@ -16,7 +16,7 @@ from lakeproof.config.model import Config
 from lakeproof.descriptions import describe_quietly
 from lakeproof.errors import LakeproofError
 from lakeproof.lake.planning.set_aside import set_aside
-from lakeproof.lake.records.described import described
+from lakeproof.lake.records.described import read_described
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import HeldReport, describe_all
 from lakeproof.lake.records.store import newest_cut
@@ -86,7 +86,7 @@ class Settings(dg.ConfigurableResource["Settings"]):
 
     def descriptions(self, source: str) -> Mapping[TableName, TableDescription]:
         """Return the comments and types of the source's tables as the lake has them; connects to no server."""
-        return described(self.lake_of(source))
+        return read_described(self.lake_of(source))
 
     def lake_status(self, source: str | None = None) -> StatusReport:
         """Return the state in the lake of a source and the views that read it, or of all sources; connects to no server."""

@@ -1,6 +1,6 @@
 """Finds programs of another kind that tests need, or installs Debian's: as root, and only if somebody asks for it.
 
-Which programs these are belongs to `browser.py` and `pooler.py`.
+`browser.py` and `pooler.py` choose the programs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads from the source every error and every finding that a person can see: kind, thing, reason and remedy.
 
-Where they stand on a page does not belong here (`reference.py`). Nothing is imported: a text is put together from the
-syntax tree, with `{name}` for what is known only when the error is raised.
+`reference.py` puts them on pages. Nothing is imported: a text is put together from the syntax tree, with `{name}` for what
+is known only when the error is raised.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Builds the manual as a site: the pages where they are in the repository, with the files that they link to.
 
-What the pages say, and their order (mkdocs.yml), do not belong here. The site can be read without a network: the build
-fails if a page would load anything from another host, if a link leads nowhere, or if a page is not in the navigation.
+The order of the pages is in mkdocs.yml. The site can be read without a network: the build fails if a page would load
+anything from another host, if a link leads nowhere, or if a page is not in the navigation.
 
 The forge and the site have one set of pages, so no link is rewritten. Should Zensical stop checking anchors or reading
 mkdocs.yml, properdocs goes on with MkDocs' code. What code knows is made from code (`scripts/reference.py`) and committed:

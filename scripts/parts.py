@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from scripts import whole_run
+from scripts import pythons, whole_run
 from scripts.changed import changed_files, covering
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,8 +53,8 @@ _MEMORY_FREE_MIN = 6 << 30
 # More failures than this are not explained by a busy machine.
 _AGAIN_MAX = 3
 _BUSY = "passed again"
-# pytest's status if it had no test to run.
-_NO_TESTS = 5
+_NOTHING = "nothing ran"
+_GOOD = {"passed", _BUSY, _NOTHING}
 # Characters of a failed test's message in its line at the end.
 _MESSAGE_MAX = 300
 
@@ -63,7 +63,7 @@ _MESSAGE_MAX = 300
 class Part:
     """One part: a name, the module to run with its arguments, and `beside`: it may run beside another such part.
 
-    `empty`: it has also passed if pytest had no test to run.
+    `empty`: this machine may not have what it needs, and then pytest has no test to run.
     """
 
     name: str
@@ -117,9 +117,12 @@ TESTS = (
 # These servers' names stand in the names of the tests that run on them. They have parts of their own, to be run alone if
 # something has changed that store or client do differently. Without the server its tests are skipped.
 _STORES = {"S3 on versitygw": "versitygw", "Azure on Azurite": "azurite"}
+# Without Spark: Java is the same under each Python.
+PYTHONS = ("3.10", "3.12", "3.13")
 _SPARK = {"with Spark": "spark", "without Spark": "not spark"}
 _ELSEWHERE = " and ".join(f"not {name}" for name in _STORES.values())
-# Every random suite in full on the newest server, then all tests with a server on each older version, then the stores.
+# Every random suite in full on the newest server, then the other Pythons, all tests with a server on each older version of
+# PostgreSQL, and the stores.
 # Each part has one process, and one with Spark is beside one without: what failed or was interrupted is run again by itself.
 WHOLE = (
     *(
@@ -134,6 +137,14 @@ WHOLE = (
         )
         for folder in _FOLDERS
         for name, marks in _SPARK.items()
+    ),
+    *(
+        Part(
+            f"Python {version}",
+            ("scripts/pythons.py", version, *_PYTEST, "-n", "2", "--dist", "loadfile", "-m", "not spark", "tests"),
+            empty=True,
+        )
+        for version in PYTHONS
     ),
     Part("fetch servers", ("scripts/servers.py",)),
     *(
@@ -190,10 +201,10 @@ def main() -> int:
     wall_s = time.monotonic() - started
     # The failures come last, since often only the end of a long output is kept.
     print("\n".join([*_table(results, wall_s), *(line for result in results for line in result.failures)]), flush=True)
-    consequences = {result.outcome for result in results if result.outcome != _BUSY}
-    if "out of time" in consequences:
+    outcomes = {result.outcome for result in results}
+    if "out of time" in outcomes:
         return 3
-    return 0 if consequences <= {"passed"} else 1
+    return 0 if outcomes <= _GOOD else 1
 
 
 @contextmanager
@@ -292,8 +303,8 @@ def _run(part: Part, deadline: float, processes: _Processes) -> Result:
         process = processes.start(command, output.fileno() if part.beside else None)
         try:
             status = process.wait(max(deadline - time.monotonic(), 1))
-            passed = status == 0 or (part.empty and status == _NO_TESTS)
-            outcome = "passed" if passed else f"failed ({status})"
+            is_empty = part.empty and status == pythons.NO_TESTS
+            outcome = "passed" if status == 0 else _NOTHING if is_empty else f"failed ({status})"
         except subprocess.TimeoutExpired:
             _end(process)
             outcome = "out of time"

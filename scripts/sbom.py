@@ -24,8 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from lakeproof import __version__  # noqa: E402  the checkout's own, after it is on the path
-from lakeproof.lake.spark.jars import DELTA  # noqa: E402  the same
-from lakeproof.lake.spark.s3 import S3  # noqa: E402  the same
+from lakeproof.lake.spark.jars import DELTA, S3  # noqa: E402  the same
 
 LOCK = ROOT / "requirements.lock"
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")

@@ -24,7 +24,7 @@ LOCKS = (ROOT / "scripts" / "installer.lock", ROOT / "requirements.lock")
 # Inside the virtual environment, so that deleting it also deletes the claim that it is complete.
 STAMP = VENV / "lakeproof.stamp"
 
-_FETCH_JARS = "from lakeproof.lake.spark.s3 import jars_with_s3; jars_with_s3()"
+_FETCH_JARS = "from lakeproof.lake.spark.jars import jars_with_s3; jars_with_s3()"
 
 
 class SetupError(Exception):
@@ -32,16 +32,16 @@ class SetupError(Exception):
 
 
 _COMPILE = """
-from lakeproof.landing.segments import row_sums
-from lakeproof.pgoutput.warm_up import warm_up
-from lakeproof.postgres.connections import framing as connection_framing
-from lakeproof.postgres.copying import text as copy_text
-from lakeproof.values import exact_texts
-warm_up()
-row_sums.warm_up()
-copy_text.warm_up()
-connection_framing.warm_up()
-exact_texts.warm_up()
+from lakeproof.landing.segments.row_sums import warm_up_sums
+from lakeproof.pgoutput.warm_up import warm_up_decoder
+from lakeproof.postgres.connections.framing import warm_up_framing
+from lakeproof.postgres.copying.text import warm_up_copy_text
+from lakeproof.values.exact_texts import warm_up_exact_texts
+warm_up_decoder()
+warm_up_sums()
+warm_up_copy_text()
+warm_up_framing()
+warm_up_exact_texts()
 """
 
 

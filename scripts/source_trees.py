@@ -1,6 +1,6 @@
 """The source's files as text and as syntax trees, each read once in a process: for the rules and pages made of the source.
 
-What a rule says does not belong here (`tests/test_*.py`), nor what a page takes from the source (`error_texts.py`).
+Rules are in `tests/test_*.py`, the texts that a page takes from the source in `error_texts.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Builds the wheel, installs it into an empty environment, and asks it for its version and its help: `make wheel`.
 
-What goes into the wheel does not belong here (`build_wheel.py`), nor does publishing it.
+The contents of the wheel are chosen by `build_wheel.py`.
 """
 
 from __future__ import annotations

@@ -29,6 +29,10 @@ _SLACK = 2
 # Verbs of speech for what is reported, shown, recorded or known, and conjunctions that no sentence begins with.
 _SPEECH = re.compile(r"\b(?:told|tells|telling|said)\b", re.IGNORECASE)
 _FRAGMENTS = {"And", "Nor", "Neither", "Or", "Of", "Also"}
+_CLAUSES = re.compile(r"(?<=[.:;]) ")
+_NOT_BELONGING = re.compile(
+    r"(What|Whether|How|Where|Which|Who|Why|When)\b.*\bbelongs? |.*\bdoes does\b", re.IGNORECASE
+)
 OPENINGS_MAX = 0.01
 WHERE_PER_IF_MAX = 0.5
 
@@ -123,6 +127,19 @@ def test_docstrings_are_no_fragments(room: str) -> None:
         if re.split(r"\W", text, maxsplit=1)[0] in _FRAGMENTS
     ]
     _fail_if(places, f"{room}: docstrings that begin with {', '.join(sorted(_FRAGMENTS))}")
+
+
+@pytest.mark.parametrize("room", sorted(_modules().keys() - {"tests"}))
+def test_what_does_not_belong_in_a_module_is_named_by_a_noun(room: str) -> None:
+    """No sentence is about what something does, and then about it not belonging: the place that has it is named instead."""
+    places = [
+        f"{path.relative_to(ROOT)}:{line}: {clause.strip()[:100]}"
+        for path in _modules()[room]
+        for line, text in docstrings_of(path)
+        for clause in _CLAUSES.split(" ".join(text.split()))
+        if _NOT_BELONGING.match(clause.strip())
+    ]
+    _fail_if(places, f"{room}: what … does not belong here")
 
 
 @pytest.mark.parametrize("room", sorted([*_modules(), "docs"]))

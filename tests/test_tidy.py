@@ -24,6 +24,7 @@ ROOMS = (
 )  # fmt: skip
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
+SMALL_LINES_MAX = 150
 FUNCTION_LINES_MEDIAN_MAX = 10
 FILE_BYTES_MAX = 1 << 20
 TEST_FOLDER_FILES_MAX = 15
@@ -104,16 +105,17 @@ def test_the_median_function_of_the_engine_is_short() -> None:
     assert statistics.median(lengths) <= FUNCTION_LINES_MEDIAN_MAX
 
 
-def test_every_module_says_what_it_is_for_and_what_does_not_belong_in_it() -> None:
-    """The docstring's first sentence and its second."""
+def test_every_module_says_what_it_is_for_and_a_large_one_what_else_is_to_be_known() -> None:
+    """The docstring's first sentence; a module of more than `SMALL_LINES_MAX` lines has a second one."""
     actual = []
     for path in _python():
         docstring = ast.get_docstring(tree_of(path)) or ""
         sentences = len(re.findall(r"[.:;](\s|$)", docstring))
-        expected = 1 if path.name == "__init__.py" or _name(path).startswith("tests/") else 2
+        is_small = len(text_of(path).splitlines()) <= SMALL_LINES_MAX
+        expected = 1 if is_small or path.name == "__init__.py" or _name(path).startswith("tests/") else 2
         if sentences < expected:
             actual.append(f"{_name(path)}: {docstring.splitlines()[:1] or 'no docstring'}")
-    _none(actual, "no docstring of two sentences")
+    _none(actual, "no docstring, or only one sentence for a large module")
 
 
 def test_no_module_is_a_junk_drawer() -> None:
@@ -259,8 +261,8 @@ _PATTERN_METHODS = {"findall", "finditer", "fullmatch", "match", "search", "spli
 # Texts of others, of which there is no value to ask for.
 _FOREIGN_TEXTS = {
     "lakeproof/lake/rows/refusal.py": "Spark gives a refusal back as the text of its own exception, with our mark in it",
-    "lakeproof/lake/cycle/upkeep/foreign_commits.py": "Delta says in a text alone which commits can't be taken back",
-    "lakeproof/lake/spark/lost_driver.py": "Spark and py4j say in a text alone that their context has ended",
+    "lakeproof/lake/cycle/upkeep/logs.py": "Delta says in a text alone which commits can't be taken back",
+    "lakeproof/lake/spark/driver.py": "Spark and py4j say in a text alone that their context has ended",
     "lakeproof/storage/object/errors.py": "obstore gives a store's status and code in the text of its error alone",
     "lakeproof/expectations/evaluate.py": "a text of Great Expectations is put on one line to be shown",
 }

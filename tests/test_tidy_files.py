@@ -19,7 +19,7 @@ _LOCAL_FILES = {
     "lakeproof/state/machine.py": "it looks at this machine's disk",
     "lakeproof/drain/transactions/spill.py": "transactions in progress wait in temporary files",
     "lakeproof/failpoints.py": "a test holds a process by a file",
-    "lakeproof/lake/records/outlived_jvm.py": "processes, in /proc",
+    "lakeproof/lake/records/lease.py": "processes, in /proc",
     "lakeproof/lake/spark/": "jars, Java and the driver's settings",
     "lakeproof/landing/inspect.py": "a person names a file on this machine",
     "lakeproof/storage/": "the stores: a local folder, and what an object store keeps on disk meanwhile",

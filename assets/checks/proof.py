@@ -126,7 +126,7 @@ def proof_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
             if outcome.compared and check.asset_key in assets:
                 yield _materialization(check.asset_key, outcome)
             if check in checks:
-                yield check_result(check, outcome)
+                yield proof_check_result(check, outcome)
         if failed is not None:
             raise failed
 
@@ -190,7 +190,7 @@ def evaluation(result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
     )
 
 
-def check_result(check: dg.AssetCheckKey, outcome: ProofOutcome) -> dg.AssetCheckResult:
+def proof_check_result(check: dg.AssetCheckKey, outcome: ProofOutcome) -> dg.AssetCheckResult:
     """Return the check's result: green is equal, red differs, yellow means that nothing was compared."""
     return dg.AssetCheckResult(
         asset_key=check.asset_key,

@@ -1,6 +1,6 @@
 """Runs a `lakeproof` command for an asset, wherever the configuration says, and logs its events in the run.
 
-The place does not belong here (`resources.compute`), nor what an asset makes of the result.
+`resources.compute` has the place of the work.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import dagster as dg
 
 from assets.support.engine_call import run_engine, run_engine_in_turn
 from assets.support.event_log import to_run_log
-from lakeproof.config.table_names import write_table
+from lakeproof.config.table_names import table_text
 from lakeproof.events import Event, Report, RunControl, Stop, silent
 from lakeproof.names import TableName
 from resources import Compute
@@ -65,5 +65,5 @@ def _command(
 
 def table_words(option: str, tables: Iterable[TableName]) -> list[str]:
     """Return an option with a list of tables as a command takes it; nothing without a table."""
-    listed = ",".join(map(write_table, tables))
+    listed = ",".join(map(table_text, tables))
     return [option, listed] if listed else []

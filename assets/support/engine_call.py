@@ -41,9 +41,9 @@ def run_engine(
 ) -> T:
     """Return the engine's result; `meanwhile` runs in the calling thread, about four times a second and once at the end.
 
-    Raises dagster.Failure for the engine's own errors; Dagster may retry only those that are transient. Raises, too, when
-    the run is over in Dagster: before the engine has begun, or after it has ended at its next safe point. If a person
-    terminated the run, its log says so first, with what `achieved` returns then: up to where the work is durable.
+    Raises dagster.Failure for the engine's own errors; Dagster may retry only those that are transient. Raises also when the
+    run is over in Dagster: before the engine has begun, or after it has ended at its next safe point. If a person terminated
+    the run, its log says so first, with what `achieved` returns then: up to where the work is durable.
     """
     own_run = OwnRun.current()
     try:
@@ -180,7 +180,7 @@ class OwnRun:
         return cls(context.instance, context.run_id, note=context.log.info, is_only_step=is_only_step)
 
     def is_canceling(self) -> bool:
-        """True if a person has terminated the run, and its process is to end; False, too, if that can't be read."""
+        """True if a person has terminated the run, and its process is to end; False also if that can't be read."""
         try:
             run = self.instance.get_run_by_id(self.run_id)
         except Exception as error:  # noqa: BLE001  (as below)

@@ -12,7 +12,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TextIO
 
 import dagster as dg
 
@@ -30,21 +29,20 @@ _PROGRESS = ".progress"
 _PROCESS_ONLY = frozenset({"drain.flush", "drain.rates", FOLLOWED_CUTS, FOLLOWED_VIEWS})
 
 
-class _Stderr(logging.StreamHandler[TextIO]):
+class _Stderr(logging.Handler):
     """Writes to the current stderr: Dagster replaces it during a step, and restores it afterwards."""
 
     def __init__(self) -> None:
         super().__init__()
         self.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
 
-    @property
-    def stream(self) -> TextIO:
-        """Return the current stderr."""
-        return sys.stderr
-
-    @stream.setter
-    def stream(self, _: TextIO) -> None:
-        """Ignore the stream that the handler's constructor sets."""
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record; an error is reported as the module `logging` does."""
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001  nothing that is logged may end a run
+            self.handleError(record)
 
 
 def _process_logger() -> logging.Logger:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from pathlib import PurePosixPath
+from urllib.parse import quote
 
 import dagster as dg
 
@@ -19,7 +20,6 @@ from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.section.external_table import ExternalTable
 from lakeproof.names import TableName
 from lakeproof.storage.open import open_store
-from lakeproof.storage.store import Store
 
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_]+")
 
@@ -164,14 +164,13 @@ _SCHEMES = {"s3a": "s3"}
 
 def uri(lake: LakeLocation, key: str) -> str:
     """Return the URI of a key in a lake."""
-    url = _store(lake).url(key)
-    scheme, separator, rest = url.partition("://")
-    if separator:
-        return f"{_SCHEMES.get(scheme, scheme)}://{rest}"
-    return PurePosixPath(url).as_uri()
+    base, is_folder = _base(lake)
+    return f"{base}/{quote(key) if is_folder else key}"
 
 
 @lru_cache(maxsize=4)
-def _store(lake: LakeLocation) -> Store:
-    """Return the lake's store, opened once for all the assets of a location."""
-    return open_store(lake)
+def _base(lake: LakeLocation) -> tuple[str, bool]:
+    """Return the URI of a lake, and if it is a folder of this machine; found out once for all the assets of a location."""
+    url = open_store(lake).url("")
+    scheme, separator, rest = url.partition("://")
+    return (f"{_SCHEMES.get(scheme, scheme)}://{rest}", False) if separator else (PurePosixPath(url).as_uri(), True)

@@ -1,7 +1,7 @@
 """The pace of events: how old an asset's newest event may be, and how many a long run writes.
 
-Which events these are does not belong here, nor writing them; the policies themselves are Dagster's, and `assets.catalog`
-puts them on the specs. Everything but its locks is pure: the clocks are arguments.
+Other modules choose the events and write them; the policies themselves are Dagster's, and `assets.catalog` puts them on the
+specs. Everything but its locks is pure: the clocks are arguments.
 
 An event costs Dagster 1.5 to 8.7 KB for ever, and the plots show the last hundred, while a drain flushes every second: 200
 tables with an event a minute each would be half a million events a day. So a run writes one for each table, and then one a

@@ -1,6 +1,6 @@
 """The jobs that only a person launches, from the launchpad: nothing starts them by itself.
 
-What they do does not belong here (`lakeproof.commands`), nor the jobs that sensors and schedules start (`jobs.source`).
+The work is in `lakeproof.commands`, the jobs of sensors and schedules in `jobs.source`.
 
     rebuild.py    current tables from their history     recover.py    a new incarnation after a gap
     teardown.py   drops slot and publications           replace.py    an edited view: preview, apply, take back
@@ -20,5 +20,5 @@ from lakeproof.config.model import SourceConfig
 
 
 def jobs_by_hand(source: SourceConfig) -> list[dg.JobDefinition]:
-    """Return the jobs of one source with at least one table; its repair is a selection of proofs (`jobs.source`)."""
+    """Return the jobs of one source with at least one table. A repair is a proof with `repair: true`."""
     return [rebuild_job(source), recover_job(source), teardown_job(source), *pause_jobs(source)]

@@ -1,7 +1,4 @@
-"""Common parts of the jobs by hand: a step as a job, the tables a person names, a confirmation, and a run's page.
-
-What a job does does not belong here.
-"""
+"""Common parts of the jobs by hand: a step as a job, the tables a person names, a confirmation, and a run's page."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from assets.support.engine_call import failure
 from jobs.names import SourceJob, source_tags
 from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import SourceConfig
-from lakeproof.config.table_names import parse_table, write_table
+from lakeproof.config.table_names import parse_table, table_text
 from lakeproof.errors import ConfigError, LakeproofError
 from lakeproof.names import TableName
 
@@ -76,7 +73,7 @@ def chosen_tables(source: SourceConfig, names: Sequence[str], verb: str) -> list
         if unknown:
             near = nearest_table(unknown[0], source.tables)
             remedy = (
-                f"did you mean {near}?" if near else f"name tables of it: {', '.join(map(write_table, source.tables))}"
+                f"did you mean {near}?" if near else f"name tables of it: {', '.join(map(table_text, source.tables))}"
             )
             raise ConfigError(f"table {unknown[0]}", f"source {source.name} does not have it", remedy)
         if not tables:

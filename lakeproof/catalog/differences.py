@@ -148,7 +148,7 @@ class TableCreated:
 
 
 @dataclass(frozen=True, slots=True)
-class TableChange:
+class TableDifferences:
     """A table's differences, under the name that it had; `renamed_to`, `added` and `created` say more if there is more.
 
     For a table that became a partition, `renamed_to` is the published table that it is now part of.
@@ -186,7 +186,7 @@ def consequence(differences: tuple[Difference, ...]) -> Consequence:
     return max((DECISIONS[d] for d in differences), key=_ORDER.index, default=Consequence.IGNORE)
 
 
-def compare(old: Fingerprint, new: Fingerprint, existing: frozenset[Oid]) -> list[TableChange]:
+def compare(old: Fingerprint, new: Fingerprint, existing: frozenset[Oid]) -> list[TableDifferences]:
     """Return every table that differs, by OID. `existing`: old tables that the catalog still has, published or not."""
     changes = []
     gone = old.tables.keys() - new.tables.keys()
@@ -201,17 +201,17 @@ def compare(old: Fingerprint, new: Fingerprint, existing: frozenset[Oid]) -> lis
 
 def _appeared_or_gone(
     oid: Oid, old: Fingerprint, new: Fingerprint, existing: frozenset[Oid], roots: Mapping[int, TableName]
-) -> TableChange | None:
+) -> TableDifferences | None:
     if oid in new.tables:
-        return TableChange(oid, new.tables[oid].table, (Difference.ENTERED,), None, new.digest(oid))
+        return TableDifferences(oid, new.tables[oid].table, (Difference.ENTERED,), None, new.digest(oid))
     if oid in roots:
         became = (Difference.BECAME_PARTITION,)
-        return TableChange(oid, old.tables[oid].table, became, old.digest(oid), None, roots[oid])
+        return TableDifferences(oid, old.tables[oid].table, became, old.digest(oid), None, roots[oid])
     difference = Difference.LEFT if oid in existing else Difference.DROPPED
-    return TableChange(oid, old.tables[oid].table, (difference,), old.digest(oid), None)
+    return TableDifferences(oid, old.tables[oid].table, (difference,), old.digest(oid), None)
 
 
-def _changed(oid: Oid, old: Fingerprint, new: Fingerprint) -> TableChange | None:
+def _changed(oid: Oid, old: Fingerprint, new: Fingerprint) -> TableDifferences | None:
     before, after = old.tables[oid], new.tables[oid]
     if before == after and old.types == new.types and old.publications == new.publications:
         return None
@@ -228,7 +228,7 @@ def _changed(oid: Oid, old: Fingerprint, new: Fingerprint) -> TableChange | None
     if not differences:
         return None
     had = {c.attnum for c in before.columns}
-    return TableChange(
+    return TableDifferences(
         oid,
         before.table,
         tuple(differences),

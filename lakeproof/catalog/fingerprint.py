@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Identity, identity_fits
@@ -215,7 +215,7 @@ class Fingerprint:
         document = {"format": FORMAT, **{name: list(lines) for name, lines in self._lines()}}
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
-    def _lines(self) -> Iterator[tuple[str, Iterator[list[Any]]]]:
+    def _lines(self) -> Iterator[tuple[str, Iterator[list[object]]]]:
         yield (
             "publications",
             (

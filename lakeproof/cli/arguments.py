@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from lakeproof import __version__
 from lakeproof.config.mistakes import nearest
@@ -90,7 +90,7 @@ Exit status 1 if anything is held or lacking, or an interrupted snapshot has lef
 class _Parser(argparse.ArgumentParser):
     """A parser that suggests the command that was probably meant instead of listing all commands."""
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: object) -> None:
         near = None
         if action.choices is not None and value not in action.choices:
             near = nearest(str(value), map(str, action.choices))

@@ -104,7 +104,7 @@ class Context:
         from lakeproof.lake.spark_on_demand import SparkOnDemand
 
         def start() -> SparkSession:
-            from lakeproof.lake.spark.driver_end import end_now
+            from lakeproof.lake.spark.driver import end_now
             from lakeproof.lake.spark.session import session
 
             report_spark(self.config, self.report)
@@ -124,7 +124,7 @@ class Context:
         finally:
             session = spark.forget()
             if session is not None:
-                from lakeproof.lake.spark.lost_driver import stop_session
+                from lakeproof.lake.spark.driver import stop_session
 
                 stop_session(session)
 

@@ -29,12 +29,11 @@ def report_decoding(report: Report) -> None:
 
 def report_spark(config: Config, report: Report) -> None:
     """Report that Spark starts, and before that what is fetched for it, if anything is."""
-    from lakeproof.lake.spark.jars import DELTA, folder, missing
-    from lakeproof.lake.spark.s3 import S3, is_on_s3
+    from lakeproof.lake.spark.jars import DELTA, S3, is_on_s3, jar_folder, missing_jars
 
-    absent = [s for s in ([DELTA, S3] if is_on_s3(config.lake) else [DELTA]) if missing(folder(), [s])]
+    absent = [s for s in ([DELTA, S3] if is_on_s3(config.lake) else [DELTA]) if missing_jars(jar_folder(), [s])]
     if absent:
         names = " and ".join(jar_set.name for jar_set in absent)
         message = f"fetching {names}, once on this machine ({_JARS_MB * len(absent)} MB)"
-        report(Event("jars.fetch", message, {"jars": missing(folder(), absent)}))
+        report(Event("jars.fetch", message, {"jars": missing_jars(jar_folder(), absent)}))
     report(Event("spark.start", "starting Spark"))

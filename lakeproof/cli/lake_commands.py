@@ -207,9 +207,9 @@ def refresh(context: Context, args: argparse.Namespace) -> Outcome:
 
     reason = None if args.again else why_not_refresh(context.config, view)
     if reason is not None:
-        held = step.held_views(context.config, view)
-        lines = [f"nothing to do: {reason}", *(printable(f"{v.view}: held: {v.held}") for v in held)]
-        return Outcome(DIFFERS if held else DONE, held, "\n".join(lines))
+        still = step.views_standing_still(context.config, view)
+        lines = [f"nothing to do: {reason}", *(printable(f"{v.view}: stands still: {v.stands_still}") for v in still)]
+        return Outcome(DIFFERS if still else DONE, still, "\n".join(lines))
     context.check_free_to_refresh()
     with context.spark() as spark:
         views = step.refresh(context.config, view, spark, context.report)
@@ -225,8 +225,8 @@ def refresh(context: Context, args: argparse.Namespace) -> Outcome:
         for v in views
     ]
     text = format_table(("view", "cut", "delta version", "inserted", "retracted", "read at"), rows)
-    held_lines = [printable(f"{v.view}: held: {v.held}") for v in views if v.held is not None]
-    return Outcome(DIFFERS if held_lines else DONE, views, "\n".join([text, *held_lines]))
+    standing = [printable(f"{v.view}: stands still: {v.stands_still}") for v in views if v.stands_still is not None]
+    return Outcome(DIFFERS if standing else DONE, views, "\n".join([text, *standing]))
 
 
 def prove(context: Context, args: argparse.Namespace) -> Outcome:

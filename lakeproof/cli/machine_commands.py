@@ -44,12 +44,12 @@ def init(context: Context, args: argparse.Namespace) -> Outcome:
 def fetch_jars(context: Context, args: argparse.Namespace) -> Outcome:
     """Download the pinned jars into a folder, and make this Java's archive of classes; what is there is kept."""
     from lakeproof.lake.spark import jars as step
-    from lakeproof.lake.spark.class_archive import make_archive
-    from lakeproof.lake.spark.s3 import S3, jars_with_s3
+    from lakeproof.lake.spark.jars import S3, jars_with_s3
+    from lakeproof.lake.spark.java import make_archive
 
     folder = args.folder.absolute()
     sets = [step.DELTA, S3] if args.s3 else [step.DELTA]
-    missing = step.missing(folder, sets)
+    missing = step.missing_jars(folder, sets)
     if missing:
         message = f"fetching {', '.join(missing)} from the repositories that Spark's Ivy is configured for"
         context.report(Event("jars.fetch", message, {"jars": missing}))

@@ -1,6 +1,6 @@
 """The command `lakeproof`: parses, runs one command, turns any exception into one line and an exit status.
 
-The commands do not belong here: `arguments` has the table of them, and nothing here knows what they do.
+The commands do not belong here: `arguments` has the table of commands; their work is unknown here.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Section:
         return topic(self.heading)
 
 
-def folder() -> Path:
+def pages_folder() -> Path:
     """Return the folder of the pages: in the package, or beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     inside = package / "manual"
@@ -40,7 +40,7 @@ def folder() -> Path:
 
 def sections() -> list[Section]:
     """Return every section of every page, the page itself first."""
-    pages = sorted(folder().glob("*.md"))
+    pages = sorted(pages_folder().glob("*.md"))
     return [section for page in pages for section in _sections(page.read_text(encoding="utf-8"))]
 
 

@@ -1,6 +1,6 @@
 """Reports a command's events and its result to a Dagster run, through Dagster Pipes: for work outside of Dagster.
 
-What Dagster makes of the messages does not belong here (`resources.compute`, with the other end of the channel).
+`resources.compute` has the other end of the channel.
 
 The messages lie in the lake, as numbered chunks in a folder of the run's own: every place where a command can work reaches
 the lake, whatever disk or network it shares with Dagster. A document `stop` in that folder asks for the end.
@@ -97,7 +97,7 @@ class RunReport:
         """Do nothing: `run_report` sends what is left."""
 
 
-def _error(reason: str, remedy: str, status: int = 2) -> dict[str, Any]:
+def _error(reason: str, remedy: str, status: int = 2) -> dict[str, object]:
     return {"thing": "lakeproof", "reason": reason, "remedy": remedy, "status": status}
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from lakeproof.config.table_names import parse_table, write_table
+from lakeproof.config.table_names import parse_table, table_text
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.storage.times import text_of
+from lakeproof.storage.times import text_of_time
 
 DONE = 0
 DIFFERS = 1
@@ -47,11 +47,11 @@ def to_json(value: Any) -> Any:
     if isinstance(value, Enum):
         return to_json(value.value)
     if isinstance(value, TableName):
-        return write_table(value)
+        return table_text(value)
     if isinstance(value, Lsn | Path):
         return str(value)
     if isinstance(value, datetime):
-        return text_of(value.astimezone(timezone.utc))
+        return text_of_time(value.astimezone(timezone.utc))
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Mapping):

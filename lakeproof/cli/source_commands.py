@@ -56,7 +56,7 @@ def check(context: Context, args: argparse.Namespace) -> Outcome:
 def checked(config: Config, reports: Mapping[str, CheckReport]) -> Outcome:
     """Return the outcome of `check` for what was reported of the sources."""
     from lakeproof.commands.check import spread_findings
-    from lakeproof.lake.spark.s3 import is_on_s3
+    from lakeproof.lake.spark.jars import is_on_s3
     from lakeproof.state import machine
 
     lake = machine.check_lake(config)

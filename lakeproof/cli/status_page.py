@@ -67,7 +67,7 @@ def _source(status: SourceStatus) -> Iterator[str]:
     if status.sizes is not None:
         yield from _sizes(status.sizes)
     if status.lease is not None:
-        state = {True: "held", False: "free", None: "unknown if held"}[status.lease_held]
+        state = {True: "taken", False: "free", None: "unknown if taken"}[status.lease_taken]
         yield f"  lease      {state}; last taken by {status.lease}"
     if status.snapshot is not None:
         yield printable(f"  snapshot   {_snapshot(status.source, status.snapshot)}")
@@ -138,7 +138,7 @@ def _not_equal(table: TableName, proved: Proved) -> Iterator[str]:
 
 
 def _proven(proved: Mapping[TableName, Proved]) -> Iterator[str]:
-    """Yield how far tables are proven, those longest ago first."""
+    """Yield the position up to which each table is proven, the oldest proof first."""
     verified = [(proof.verified, proof.whole, table) for table, proof in proved.items() if proof.verified is not None]
     for last, whole, table in sorted(verified, key=lambda each: (each[0].time, each[2]))[:_TABLES_SHOWN]:
         beside = "" if whole is None or whole.time == last.time else f", whole at {whole.position} ({whole.time})"

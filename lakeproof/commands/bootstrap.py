@@ -40,8 +40,8 @@ def bootstrap(
     """Copy `tables` of the source `name` under one snapshot, or all published tables if None.
 
     A table that is being resumed is so no more once it is copied; one that is paused is refused, or left out of all of them.
-    If some of them have a finished copy and others have none, or an interrupted one, only those others are copied. `again`
-    copies them even if a finished copy exists. It defaults to true if `tables` is given.
+    Tables that have a finished copy are left out, unless all have one. `again` copies them even if a finished copy exists.
+    It defaults to true if `tables` is given.
 
     Raises ConfigError, SourceError, GapError and LakeError before anything is changed. Raises TransientError if the run was
     stopped, the connection was lost, another snapshot of the source is being copied, or other transactions or locks stood in

@@ -16,8 +16,8 @@ from lakeproof.follow.follower import Follower, FollowOptions, FollowReport
 from lakeproof.follow.proofs import ContinuousProofs
 from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.records.lease import followed, hold_lease
+from lakeproof.lake.spark.driver import at_work
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.chain import newest_incarnation
 from lakeproof.landing.missing import no_landing
@@ -44,10 +44,8 @@ def compact(  # noqa: PLR0917  the same order in every step of the pipeline
 
 
 @without_java(lambda _config, group, *_, **__: f"group {group}")
-def compact_group(  # noqa: PLR0917  the same order in every step of the pipeline
-    config: Config, group: str, spark: AnySpark, report: Report, stop: Stop, end: Lsn | None = None
-) -> GroupReport:
-    """Bring all sources of a group to the least end of their landings (or `end`, if that is less), then put its cut.
+def compact_group(config: Config, group: str, spark: AnySpark, report: Report, stop: Stop) -> GroupReport:
+    """Bring all sources of a group to the least end of their landings, then put its cut.
 
     Takes the leases of all of them. Raises LakeError if a source has no landing, or if they are not of one history of one
     database; TransientError if another process holds a lease, or if a source can't be brought to that position yet.
@@ -57,10 +55,10 @@ def compact_group(  # noqa: PLR0917  the same order in every step of the pipelin
     for lake in lakes:
         if newest_incarnation(lake) is None:
             raise no_landing(lake)
-    with at_work(spark, config.location), ExitStack() as held:
+    with at_work(spark, config.location), ExitStack() as stack:
         # In one order for everybody; who waits for a lease has none of the group's later ones.
-        leases = [held.enter_context(hold_lease(lake, spark, stop)) for lake in in_order(lakes)]
-        return compact_group_under(leases, config, group, spark, RunControl(report, stop), end=end)
+        leases = [stack.enter_context(hold_lease(lake, spark, stop)) for lake in in_order(lakes)]
+        return compact_group_under(leases, config, group, spark, RunControl(report, stop))
 
 
 @without_java(lambda _config, name, *_, **__: name)

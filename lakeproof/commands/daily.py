@@ -1,6 +1,6 @@
 """Makes days: each chosen table as it was at the end of each day, a partition of a Delta table per day.
 
-Reading a day does not belong here (`lakeproof.lake.read.days`), nor its commit (`lakeproof.lake.delta.day_table`).
+Reading a day does not belong here (`lakeproof.lake.read.spark.as_of`), nor its commit (`lakeproof.lake.delta.day_table`).
 
     look      every day of every table, before anything is written: one that is not kept any more ends the run
     write     day by day, each table's partition replaced as a whole, and noted
@@ -23,14 +23,14 @@ from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError, LakeError, TransientError
 from lakeproof.events import Event, RunControl
 from lakeproof.lake.delta.day_table import read_day, write_day
-from lakeproof.lake.delta.files.fsync import sync_commits
+from lakeproof.lake.delta.files.needed import sync_commits
 from lakeproof.lake.delta.log.commits import newest_version
-from lakeproof.lake.read.days import DayState, states_at_end_of
+from lakeproof.lake.read.spark.as_of import DayState, states_at_end_of
 from lakeproof.lake.records.days import DayEntry, note_day
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.rows.memory import fit
+from lakeproof.lake.spark.driver import at_work
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.proof.days import DayAudit, audit_day

@@ -1,7 +1,7 @@
 """Checks the Great Expectations of the configuration on current tables, at the newest cut.
 
-A table that this process holds starts no Spark. Reading a table does not belong here (`lakeproof.lake.read`), nor what Great
-Expectations is asked and which of its answers are shown (`lakeproof.expectations`).
+A table that this process holds starts no Spark. Reading a table is in `lakeproof.lake.read`, the questions to Great
+Expectations in `lakeproof.expectations`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from lakeproof.expectations.configured import Expectation, expectations
 from lakeproof.expectations.evaluate import Expected, Shown, evaluate
 from lakeproof.expectations.in_pandas import SparkNeededError, pandas_frame
 from lakeproof.lake.delta.arrow_rows import NotInArrowError
-from lakeproof.lake.read.arrow.frames import ReadLake
-from lakeproof.lake.read.arrow.open import read_lake
+from lakeproof.lake.read.arrow.open import ReadLake, read_lake
+from lakeproof.lake.spark.driver import driver_lives
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.lost_driver import driver_lives
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
@@ -96,7 +95,7 @@ def _in_pandas(
 
 def _by_spark(config: Config, opened: ReadLake, spark: SparkOnDemand, name: str, table: TableName) -> DataFrame:
     """Return a frame of the same cut."""
-    from lakeproof.lake.read.spark.opened import OpenedLake
+    from lakeproof.lake.read.spark.open import OpenedLake
 
     return OpenedLake(spark.get(), config.location, opened.cuts).table(name, table)
 

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 
 from lakeproof.config.model import SourceConfig
 from lakeproof.config.secret import check_conninfo
-from lakeproof.config.table_names import TablePattern, write_table
+from lakeproof.config.table_names import TablePattern, table_text
 from lakeproof.config.values import NAME_PATTERN
 from lakeproof.errors import ConfigError, DefiniteError, manual
 from lakeproof.events import counted
@@ -180,7 +180,7 @@ def _lines(database: _Database, source: str, conninfo: str, variable: str | None
     if any(texts.values()):
         yield "    # Kept as PostgreSQL's exact text; `lakeproof check` says how numerics become decimals:"
         yield from (
-            f"    #   {_plain(write_table(name))}: {', '.join(columns)}" for name, columns in texts.items() if columns
+            f"    #   {_plain(table_text(name))}: {', '.join(columns)}" for name, columns in texts.items() if columns
         )
 
 
@@ -197,10 +197,10 @@ def _tables(database: _Database) -> Iterator[str]:
             every = _plain(str(TablePattern(schema, "*")))
             yield f"      # {len(names)} of schema {_plain(schema)}; `{every}` instead of them means all, later ones too."
         for name in names:
-            yield f"      - {yaml_text(write_table(name))}  # {_plain(_identity(database.tables[name]))}"
+            yield f"      - {yaml_text(table_text(name))}  # {_plain(_identity(database.tables[name]))}"
         for name, reason in database.left_out.items():
             if name.schema == schema:
-                yield f"      # left out: {_plain(write_table(name))}: {_plain(reason)}"
+                yield f"      # left out: {_plain(table_text(name))}: {_plain(reason)}"
 
 
 def _identity(table: PublishedTable) -> str:

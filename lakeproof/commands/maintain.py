@@ -29,7 +29,7 @@ from lakeproof.compaction.retention import kept_of, remove_old, would_remove
 from lakeproof.compaction.sizes import LakeSizes, measure
 from lakeproof.config.model import Config
 from lakeproof.config.section.upkeep import RetentionConfig
-from lakeproof.config.table_names import write_table
+from lakeproof.config.table_names import table_text
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Event, Report, RunControl, Stop, counted
 from lakeproof.lake.cycle.runner import archive_of, finish_interrupted
@@ -37,13 +37,12 @@ from lakeproof.lake.cycle.upkeep.maintenance import Maintenance, archived, begin
 from lakeproof.lake.cycle.upkeep.table_files import Damaged, fragmented, planned_of_days, remove_of_days
 from lakeproof.lake.delta.files.needed import Unread
 from lakeproof.lake.records.ages import in_lake_at, mark_age
-from lakeproof.lake.records.documents import Cut, CycleKind, TableIntent
+from lakeproof.lake.records.documents import Cut, CycleKind, Optimize, Rebuild, Restore, TableIntent, Trim, Work
 from lakeproof.lake.records.held import Held, describe_all
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.records.work import Optimize, Rebuild, Restore, Trim, Work
+from lakeproof.lake.spark.driver import at_work
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.retention import (
     SpaceReclaimed,
@@ -51,7 +50,7 @@ from lakeproof.landing.retention import (
 )
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.proof.lake.by_itself import refuse_damaged
-from lakeproof.proof.lake.side import Reader
+from lakeproof.proof.lake.side import LakeReader
 from lakeproof.proof.record import one_proof
 from lakeproof.sql_catalog import name_cut, name_views
 from lakeproof.storage.source_lake import SourceLake
@@ -122,7 +121,7 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
         run = _Run(on_demand, lease, source.retention, report, now, stop, cycles, damaged)
         mark_age(lake, run.newest())
         _check_request(lake, archive_of(lake, source.retention), request)
-        refuse_damaged(Reader.of(lake, on_demand, source.compaction.engine), run.newest(), request.rebuild)
+        refuse_damaged(LakeReader.of(lake, on_demand, source.compaction.engine), run.newest(), request.rebuild)
         rebuilt = run.cycle(CycleKind.REPAIR, dict.fromkeys(request.rebuild, Rebuild()))
         run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(request.restore, Restore()))
         if request.nothing_else:
@@ -235,7 +234,7 @@ class _Run:
         cut, lake = self.newest(), self.lease.lake
         old = in_lake_at(lake, self.now - timedelta(seconds=self.retention.history_s))
         # Imported here because it imports Spark.
-        from lakeproof.lake.cycle.upkeep.history_firsts import first_change_from, tables_with_changes_before
+        from lakeproof.lake.cycle.upkeep.maintenance_by_spark import first_change_from, tables_with_changes_before
 
         firsts, lost = first_change_from(self.spark.get(), lake, cut, old, self.damaged)
         bound = min((first for first in firsts.values() if first is not None), default=cut.ordinals.end)
@@ -265,7 +264,7 @@ def _check_request(lake: SourceLake, archive: Store | None, request: Maintenance
             raise LakeError(
                 f"{name}: {table}",
                 "its schema has changed, and history has older rows in the schema they had",
-                f"run `lakeproof prove {name} --tables {shlex.quote(write_table(table))} --repair` instead",
+                f"run `lakeproof prove {name} --tables {shlex.quote(table_text(table))} --repair` instead",
             )
     for table in request.restore:
         place = archived(archive, lake.paths, table)[0].rpartition("/")[0]

@@ -11,8 +11,8 @@ from functools import partial
 from lakeproof.config.model import Config
 from lakeproof.events import Event, RunControl, counted
 from lakeproof.lake.records.store import newest_cut
+from lakeproof.lake.spark.driver import at_work
 from lakeproof.lake.spark.failures import without_java
-from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.proof.keys_to_repair import KeysToRepair

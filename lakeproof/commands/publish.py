@@ -25,7 +25,7 @@ from lakeproof.events import Event, Report, Stop, silent
 from lakeproof.failpoints import failpoint
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import publications_of
-from lakeproof.postgres.catalog.tables import Way
+from lakeproof.postgres.catalog.tables import PublicationWay
 from lakeproof.postgres.checks.privileges import role_name
 from lakeproof.postgres.connections.connect import close_quietly, connect, source_errors
 from lakeproof.postgres.publication_lines import Publication, read_publications
@@ -189,7 +189,7 @@ def _paused(source: SourceConfig, publications: Mapping[str, Publication], table
     whole = [p.name for p in publications.values() if p.all_tables or table.schema in p.schemas]
     if whole:
         reason = f"publication {whole[0]} has it with all tables of its database or schema, and leaves none of them out"
-        way = Way.ALL if publications[whole[0]].all_tables else Way.SCHEMA
+        way = PublicationWay.ALL if publications[whole[0]].all_tables else PublicationWay.SCHEMA
         raise SourceError(f"table {table}", reason, f"{out_of(whole[0], way, [table], source.name)}; then pause it")
     entries = tuple(
         PausedEntry(p.name, p.entries[table].rows, p.entries[table].columns)

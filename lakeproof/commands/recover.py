@@ -140,14 +140,14 @@ class _Recover:
         self._snapshot = SnapshotRun(config, source, report, stop)
 
     def run(self, *, other_system: bool) -> SnapshotReport:
-        with ExitStack() as held:
-            return self._run(held, other_system=other_system)
+        with ExitStack() as stack:
+            return self._run(stack, other_system=other_system)
 
-    def _run(self, held: ExitStack, *, other_system: bool) -> SnapshotReport:
+    def _run(self, stack: ExitStack, *, other_system: bool) -> SnapshotReport:
         conn = connect(self._source.dsn, "lakeproof recover", lock_timeout_s=self._source.snapshot.lock_timeout_s)
         try:
             self._landed()
-            self._snapshot.take_lock(held)
+            self._snapshot.take_lock(stack)
             look = self.look(conn)
             plan = look.plan
             if plan.moved is not None and not other_system:

@@ -20,10 +20,16 @@ from lakeproof.errors import ConfigError, LakeError
 from lakeproof.events import Event, Report, counted, silent
 from lakeproof.lake.records.engine_versions import other_versions
 from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut, newest_view_cut_number, one_refresh, view_path
-from lakeproof.lake.records.views.definitions import ViewDefinition, read_definition, with_definition
-from lakeproof.lake.records.views.previews import ViewPreview, newest_preview, remove_previews
+from lakeproof.lake.records.views.definitions import (
+    ViewDefinition,
+    ViewPreview,
+    newest_preview,
+    read_definition,
+    remove_previews,
+    with_definition,
+)
+from lakeproof.lake.spark.driver import at_work
 from lakeproof.lake.spark.failures import reading, reason_of, without_java
-from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.names import CycleNumber
 from lakeproof.sql_catalog import name_views
 from lakeproof.storage.open import open_store
@@ -31,7 +37,7 @@ from lakeproof.storage.store import Store
 from lakeproof.views.applied import AppliedViews
 from lakeproof.views.refresh import ViewInputs, refresh_view
 from lakeproof.views.refresh_point import Point
-from lakeproof.views.replace import SAMPLE_ROWS_MAX, PreviewRequest, Sample, preview_view, staged_rows
+from lakeproof.views.replace import SAMPLE_ROWS_MAX, PreviewRequest, SampleRow, preview_view, staged_rows
 from lakeproof.views.round import Round, ViewReport, chosen_views, faulty_views, inputs_at_newest, refresh_under
 
 
@@ -56,7 +62,7 @@ class ReplaceReport:
     dropped: Mapping[str, str] = field(default_factory=dict)
     retyped: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, CycleNumber] = field(default_factory=dict)
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[SampleRow] = field(default_factory=list)
     moved: str | None = None
     previewed: tuple[int, int] | None = None
 
@@ -67,7 +73,7 @@ def refresh(
 ) -> list[ViewReport]:
     """Refresh the view of that name, those of these names, or every view; with them the views that these read.
 
-    A view over a table that is held or not in the lake yet is held itself, and so is one over a view that stands still. If
+    A view over a table that is held or not in the lake yet stands still, and so does one over such a view. If
     not just one view is refreshed, so is one with a wrong definition (or one that is wrong since a column was renamed), a
     damaged document or table. Raises ConfigError for an unknown name, and for one view's wrong definition, LakeError for a
     damaged cut or table, TransientError if another process refreshes views of this lake.
@@ -77,17 +83,17 @@ def refresh(
         return refresh_under(Round(lock, int(newest_view_cut_number(store)) + 1), config, view, spark, report)
 
 
-def held_views(config: Config, view: str | Collection[str] | None) -> list[ViewReport]:
+def views_standing_still(config: Config, view: str | Collection[str] | None) -> list[ViewReport]:
     """Return those of the views that a refresh would leave alone: they read what is held or not in the lake."""
     store = open_store(config.location)
     applied = AppliedViews.read(config, store)
     point, reports = Point(applied.config, store, 0), []
     for name in applied.in_order(chosen_views(config, view)):
         fault = applied.faults.get(name)
-        held = point.why_held(applied.config.views[name]) if fault is None else str(fault)
-        if held is not None:
-            point.hold(name, held)
-            reports.append(ViewReport(name, None, None, 0, 0, held=held))
+        why = point.why_still(applied.config.views[name]) if fault is None else str(fault)
+        if why is not None:
+            point.stop(name, why)
+            reports.append(ViewReport(name, None, None, 0, 0, stands_still=why))
     return [*faulty_views(config, view, silent), *reports]
 
 

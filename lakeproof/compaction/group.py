@@ -2,7 +2,7 @@
 
 Bringing one source to a position is in `compact`, finding the position in `group_position`.
 
-All leases are held from the first cycle to the group's cut: nobody moves a source, or removes one of its cuts, in between. A
+All leases are kept from the first cycle to the group's cut: nobody moves a source, or removes one of its cuts, in between. A
 process that is killed leaves cuts of sources, which the next run's group cut names, or those of a later position.
 """
 
@@ -23,7 +23,6 @@ from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
-from lakeproof.lsn import Lsn
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import now_text, time_of
@@ -49,8 +48,6 @@ def compact_group_under(
     group: str,
     spark: AnySpark,
     control: RunControl,
-    *,
-    end: Lsn | None = None,
 ) -> GroupReport:
     """Do the same for a group whose leases the caller holds, all of them."""
     report, stop = control.report, control.stop
@@ -59,7 +56,7 @@ def compact_group_under(
         lease.lake.source: finish_interrupted(on_demand, lease, config.source(lease.lake.source), report)
         for lease in leases
     }
-    place = group_position(group, [lease.lake for lease in leases], end)
+    place = group_position(group, [lease.lake for lease in leases])
     for lease in leases:
         source = lease.lake.source
         done[source] += compact_under(lease, config, on_demand, control, end=place.position)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from lakeproof.config.model import Config
 from lakeproof.events import counted
+from lakeproof.lake.planning.entries import pending_snapshots
 from lakeproof.lake.planning.forecast import after_plan, next_plan
 from lakeproof.lake.planning.group_position import group_position
 from lakeproof.lake.planning.next_incarnation import plan_switch, to_be_followed
-from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.planning.plan import CyclePlan
 from lakeproof.lake.records.cuts.groups import newest_group_cut
 from lakeproof.lake.records.documents import Cut, CycleKind

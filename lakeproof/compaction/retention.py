@@ -14,9 +14,9 @@ from lakeproof.config.model import Config
 from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.events import Stop
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.cycle.upkeep.table_files import Damaged, unneeded_files
+from lakeproof.lake.cycle.upkeep.table_files import Damaged, unneeded_table_files
 from lakeproof.lake.delta.files.needed import remove_file
-from lakeproof.lake.planning.pending import entered_chunks, pending_snapshots
+from lakeproof.lake.planning.entries import entered_chunks, pending_snapshots
 from lakeproof.lake.records.cuts.documents import unneeded_bases
 from lakeproof.lake.records.cuts.groups import group_cuts_before, pinned_cut
 from lakeproof.lake.records.documents import Cut
@@ -63,7 +63,7 @@ def remove_old(lake: SourceLake, kept: Kept, now: datetime, stop: Stop, damaged:
     failpoint("maintain.after_cuts")
     stop_here(lake.source, stop)
     total["tables"] = SpaceReclaimed()
-    for place, size in unneeded_files(lake, (), damaged):
+    for place, size in unneeded_table_files(lake, (), damaged):
         remove_file(place)
         total["tables"] = total["tables"].plus(SpaceReclaimed(1, size))
     failpoint("maintain.after_tables")
@@ -88,7 +88,7 @@ def would_remove(lake: SourceLake, kept: Kept, now: datetime, damaged: Damaged) 
     chains = [(Chain.open(lake, i), number) for i, number in _landings(lake, cut, kept.retention, now)]
     return {
         "cuts": _sizes(lake.store, documents),
-        "tables": summed(SpaceReclaimed(1, size) for _, size in unneeded_files(lake, documents, damaged)),
+        "tables": summed(SpaceReclaimed(1, size) for _, size in unneeded_table_files(lake, documents, damaged)),
         "landing": summed(freed(chain, keys_before(chain, number)) for chain, number in chains),
         "snapshots": _sizes(lake.store, entered_chunks(lake, cut)),
     }

@@ -18,8 +18,8 @@ def checked_views(
 ) -> tuple[dict[str, ViewConfig], dict[str, ConfigFileError]]:
     """Check which view reads which; return the views, and what is wrong with those that are set aside.
 
-    With `aside`, the mistakes that are about one view are taken out of the document. A view that reads one that is set
-    aside is set aside, too.
+    With `aside`, the mistakes that are about one view are taken out of the document. A view that reads a view set aside is
+    set aside itself.
     """
     left, faulty = dict(views), dict[str, list[Mistake]]()
     check_graph(document, views)

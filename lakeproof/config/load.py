@@ -33,14 +33,14 @@ from lakeproof.config.section.spark import SparkConfig
 from lakeproof.config.section.sql_catalog import CatalogConfig
 from lakeproof.config.sections import (
     is_inside,
+    lake_address,
     read_dsn,
-    read_lake,
     read_reads,
     read_secret,
     read_spark_secret,
     read_sql_file,
 )
-from lakeproof.config.table_names import TablePattern, parse_selected, parse_table, write_table
+from lakeproof.config.table_names import TablePattern, parse_selected, parse_table, table_text
 from lakeproof.errors import ConfigError
 from lakeproof.names import TableName
 
@@ -101,7 +101,7 @@ class _Reader:
     def config(self, *, set_views_aside: bool) -> Config | None:
         root = dict(self._document.root)
         self._refuse_unknown(root, (), Config, hide=("path", "faulty_views"))
-        lake = self._try(("lake",), lambda: read_lake(root.get("lake"), self._file.parent))
+        lake = self._try(("lake",), lambda: lake_address(root.get("lake"), self._file.parent))
         sources = {n: self._source(n, v) for n, v in self._mapping(root.get("sources"), ("sources",)).items()}
         if not sources:
             self._document.add(("sources",), "must name at least one source")
@@ -187,7 +187,7 @@ class _Reader:
         archive = config.retention.archive
         if archive is None:
             return config
-        place = self._try(path, lambda: read_lake(archive, self._file.parent))
+        place = self._try(path, lambda: lake_address(archive, self._file.parent))
         return config.model_copy(update={"retention": config.retention.model_copy(update={"archive": place})})
 
     def _selection(self, source: str, section: dict[str, object]) -> dict[str, object]:
@@ -282,7 +282,7 @@ class _Reader:
             self._document.add(path, f"reads from {source}, which is no source; {_nearest(source, self._selections)}")
         selection = self._selections.get(source)
         if selection is not None and not selection.selected(table):
-            self._document.add(path, f"{write_table(table)} is not among sources.{source}.tables")
+            self._document.add(path, f"{table_text(table)} is not among sources.{source}.tables")
 
     def _shared_slots(self, sources: dict[str, SourceConfig | None]) -> None:
         # A slot's name is unique in a server, not in a database: two sources that share it would take turns losing changes.

@@ -34,8 +34,8 @@ from lakeproof.config.values import (
     Seconds,
     Text,
     Whole,
+    connection_secret,
     different,
-    read_secret,
     valid_messages,
     valid_publication,
     valid_slot,
@@ -217,7 +217,9 @@ class SourceConfig(SourcePublication):
     """
 
     name: Name
-    dsn: Annotated[SecretStr, PlainValidator(read_secret), PlainSerializer(str, return_type=str, when_used="json")]
+    dsn: Annotated[
+        SecretStr, PlainValidator(connection_secret), PlainSerializer(str, return_type=str, when_used="json")
+    ]
     publication: Annotated[Text, AfterValidator(valid_publication)]
     slot: Annotated[Text, AfterValidator(valid_slot)]
     tables: Annotated[tuple[TableName, ...], AfterValidator(different)] = Field(

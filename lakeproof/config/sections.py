@@ -21,7 +21,7 @@ _ALIAS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SQL_BYTES_MAX = 1 << 20
 
 
-def read_lake(value: object, folder: Path) -> str:
+def lake_address(value: object, folder: Path) -> str:
     """Return the lake as an absolute path, or as its URL."""
     if value is None:
         raise ValueError("is missing")
@@ -37,7 +37,7 @@ def read_lake(value: object, folder: Path) -> str:
 
 
 def is_inside(place: str, lake: str) -> bool:
-    """True if `place` is the lake's folder or in it, symbolic links followed; both as `read_lake` returns them."""
+    """True if `place` is the lake's folder or in it, symbolic links followed; both as `lake_address` returns them."""
     objects = [ObjectPlace.parse(p) for p in (place, lake)]
     if objects[0] is not None and objects[1] is not None:
         return f"{objects[0]}/".startswith(f"{objects[1]}/")

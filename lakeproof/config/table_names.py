@@ -82,7 +82,7 @@ def parse_tables(text: str) -> tuple[TableName, ...]:
     return tuple(names)
 
 
-def write_table(name: TableName) -> str:
+def table_text(name: TableName) -> str:
     """Write a name as `parse_table` reads it, with quotes only if needed."""
     return f"{_quote(name.schema)}.{_quote(name.name)}"
 

@@ -23,7 +23,7 @@ MASTERS = "local[*], spark://host:7077, k8s://https://host:6443 or yarn"
 CONNECT = "Spark Connect, whose client has no JVM of its own, and lakeproof makes Delta's commits in the driver's JVM"
 
 
-def read_secret(value: object) -> SecretStr:
+def connection_secret(value: object) -> SecretStr:
     """Return a connection string as a value that never prints it."""
     if isinstance(value, SecretStr):
         return value

@@ -1,6 +1,6 @@
 """The graph of the views: which view reads which other, in what order they are computed, and what is wrong with it.
 
-Reading the file does not belong here (`load.py`), nor what one name of a view is bound to (`sections.py`).
+Reading the file is in `load.py`, the binding of a view's names in `sections.py`.
 """
 
 from __future__ import annotations

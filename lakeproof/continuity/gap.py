@@ -17,7 +17,7 @@ from lakeproof.continuity.timeline import later_timeline
 from lakeproof.errors import RECOVER, GapError, LakeError, TransientError
 from lakeproof.landing.chain import Chain, FencedError
 from lakeproof.landing.incarnation_record import has_head, incarnations, read_incarnation_record
-from lakeproof.landing.timelines import follow
+from lakeproof.landing.timelines import record_followed
 from lakeproof.lsn import Lsn
 from lakeproof.postgres.connections.connect import Connection
 from lakeproof.postgres.replication_slot import SlotState, read_slot, slot_problem
@@ -65,7 +65,7 @@ def check_no_gap(conn: Connection, source: SourceConfig, chain: Chain) -> SlotAn
     check_positions(server, slot, source, chain)
     if followed is not None:
         # Before anything is read: once the landing has grown, its end says nothing about the switch any more.
-        follow(chain, followed)
+        record_followed(chain, followed)
     return SlotAndChain(server, slot)
 
 

@@ -1,7 +1,6 @@
 """The one place that moves the slot forward (invariant ack-after-durable).
 
-Only a manifest that the chain has appended proves what is durable, so `acknowledge` takes one. Deciding when a segment or a
-progress range ends does not belong here.
+Only a manifest that the chain has appended proves what is durable, so `acknowledge` takes one.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from lakeproof.pgoutput.batch import BatchDecoder
 from lakeproof.pgoutput.decoder import ProtocolError
 from lakeproof.pgoutput.messages import Origin
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TransactionInfo
-from lakeproof.pgoutput.warm_up import warm_up
+from lakeproof.pgoutput.warm_up import warm_up_decoder
 from lakeproof.storage.disk import disk_error
 
 # For the last reading of a session; if it takes longer, the next session does it.
@@ -61,11 +61,11 @@ Work: TypeAlias = DecodeUnit | LargeTransaction | EndSegment | Look
 
 
 def _load_loops() -> None:
-    warm_up()
+    warm_up_decoder()
     # It loads the compiler, which a process that never decodes does without.
     from lakeproof.landing.segments import row_sums
 
-    row_sums.warm_up()
+    row_sums.warm_up_sums()
 
 
 class Flusher:

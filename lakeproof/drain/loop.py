@@ -88,7 +88,7 @@ class Listeners:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class SessionPace:
     """The size of a unit, and how long a session waits at once, also while its worker is busy.
 
     An acknowledgement is at most `busy_wait_s` late.
@@ -99,7 +99,7 @@ class Pace:
     busy_wait_s: float = 0.02
 
 
-_USUAL = Pace()
+_USUAL = SessionPace()
 
 
 class Session:
@@ -113,7 +113,7 @@ class Session:
         durable: Lsn,
         listeners: Listeners,
         *,
-        pace: Pace = _USUAL,
+        pace: SessionPace = _USUAL,
     ) -> None:
         self._stream = stream
         self._flusher = flusher

@@ -1,6 +1,6 @@
 """Finds the cause of tables' new files where the stream or the catalog proves one: a TRUNCATE, a partition without a row.
 
-When the question is asked does not belong here (`catalog.watch`). What is not proven counts as what is worst for the lake.
+`catalog.watch` decides when to ask. What is not proven counts as what is worst for the lake.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeproof.catalog.differences import Difference, TableChange
+from lakeproof.catalog.differences import Difference, TableDifferences
 from lakeproof.catalog.fingerprint import LeafFacts, TableFacts
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import OP, SEQ, XID
@@ -24,8 +24,8 @@ from lakeproof.postgres.connections.connect import Connection
 
 
 def without_empty_partitions(
-    conn: Connection, change: TableChange, before: TableFacts, after: TableFacts
-) -> TableChange:
+    conn: Connection, change: TableDifferences, before: TableFacts, after: TableFacts
+) -> TableDifferences:
     """Return the change as that of partitions created, if each one attached had no row that the lake would lack."""
     had = {leaf.oid: leaf for leaf in before.leaves}
     new = [leaf for leaf in after.leaves if leaf.oid not in had]

@@ -1,6 +1,6 @@
 """A drain's present state, written by its loop and read by others at any time: positions, what waits, how far it is behind.
 
-Events do not belong here (`lakeproof.events`), nor how often the state is shown (`rates.py`, `lakeproof.metrics`).
+The readers of the state are `rates.py` and `lakeproof.metrics`.
 
     applied ≤ durable ≤ received     of the log: in the newest cut, in the landing, here
 

@@ -1,6 +1,6 @@
 """Evaluates expectations with Great Expectations, and reduces its results to counts and the few values that may be shown.
 
-Which tables and expectations does not belong here (`expect.py`). Importing Great Expectations takes seconds, so it is
+The choice of tables and expectations is in `lakeproof.commands.expect`. Importing Great Expectations takes seconds, so it is
 imported when something is evaluated; it sends nothing to its makers.
 
 What may be shown is a list of what is allowed, and nothing else: the values of the columns that an expectation names, none

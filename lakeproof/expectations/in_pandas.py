@@ -138,8 +138,8 @@ def _check_values(check: Expectation, column: pa.ChunkedArray) -> None:
         raise SparkNeededError(f"values of {kind} are compared by Spark alone")
     if check.type in _BY_VALUE:
         return
-    fits: Callable[[Any], bool] | None = None
-    arguments: Sequence[Any] = ()
+    fits: Callable[[object], bool] | None = None
+    arguments: Sequence[object] = ()
     if check.type in _IN_SET:
         arguments, fits = given.get("value_set") or (None,), _argument_of(kind)
     elif check.type in (*_BETWEEN, *_ENDS):
@@ -158,7 +158,7 @@ def _check_values(check: Expectation, column: pa.ChunkedArray) -> None:
         raise SparkNeededError(f"{check.type} over values of {kind} is evaluated by Spark alone with these arguments")
 
 
-def _argument_of(kind: pa.DataType) -> Callable[[Any], bool] | None:
+def _argument_of(kind: pa.DataType) -> Callable[[object], bool] | None:
     """Return the test of an argument that both engines compare alike with values of the type; None if there is none."""
     if pa.types.is_integer(kind):
         return _is_whole
@@ -171,7 +171,7 @@ def _argument_of(kind: pa.DataType) -> Callable[[Any], bool] | None:
     return (lambda value: isinstance(value, bool)) if pa.types.is_boolean(kind) else None
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
 
 
@@ -181,5 +181,5 @@ def _is_exact_float(value: Any) -> bool:
     return _is_whole(value) and abs(value) <= _EXACT_IN_FLOAT
 
 
-def _is_same_regex(value: Any) -> bool:
+def _is_same_regex(value: object) -> bool:
     return isinstance(value, str) and _SAME_REGEX.fullmatch(value) is not None

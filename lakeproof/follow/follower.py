@@ -30,7 +30,7 @@ from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.planning.landing.waiting import LandingTail
 from lakeproof.lake.records.lease import Lease, hold_lease, someone_waits
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.spark.lost_driver import DriverLostError
+from lakeproof.lake.spark.driver import DriverLostError
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.storage.open import folder_to_check
@@ -163,8 +163,8 @@ class Follower:
             # Whoever waits looks now and then, and would find the lease taken again.
             if self.control.stop.wait(self._look_s):
                 return
-        with ExitStack() as held:
-            leases = [held.enter_context(hold_lease(lake, self.spark, self.control.stop)) for lake in self.lakes]
+        with ExitStack() as stack:
+            leases = [stack.enter_context(hold_lease(lake, self.spark, self.control.stop)) for lake in self.lakes]
             self._report("follow.turn", "has its turn")
             # What was interrupted, or was left by whoever had the lease before, comes first; views may be behind too.
             self._compact(leases)

@@ -14,7 +14,7 @@ from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, RunControl
 from lakeproof.follow.worker import Worker
-from lakeproof.lake.spark.lost_driver import DriverLostError
+from lakeproof.lake.spark.driver import DriverLostError
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.proof.run import ProofRequest, Proving, prove_once
 

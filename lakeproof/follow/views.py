@@ -19,7 +19,7 @@ from lakeproof.events import Event, Report
 from lakeproof.follow.worker import Worker
 from lakeproof.lake.records.views.cuts import ViewsLock, newest_view_cut_number, one_refresh
 from lakeproof.lake.rows.memory import views_at_once
-from lakeproof.lake.spark.lost_driver import DriverLostError
+from lakeproof.lake.spark.driver import DriverLostError
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.state.due_work import due_views
 from lakeproof.storage.open import open_store
@@ -34,7 +34,7 @@ _LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ViewPace:
     """The times of a follower's views.
 
     `drift_look_s`: it looks for drift as often as the schedule in Dagster does, at the most. `slow_s`: a refresh that takes
@@ -61,7 +61,7 @@ class ViewRefresher(Worker):
         report: Report,
         refreshed: Callable[[Sequence[ViewReport]], None],
         *,
-        pace: Pace = Pace(),
+        pace: ViewPace = ViewPace(),
     ) -> None:
         super().__init__("lakeproof views")
         self._config, self._names, self._spark = config, list(views), SparkOnDemand.of(spark)
@@ -128,7 +128,7 @@ class ViewRefresher(Worker):
                 self._tell(refreshed.result())
 
     def _refresh_meanwhile(self, refreshed: Future[list[ViewReport]], lock: ViewsLock, at_work: _AtWork) -> None:
-        """Wait for the refresh of all; beside its slow views, refresh the others each time that somebody asks."""
+        """Wait for the refresh of all; beside its slow views, refresh the other views each time that somebody asks."""
         began_s, again = time.monotonic(), False
         while not wait([refreshed], _LOOK_S).done:
             if time.monotonic() - began_s > self._pace.slow_s and self._asked.is_set() and not self._ended.is_set():
@@ -140,7 +140,7 @@ class ViewRefresher(Worker):
             self._asked.set()
 
     def _refresh_others(self, lock: ViewsLock, at_work: _AtWork) -> None:
-        """Refresh the views that have nothing to do with those at work, if they are behind, on the threads that are free."""
+        """Refresh views that are behind and independent of the views at work, on the threads that are free."""
         threads = views_at_once(self._spark.get(), self._config.views_at_once) - at_work.count
         apart = at_work.apart(self._names)
         behind = due_views(self._config, apart) if threads > 0 and apart else []
@@ -151,7 +151,7 @@ class ViewRefresher(Worker):
             self._tell(refresh_under(this, self._config, behind, self._spark.get(), self._report))
 
     def _tell(self, views: Sequence[ViewReport]) -> None:
-        self._refreshed([view for view in views if view.held is None])
+        self._refreshed([view for view in views if view.stands_still is None])
 
 
 class _AtWork:

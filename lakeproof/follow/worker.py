@@ -1,6 +1,6 @@
 """A thread that works beside a follower's cycles while a block runs, and whose error the follower raises.
 
-What it works on does not belong here (`views`, `proofs`).
+Its work is given by `views` and `proofs`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from lakeproof.catalog.fingerprint import Fingerprint, parse_fingerprint
 from lakeproof.errors import RECOVER, LakeError
 from lakeproof.landing.catalog_record import CatalogRecord, FirstReading
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.segments.manifest import Kind, Manifest
+from lakeproof.landing.segments.manifest import Manifest, ManifestKind
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid
 from lakeproof.storage.source_lake import SourceLake
@@ -47,7 +47,7 @@ def append_catalog(chain: Chain, writer: str, catalog: CatalogRecord, catalog_ls
     """Append a manifest for a reading, at the chain's end. Raises FencedError as `Chain.append`."""
     return chain.append(
         Manifest(
-            kind=Kind.CATALOG,
+            kind=ManifestKind.CATALOG,
             number=chain.next_number,
             incarnation=chain.incarnation,
             first_ordinal=chain.next_ordinal,

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from lakeproof.catalog.differences import TableChange
+from lakeproof.catalog.differences import TableDifferences
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.field_types import Count, LsnField, RelativePath, Sha256
 from lakeproof.lsn import Lsn
@@ -47,7 +47,7 @@ class CatalogRecord(Part):
     path: RelativePath
     bytes: Count
     sha256: Sha256
-    changes: tuple[TableChange, ...] = ()
+    changes: tuple[TableDifferences, ...] = ()
     rules: Mapping[_Rule, Count] = field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -58,6 +58,6 @@ class CatalogRecord(Part):
             raise ValueError("has a change without differences")
         return self
 
-    def change_of(self, oid: Oid) -> TableChange | None:
+    def change_of(self, oid: Oid) -> TableDifferences | None:
         """Return the change of one table, None if the table does not differ."""
         return next((change for change in self.changes if change.oid == oid), None)

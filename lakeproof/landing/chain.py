@@ -20,7 +20,7 @@ from lakeproof.errors import RECOVER, InvariantError, LakeError, TransientError
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain_start import ChainStart, first_kept_number, read_chain_start
 from lakeproof.landing.incarnation_record import has_head, incarnations
-from lakeproof.landing.segments.manifest import BYTES_MAX, ChainSource, Kind, Manifest, parse
+from lakeproof.landing.segments.manifest import BYTES_MAX, ChainSource, Manifest, ManifestKind, parse
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.storage.source_lake import SourceLake
@@ -128,7 +128,7 @@ class Chain:
         """Write the head at a slot's consistent point; raises LakeError if the incarnation has one."""
         record, read_until = (None, None) if new.catalog is None else new.catalog
         head = Manifest(
-            Kind.HEAD, 0, incarnation, new.first_ordinal, new.start, new.start, None, new.writer, now_text(),
+            ManifestKind.HEAD, 0, incarnation, new.first_ordinal, new.start, new.start, None, new.writer, now_text(),
             source=new.source, catalog=record, catalog_lsn=read_until,
         )  # fmt: skip
         key = lake.paths.manifest(incarnation, 0)
@@ -173,7 +173,7 @@ class Chain:
     def read_once(self, names_max: int = KEPT_NAMES_MAX) -> Iterator[None]:
         """Keep the manifests that are read in the block until it ends, so that none is read, parsed and hashed twice.
 
-        Where the chain begins is read once, too: the caller holds the lease, under which manifests are removed.
+        The chain's beginning is read once as well: the caller holds the lease, under which manifests are removed.
         """
         before, self._kept = self._kept, _KeptManifests(names_max)
         try:
@@ -221,7 +221,7 @@ class Chain:
         for manifest in self.manifests(self.number_after(start)):
             if manifest.start_lsn >= end:
                 return
-            if manifest.kind is not Kind.HEAD:
+            if manifest.kind is not ManifestKind.HEAD:
                 yield manifest
 
     def refresh(self) -> None:
@@ -249,7 +249,7 @@ class Chain:
             or numbered.first_ordinal != self.next_ordinal
             or numbered.start_lsn != self.end
             or numbered.end_lsn < numbered.start_lsn
-            or empty != (numbered.kind is Kind.CATALOG)
+            or empty != (numbered.kind is ManifestKind.CATALOG)
         ):
             raise InvariantError(
                 f"manifest {manifest.number} ({manifest.start_lsn}, {manifest.end_lsn}]",
@@ -368,9 +368,9 @@ def newest_incarnation(lake: SourceLake) -> Incarnation | None:
     return next((i for i in reversed(incarnations(lake)) if has_head(lake, i)), None)
 
 
-def verify_chain(chain: Chain, from_number: int = 0) -> int:
-    """Read and check every manifest from `from_number`; returns how many. Raises LakeError at the first that is wrong."""
-    return sum(1 for _ in chain.manifests(from_number))
+def verify_chain(chain: Chain) -> int:
+    """Read and check every manifest; returns how many. Raises LakeError at the first that is wrong."""
+    return sum(1 for _ in chain.manifests(0))
 
 
 def _read(lake: SourceLake, incarnation: Incarnation, number: int) -> tuple[Manifest, str]:

@@ -37,10 +37,10 @@ class Stuck(Document):
 
     def error(self, source: str) -> StuckError:
         """Return the error that names the state and its one remedy."""
-        return StuckError(f"slot {self.slot}", self.words, abandon(source))
+        return StuckError(f"slot {self.slot}", self.words, abandon_remedy(source))
 
 
-def abandon(source: str) -> str:
+def abandon_remedy(source: str) -> str:
     """Return the remedy for a stuck stream."""
     return ABANDON.format(source=source)
 

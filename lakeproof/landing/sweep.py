@@ -1,7 +1,5 @@
 """Removes data files that no manifest names: what a killed or replaced writer left behind.
 
-Removing named files that are no longer needed is retention, and does not belong here.
-
 The rule, safe beside any number of living writers: **a file may be removed only if its number is in the chain already and
 that number's manifest does not name it.** A number is given once, so such a file can never become visible.
 A file with the next number or a later one may be about to be named by a writer that is still alive: it stays until the chain

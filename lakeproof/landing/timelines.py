@@ -59,7 +59,7 @@ def newest_followed(chain: Chain) -> Followed | None:
     return Followed(document.timeline, document.switches)
 
 
-def follow(chain: Chain, followed: Followed) -> None:
+def record_followed(chain: Chain, followed: Followed) -> None:
     """Put the document durably; raises LakeError if an existing one differs."""
     document = TimelineDoc(followed.timeline, followed.switches, chain.end, now_text())
     key = f"{chain.lake.paths.timelines(chain.incarnation)}/{followed.timeline:08d}.json"

@@ -1,6 +1,6 @@
 """Every metric: its name, type, labels and meaning. docs/metrics.md has this as a table, and a test compares them.
 
-Values do not belong here. A name ends with its unit, as Prometheus' conventions have it; counters with `_total`.
+A name ends with its unit, as Prometheus' conventions have it; counters with `_total`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Kind(Enum):
+class MetricType(Enum):
     """The types of metrics."""
 
     COUNTER = "counter"
@@ -30,7 +30,7 @@ class Metric:
     """One metric; `buckets` are a histogram's upper limits, in seconds."""
 
     name: str
-    kind: Kind
+    kind: MetricType
     by: By
     labels: tuple[str, ...]
     meaning: str
@@ -43,15 +43,15 @@ _SOURCE = ("source",)
 
 
 def _counter(name: str, by: By, labels: tuple[str, ...], meaning: str) -> Metric:
-    return Metric(f"lakeproof_{name}_total", Kind.COUNTER, by, labels, meaning)
+    return Metric(f"lakeproof_{name}_total", MetricType.COUNTER, by, labels, meaning)
 
 
 def _gauge(name: str, by: By, meaning: str, labels: tuple[str, ...] = _SOURCE) -> Metric:
-    return Metric(f"lakeproof_{name}", Kind.GAUGE, by, labels, meaning)
+    return Metric(f"lakeproof_{name}", MetricType.GAUGE, by, labels, meaning)
 
 
 def _seconds(name: str, by: By, buckets: tuple[float, ...], meaning: str) -> Metric:
-    return Metric(f"lakeproof_{name}_seconds", Kind.HISTOGRAM, by, _SOURCE, meaning, buckets)
+    return Metric(f"lakeproof_{name}_seconds", MetricType.HISTOGRAM, by, _SOURCE, meaning, buckets)
 
 
 # The process.
@@ -127,7 +127,7 @@ PROOF_TABLES = _gauge("proof_tables", By.BOTH, "Tables by the result of their la
 
 # What the compaction does.
 LEASE_HELD = _gauge(
-    "lease_held", By.FOLLOW, "1 if this process holds the leases, 0 if it waits for its turn", ("name",)
+    "lease_taken", By.FOLLOW, "1 if this process holds the leases, 0 if it waits for its turn", ("name",)
 )
 APPLIED_CHANGES = _counter("applied_changes", By.FOLLOW, ("source", "table"), "Changes of the stream that are in a cut")
 APPLIED_ROWS = _counter(

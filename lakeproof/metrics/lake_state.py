@@ -24,7 +24,7 @@ from lakeproof.lake.records.store import CutTail
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.lsn import Lsn
 from lakeproof.metrics import definitions as m
-from lakeproof.metrics.readings import Reading
+from lakeproof.metrics.readings import PolledValue
 from lakeproof.metrics.samples import Sample
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.proof.record import Proved
@@ -119,7 +119,7 @@ class LakeSamples:
     def __init__(self, config: Config, source: str) -> None:
         self._source, self._tables_max = source, config.metrics.tables_max
         lake = SourceLake.open(config.location, source)
-        self._reading = Reading(f"lake {source}", _LakeReader(config, lake, config.source(source)).read)
+        self._reading = PolledValue(f"lake {source}", _LakeReader(config, lake, config.source(source)).read)
 
     def __call__(self) -> Iterator[Sample]:
         newest, labels = self._reading.value(), {"source": self._source}

@@ -1,6 +1,6 @@
 """Reads something outside the process for a scrape: not more often than every few seconds, and never for longer than a few.
 
-What is read does not belong here (`lake_state.py`, `slot_state.py`).
+The readings are in `lake_state.py` and `slot_state.py`.
 
 A server or a store may hang. So the reading is done by a thread, and a scrape waits for it for `WAIT_S` seconds: then it has
 what was read before, whose age is a metric of its own.
@@ -21,7 +21,7 @@ FRESH_S = 5.0
 WAIT_S = 2.0
 
 
-class Reading(Generic[T]):
+class PolledValue(Generic[T]):
     """The newest value that `read` has returned; for any number of threads."""
 
     def __init__(

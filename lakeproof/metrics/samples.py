@@ -1,6 +1,6 @@
 """A registry of metrics in Prometheus' form: counters that are added to, and state that is asked for at each scrape.
 
-What is counted and asked for does not belong here, nor serving it (`server.py`).
+`server.py` serves them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from lakeproof.metrics.definitions import Kind, Metric
+from lakeproof.metrics.definitions import Metric, MetricType
 
 # Each counter would have a second time series, for when it began; nothing here asks for that.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the client has types, but not here
@@ -75,7 +75,7 @@ class _States(Collector):
                 metric = sample.metric
                 family = families.get(metric.name)
                 if family is None:
-                    make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+                    make = CounterMetricFamily if metric.kind is MetricType.COUNTER else GaugeMetricFamily
                     family = families[metric.name] = make(metric.name, metric.meaning, labels=metric.labels)
                 family.add_metric([sample.labels[name] for name in metric.labels], sample.value)
         yield from families.values()

@@ -1,7 +1,7 @@
 """Serves metrics and health over HTTP: `/metrics`, `/healthz` and `/readyz`; whatever fails here, the work goes on.
 
-What is served does not belong here. There is no login and no TLS: the address is one of the loopback unless somebody says
-otherwise, and what is behind it has names of tables, but no rows.
+There is no login and no TLS: the address is one of the loopback unless somebody says otherwise, and what is behind it has
+names of tables, but no rows.
 
 At a hand-over the predecessor may have the address for a while: it is tried again until the end.
 """
@@ -55,7 +55,6 @@ class MetricsServer:
     def __init__(self, address: str, served: Served, report: Report) -> None:
         self._address, self._served, self._report = address, served, report
         self._ended = threading.Event()
-        self._listening = threading.Event()
         self._thread = threading.Thread(target=self._work, name="lakeproof metrics", daemon=True)
 
     def __enter__(self) -> MetricsServer:
@@ -67,10 +66,6 @@ class MetricsServer:
     ) -> None:
         self._ended.set()
         self._thread.join()
-
-    def wait_until_listening(self, timeout_s: float) -> bool:
-        """Return True as soon as it listens; False if it still does not after `timeout_s` seconds."""
-        return self._listening.wait(timeout_s)
 
     def _work(self) -> None:
         reason: str | None = None
@@ -85,7 +80,6 @@ class MetricsServer:
                 continue
             with server:
                 self._emit("metrics.listens", f"metrics are at http://{self._address}/metrics")
-                self._listening.set()
                 server.timeout = _TURN_S
                 while not self._ended.is_set():
                     server.handle_request()

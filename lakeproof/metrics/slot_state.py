@@ -12,7 +12,7 @@ from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.slot_health import Level
 from lakeproof.lsn import Lsn
 from lakeproof.metrics import definitions as m
-from lakeproof.metrics.readings import Reading
+from lakeproof.metrics.readings import PolledValue
 from lakeproof.metrics.samples import Sample
 from lakeproof.state.slot import SlotStatus, ask_slot
 
@@ -28,7 +28,7 @@ class SlotSamples:
 
     def __init__(self, config: Config, source: SourceConfig) -> None:
         self._config, self._source = config, source
-        self._reading = Reading(f"slot {source.name}", self._read)
+        self._reading = PolledValue(f"slot {source.name}", self._read)
 
     def __call__(self) -> Iterator[Sample]:
         newest, labels = self._reading.value(), {"source": self._source.name}

@@ -1,6 +1,6 @@
 """Bounds the number of tables that have figures of their own: a source may have tens of thousands.
 
-Which figures there are does not belong here (`definitions.py`).
+The figures are in `definitions.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from lakeproof.names import TableName
 
 # The label of all other tables. No table has it: a table's has a dot.
 OTHER = "other"
-# With every label of every counter, a table makes this many time series at most; nothing else grows with the tables.
-SERIES_PER_TABLE = 8
 
 
 class TableLabels:
-    """The labels of the first `tables_max` tables that change, over all sources of a process; the others share one."""
+    """The labels of the first `tables_max` tables that change, over all sources of a process; all others share one."""
 
     def __init__(self, tables_max: int) -> None:
         self._tables_max = tables_max

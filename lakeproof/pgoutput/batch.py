@@ -22,7 +22,7 @@ from lakeproof.pgoutput.controls import Controls, TruncatedTable, read_controls
 from lakeproof.pgoutput.message_buffer import Flags, Ints, MessageBuffer
 from lakeproof.pgoutput.messages import Update
 from lakeproof.pgoutput.relations import RelationCache, RelationSchema
-from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, TransactionInfo
+from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableBatch, TransactionInfo
 from lakeproof.pgoutput.tags import ROW_CHANGES, tag_of
 from lakeproof.pgoutput.transaction_positions import TransactionPositions, part_of, whole_transactions
 from lakeproof.values.commit_times import of_number
@@ -30,7 +30,7 @@ from lakeproof.values.commit_times import of_number
 if TYPE_CHECKING:
     from lakeproof.pgoutput.table_rows import TableRun
 
-__all__ = ["Batch", "BatchDecoder", "SchemaInForce", "TableChanges", "TransactionInfo"]
+__all__ = ["Batch", "BatchDecoder", "SchemaInForce", "TableBatch", "TransactionInfo"]
 
 (_UPDATE,) = tag_of(Update)
 _NEW = ord("N")

@@ -72,7 +72,7 @@ def decode(payload: bytes, *, in_stream: bool = False) -> Message:
 
     `in_stream` is true between Stream Start and Stream Stop, where changes carry an xid.
     """
-    reader = Reader(payload)
+    reader = MessageReader(payload)
     read = _READERS.get(reader.tag)
     if read is None:
         raise reader.error("the tag is unknown")
@@ -82,14 +82,7 @@ def decode(payload: bytes, *, in_stream: bool = False) -> Message:
     return message
 
 
-def message_of(frame: bytes) -> bytes:
-    """Return the message in an XLogData frame; raises ProtocolError for any other frame."""
-    if len(frame) <= HEADER_BYTES or frame[:1] != b"w":
-        raise ProtocolError(frame[:1], 0, "the frame is no XLogData with a message")
-    return frame[HEADER_BYTES:]
-
-
-class Reader:
+class MessageReader:
     """Exact, bounded reads from one message; `offset` is that of the next byte."""
 
     __slots__ = ("_data", "offset", "tag")
@@ -182,28 +175,28 @@ class Reader:
         return given
 
 
-def _xid_in_stream(reader: Reader, in_stream: bool) -> Xid | None:
+def _xid_in_stream(reader: MessageReader, in_stream: bool) -> Xid | None:
     return reader.xid() if in_stream else None
 
 
-def _begin(reader: Reader, _in_stream: bool) -> Message:
+def _begin(reader: MessageReader, _in_stream: bool) -> Message:
     return Begin(reader.lsn(), reader.time_us(), reader.xid())
 
 
-def _commit(reader: Reader, _in_stream: bool) -> Message:
+def _commit(reader: MessageReader, _in_stream: bool) -> Message:
     reader.expect(0, "the flags byte")
     return Commit(reader.lsn(), reader.lsn(), reader.time_us())
 
 
-def _origin(reader: Reader, _in_stream: bool) -> Message:
+def _origin(reader: MessageReader, _in_stream: bool) -> Message:
     return Origin(reader.lsn(), reader.string())
 
 
-def _namespace(reader: Reader) -> str:
+def _namespace(reader: MessageReader) -> str:
     return reader.string() or "pg_catalog"
 
 
-def _relation(reader: Reader, in_stream: bool) -> Message:
+def _relation(reader: MessageReader, in_stream: bool) -> Message:
     xid = _xid_in_stream(reader, in_stream)
     oid, namespace, name = reader.oid(), _namespace(reader), reader.string()
     letter = reader.byte()
@@ -215,29 +208,29 @@ def _relation(reader: Reader, in_stream: bool) -> Message:
     return Relation(oid, namespace, name, identity, columns, xid)
 
 
-def _relation_column(reader: Reader) -> RelationColumn:
+def _relation_column(reader: MessageReader) -> RelationColumn:
     identity = bool(reader.flags(1, "the column's flags"))
     name = reader.string()
     return RelationColumn(name, reader.oid(), reader.int32(), identity)
 
 
-def _column_count(reader: Reader) -> int:
+def _column_count(reader: MessageReader) -> int:
     count = reader.int16()
     if not 0 <= count <= COLUMNS_MAX:
         raise reader.error(f"{count} columns")
     return count
 
 
-def _type(reader: Reader, in_stream: bool) -> Message:
+def _type(reader: MessageReader, in_stream: bool) -> Message:
     xid = _xid_in_stream(reader, in_stream)
     return TypeName(reader.oid(), _namespace(reader), reader.string(), xid)
 
 
-def _tuple(reader: Reader) -> Values:
+def _tuple(reader: MessageReader) -> Values:
     return tuple(_value(reader) for _ in range(_column_count(reader)))
 
 
-def _value(reader: Reader) -> Value:
+def _value(reader: MessageReader) -> Value:
     match reader.byte():
         case b"t":
             octets = reader.octets(reader.int32())
@@ -255,26 +248,26 @@ def _value(reader: Reader) -> Value:
             raise reader.error(f"the value's tag {other!r} is unknown")
 
 
-def _old(reader: Reader) -> Values:
+def _old(reader: MessageReader) -> Values:
     values = _tuple(reader)
     if any(isinstance(value, Unchanged) for value in values):
         raise reader.error("an old image has an unchanged value")
     return values
 
 
-def _insert(reader: Reader, in_stream: bool) -> Message:
+def _insert(reader: MessageReader, in_stream: bool) -> Message:
     xid = _xid_in_stream(reader, in_stream)
     relation = reader.oid()
     _expect_new(reader, reader.byte())
     return Insert(relation, _tuple(reader), xid)
 
 
-def _expect_new(reader: Reader, letter: bytes) -> None:
+def _expect_new(reader: MessageReader, letter: bytes) -> None:
     if letter != b"N":
         raise reader.error(f"a new tuple begins with {letter!r}, not b'N'")
 
 
-def _update(reader: Reader, in_stream: bool) -> Message:
+def _update(reader: MessageReader, in_stream: bool) -> Message:
     xid = _xid_in_stream(reader, in_stream)
     relation = reader.oid()
     letter = reader.byte()
@@ -287,7 +280,7 @@ def _update(reader: Reader, in_stream: bool) -> Message:
     return Update(relation, image, old, _tuple(reader), xid)
 
 
-def _delete(reader: Reader, in_stream: bool) -> Message:
+def _delete(reader: MessageReader, in_stream: bool) -> Message:
     xid = _xid_in_stream(reader, in_stream)
     relation = reader.oid()
     letter = reader.byte()
@@ -296,7 +289,7 @@ def _delete(reader: Reader, in_stream: bool) -> Message:
     return Delete(relation, OldImage(letter.decode()), _old(reader), xid)
 
 
-def _truncate(reader: Reader, in_stream: bool) -> Message:
+def _truncate(reader: MessageReader, in_stream: bool) -> Message:
     xid = _xid_in_stream(reader, in_stream)
     count = reader.int32()
     if count < 1:
@@ -306,61 +299,61 @@ def _truncate(reader: Reader, in_stream: bool) -> Message:
     return Truncate(tuple(Oid(o) for (o,) in _U32.iter_unpack(octets)), bool(flags & 1), bool(flags & 2), xid)
 
 
-def _message(reader: Reader, in_stream: bool) -> Message:
+def _message(reader: MessageReader, in_stream: bool) -> Message:
     xid = _xid_in_stream(reader, in_stream)
     transactional = bool(reader.flags(1, "the flags"))
     lsn, prefix = reader.lsn(), reader.string()
     return LogicalMessage(transactional, lsn, prefix, reader.octets(reader.int32()), xid)
 
 
-def _stream_start(reader: Reader, _in_stream: bool) -> Message:
+def _stream_start(reader: MessageReader, _in_stream: bool) -> Message:
     return StreamStart(reader.xid(), bool(reader.flags(1, "the first-segment byte")))
 
 
-def _stream_stop(_reader: Reader, _in_stream: bool) -> Message:
+def _stream_stop(_reader: MessageReader, _in_stream: bool) -> Message:
     return StreamStop()
 
 
-def _stream_commit(reader: Reader, _in_stream: bool) -> Message:
+def _stream_commit(reader: MessageReader, _in_stream: bool) -> Message:
     xid = reader.xid()
     reader.expect(0, "the flags byte")
     return StreamCommit(xid, reader.lsn(), reader.lsn(), reader.time_us())
 
 
-def _stream_abort(reader: Reader, _in_stream: bool) -> Message:
+def _stream_abort(reader: MessageReader, _in_stream: bool) -> Message:
     xid, subxid = reader.xid(), reader.xid()
     if reader.left == 0:
         return StreamAbort(xid, subxid, None, None)
     return StreamAbort(xid, subxid, reader.lsn(), reader.time_us())
 
 
-def _begin_prepare(reader: Reader, _in_stream: bool) -> Message:
+def _begin_prepare(reader: MessageReader, _in_stream: bool) -> Message:
     return BeginPrepare(reader.lsn(), reader.lsn(), reader.time_us(), reader.xid(), reader.string())
 
 
-def _prepare(reader: Reader, _in_stream: bool) -> Message:
+def _prepare(reader: MessageReader, _in_stream: bool) -> Message:
     reader.expect(0, "the flags byte")
     return Prepare(reader.lsn(), reader.lsn(), reader.time_us(), reader.xid(), reader.string())
 
 
-def _commit_prepared(reader: Reader, _in_stream: bool) -> Message:
+def _commit_prepared(reader: MessageReader, _in_stream: bool) -> Message:
     reader.expect(0, "the flags byte")
     return CommitPrepared(reader.lsn(), reader.lsn(), reader.time_us(), reader.xid(), reader.string())
 
 
-def _stream_prepare(reader: Reader, _in_stream: bool) -> Message:
+def _stream_prepare(reader: MessageReader, _in_stream: bool) -> Message:
     reader.expect(0, "the flags byte")
     return StreamPrepare(reader.lsn(), reader.lsn(), reader.time_us(), reader.xid(), reader.string())
 
 
-def _rollback_prepared(reader: Reader, _in_stream: bool) -> Message:
+def _rollback_prepared(reader: MessageReader, _in_stream: bool) -> Message:
     reader.expect(0, "the flags byte")
     ends = reader.lsn(), reader.lsn()
     times = reader.time_us(), reader.time_us()
     return RollbackPrepared(*ends, *times, reader.xid(), reader.string())
 
 
-_READERS: Mapping[bytes, Callable[[Reader, bool], Message]] = MappingProxyType(
+_READERS: Mapping[bytes, Callable[[MessageReader, bool], Message]] = MappingProxyType(
     {
         tag_of(Begin): _begin,
         tag_of(Commit): _commit,

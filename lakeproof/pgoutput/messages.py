@@ -29,7 +29,7 @@ Values: TypeAlias = tuple[Value, ...]
 
 
 class OldImage(Enum):
-    """The old image of a change: the identity's columns (the others are None and mean nothing), or the whole row."""
+    """The old image of a change: the identity's columns (all other columns are None and mean nothing), or the whole row."""
 
     KEY = "K"
     ROW = "O"

@@ -52,7 +52,7 @@ def has_position(lsn: Lsn) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class TableChanges:
+class TableBatch:
     """The rows of one table under one schema version, in stream order; `_lp_ord` counts from 0 in the batch."""
 
     version: SchemaVersion
@@ -93,7 +93,7 @@ class Batch:
     transaction: the next part's `first_seq`.
     """
 
-    changes: list[TableChanges]
+    changes: list[TableBatch]
     transactions: int
     rows: int
     end_lsn: Lsn | None

@@ -18,12 +18,12 @@ from lakeproof.pgoutput.rows import (
     TRUNCATE,
     UPDATE,
     HiddenColumns,
-    TableChanges,
+    TableBatch,
     operations,
     record_batch,
 )
 from lakeproof.pgoutput.transaction_positions import TransactionPositions
-from lakeproof.pgoutput.tuples import Rows, walk
+from lakeproof.pgoutput.tuples import TupleRows, walk
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.cast import Cast
 from lakeproof.values.commit_times import EARLIEST_US, LATEST_US, POSTGRES_EPOCH_US, number_of
@@ -50,7 +50,7 @@ class Numbers:
 
 def table_changes(
     buffer: MessageBuffer, positions: TransactionPositions, numbers: Numbers, run: TableRun
-) -> TableChanges:
+) -> TableBatch:
     """Return the rows of a run; raises ProtocolError."""
     cut = np.array([table.message for table in run.truncated], np.int64)
     items = np.sort(np.concatenate((run.messages, cut)), kind="stable") if len(cut) else run.messages
@@ -77,10 +77,10 @@ def table_changes(
     inserts, befores, updates, deletes, truncates = np.bincount(rows.operation, minlength=5).tolist()
     marked = len(unchanged) - unchanged.null_count
     counts = ChangeCounts(inserts, updates, deletes, truncates, befores, marked)
-    return TableChanges(run.version, record_batch(run.version, hidden, _values(buffer, rows, run.version)), counts)
+    return TableBatch(run.version, record_batch(run.version, hidden, _values(buffer, rows, run.version)), counts)
 
 
-def _values(buffer: MessageBuffer, rows: Rows, version: SchemaVersion) -> Iterator[pa.Array | Cast]:
+def _values(buffer: MessageBuffer, rows: TupleRows, version: SchemaVersion) -> Iterator[pa.Array | Cast]:
     """Yield each column's typed values, or its texts if the caster has to read them; one column at a time."""
     for ordinal, column in enumerate(version.columns):
         spans = Spans(buffer.octets, rows.start[ordinal], rows.size[ordinal], int(rows.missing[ordinal]))
@@ -99,7 +99,7 @@ def _commit_times(numbers: Ints) -> tuple[pa.Array, pa.Array]:
     return pa.array(times, mask=beyond).cast(moments), pa.array(numbers, mask=~beyond)
 
 
-def _unchanged(rows: Rows) -> pa.Array:
+def _unchanged(rows: TupleRows) -> pa.Array:
     """Return `_lp_unchanged`: the ordinals of each row's unchanged columns."""
     if not rows.unchanged.any():
         return pa.nulls(len(rows.message), pa.list_(pa.int16()))

@@ -35,7 +35,7 @@ from lakeproof.pgoutput.messages import (
 )
 
 
-class Change(Enum):
+class ChangedObject(Enum):
     """The object that a message changes."""
 
     ROW = "row"
@@ -54,7 +54,7 @@ class Tag:
     message: type[Message]
     in_chunk: bool = False
     has_xid_in_chunk: bool = False
-    change: Change | None = None
+    change: ChangedObject | None = None
 
 
 TAGS = (
@@ -63,10 +63,10 @@ TAGS = (
     Tag(b"O", Origin, in_chunk=True),
     Tag(b"R", Relation, in_chunk=True, has_xid_in_chunk=True),
     Tag(b"Y", TypeName, in_chunk=True, has_xid_in_chunk=True),
-    Tag(b"I", Insert, in_chunk=True, has_xid_in_chunk=True, change=Change.ROW),
-    Tag(b"U", Update, in_chunk=True, has_xid_in_chunk=True, change=Change.ROW),
-    Tag(b"D", Delete, in_chunk=True, has_xid_in_chunk=True, change=Change.ROW),
-    Tag(b"T", Truncate, in_chunk=True, has_xid_in_chunk=True, change=Change.TABLE),
+    Tag(b"I", Insert, in_chunk=True, has_xid_in_chunk=True, change=ChangedObject.ROW),
+    Tag(b"U", Update, in_chunk=True, has_xid_in_chunk=True, change=ChangedObject.ROW),
+    Tag(b"D", Delete, in_chunk=True, has_xid_in_chunk=True, change=ChangedObject.ROW),
+    Tag(b"T", Truncate, in_chunk=True, has_xid_in_chunk=True, change=ChangedObject.TABLE),
     Tag(b"M", LogicalMessage, in_chunk=True, has_xid_in_chunk=True),
     Tag(b"S", StreamStart),
     Tag(b"E", StreamStop),
@@ -97,7 +97,7 @@ def _tags_with(condition: Callable[[Tag], bool]) -> bytes:
 
 
 # Insert, Update and Delete: messages with tuples, of one table each.
-ROW_CHANGES = _tags_with(lambda tag: tag.change is Change.ROW)
+ROW_CHANGES = _tags_with(lambda tag: tag.change is ChangedObject.ROW)
 # The same and Truncate.
 CHANGES = _tags_with(lambda tag: tag.change is not None)
 # What may stand in a chunk of a streamed transaction, and what of that has an xid behind its tag there: all but the origin.

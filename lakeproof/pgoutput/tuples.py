@@ -62,7 +62,7 @@ Cells = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class TupleRows:
     """Rows in stream order: the message and the operation of each, and the cells by column and row.
 
     `missing` counts for each column the rows without a text, `unchanged` those of them that are UNCHANGED.
@@ -76,7 +76,7 @@ class Rows:
     unchanged: Ints
 
 
-def walk(buffer: MessageBuffer, items: Ints, rows: int, columns: int) -> Rows:
+def walk(buffer: MessageBuffer, items: Ints, rows: int, columns: int) -> TupleRows:
     """Return the rows of these messages, ascending, of one table with so many columns.
 
     Changes have 8 bytes at least. A Truncate message is among `items` once for each of its rows of this table. `rows` is the
@@ -90,7 +90,7 @@ def walk(buffer: MessageBuffer, items: Ints, rows: int, columns: int) -> Rows:
     )
     if reason:
         buffer.refuse(int(failed), _REASONS[-reason])
-    return Rows(message, operation, start, size, missing, unchanged)
+    return TupleRows(message, operation, start, size, missing, unchanged)
 
 
 @compiled

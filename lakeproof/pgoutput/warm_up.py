@@ -25,7 +25,7 @@ _HEADER = b"w" + bytes(24)
 _KINDS = list({kind.form: kind for kind in reversed(tuple(KINDS.values())) if kind.element is None}.values())
 
 
-def warm_up() -> None:
+def warm_up_decoder() -> None:
     """Decode an insert and a NULL of every kind with a loop; raises InvariantError if a loop can't be loaded."""
     with loading():
         _decode()

@@ -1,7 +1,6 @@
 """A source's publications as the catalog has them, line by line: what `plan` compares with what the configuration asks for.
 
-What the tables in them look like does not belong here (`catalog/published.py`), nor do statements
-(`lakeproof.publication.statements`).
+The columns of tables are in `catalog/published.py`, statements in `lakeproof.publication.statements`.
 
 A publication that `plan` made has a comment that says so; in any other one nothing is taken out or altered.
 """

@@ -10,27 +10,27 @@ from collections.abc import Collection, Sequence
 
 from lakeproof.config.table_names import TablePattern
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog.tables import Way
+from lakeproof.postgres.catalog.tables import PublicationWay
 from lakeproof.postgres.checks.privileges import as_identifier, qualified
 
 
-def described(way: Way, schemas: Collection[str] = ()) -> str:
+def way_in_words(way: PublicationWay, schemas: Collection[str] = ()) -> str:
     """Return how a publication has its tables, for a sentence about it."""
     return {
-        Way.LINE: "it names each of them",
-        Way.ALL: "it is FOR ALL TABLES",
-        Way.SCHEMA: f"it is FOR TABLES IN SCHEMA {', '.join(sorted(schemas))}",
-        Way.ROOT: "it has them as partitions",
+        PublicationWay.LINE: "it names each of them",
+        PublicationWay.ALL: "it is FOR ALL TABLES",
+        PublicationWay.SCHEMA: f"it is FOR TABLES IN SCHEMA {', '.join(sorted(schemas))}",
+        PublicationWay.ROOT: "it has them as partitions",
     }[way]
 
 
-def out_of(publication: str, way: Way, tables: Sequence[TableName], source: str) -> str:
+def out_of(publication: str, way: PublicationWay, tables: Sequence[TableName], source: str) -> str:
     """Return what takes these tables out of a publication that has them in this way, or stands in its place."""
     name = as_identifier(publication)
-    if way is Way.LINE:
+    if way is PublicationWay.LINE:
         listed = ", ".join(f"ONLY {qualified(table)}" for table in sorted(tables))
         return f"ALTER PUBLICATION {name} DROP TABLE {listed}"
-    if way is Way.SCHEMA:
+    if way is PublicationWay.SCHEMA:
         schemas = sorted({table.schema for table in tables})
         patterns = ", ".join(str(TablePattern(schema, "*")) for schema in schemas)
         dropped = ", ".join(as_identifier(schema) for schema in schemas)
@@ -38,7 +38,7 @@ def out_of(publication: str, way: Way, tables: Sequence[TableName], source: str)
             f"ALTER PUBLICATION {name} DROP TABLES IN SCHEMA {dropped}, then `tables: [{patterns}]` in the configuration,"
             f" and `lakeproof apply {source}`"
         )
-    if way is Way.ROOT:
+    if way is PublicationWay.ROOT:
         return "detach these partitions"
     return by_name_instead(source)
 

@@ -19,6 +19,8 @@ from lakeproof.lsn import Lsn
 from lakeproof.postgres.connections.connect import Connection, rows, source_errors, translate
 
 PLUGIN = "pgoutput"
+# A slot whose reader has just ended is free a moment later.
+IN_USE_S = 5.0
 _NAME_LENGTH_MAX = 63
 _FAILOVER_SINCE = 170000
 _CAUSES = {
@@ -161,12 +163,12 @@ def create_slot(conn: Connection, name: str, *, temporary: bool, snapshot: OneOf
     return Lsn.parse(row[1])
 
 
-def drop_slot(conn: Connection, name: str, wait_s: float = 5.0) -> bool:
+def drop_slot(conn: Connection, name: str) -> bool:
     """Drop the slot; False if there was none.
 
-    A slot in use is tried again for `wait_s` seconds, then TransientError.
+    A slot in use is tried again for `IN_USE_S` seconds, then TransientError.
     """
-    deadline = time.monotonic() + wait_s
+    deadline = time.monotonic() + IN_USE_S
     while True:
         try:
             conn.execute(SQL("SELECT pg_catalog.pg_drop_replication_slot({})").format(_text(name)), prepare=False)

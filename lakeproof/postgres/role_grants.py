@@ -1,7 +1,7 @@
 """The statements that give the connection's role what it lacks to follow a source: attributes, reading, default privileges.
 
-A role can't give itself what it lacks: somebody else runs them. What it takes to alter publications does not belong here
-(`checks/privileges.py`).
+A role can't give itself what it lacks: somebody else runs them. The privileges to alter publications are in
+`checks/privileges.py`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakeproof.field_types import Count
-from lakeproof.lake.delta.log.commits import commit_name, digest_of
+from lakeproof.lake.delta.log.commits import commit_name, digest_of_bytes
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.names import TableName
 from lakeproof.storage.document import Part
@@ -45,6 +45,6 @@ class Basis(Part):
 def commit_digest(path: str, version: int) -> str | None:
     """Return the digest of a version's commit, None if the log does not have it."""
     try:
-        return digest_of(Folder.at(path).get(commit_name(version)))
+        return digest_of_bytes(Folder.at(path).get(commit_name(version)))
     except NotFoundError:
         return None

@@ -29,11 +29,11 @@ from lakeproof.postgres.copying.keys import why_not_by_keys
 from lakeproof.postgres.copying.snapshot import TableChangedError
 from lakeproof.proof.changed_keys import ChangedSide, NotByKeysError
 from lakeproof.proof.compare import ProofRow, differing_keys, rows_by_key
-from lakeproof.proof.lake.side import Reader
+from lakeproof.proof.lake.side import LakeReader
 from lakeproof.proof.record import Proved, read_proved
 from lakeproof.proof.result import ProofReport, TableProof, compared
 from lakeproof.proof.source.side import source_rows_of
-from lakeproof.proof.tables import OpenProof, compare_all, in_lake_at_point, read_published, unreadable
+from lakeproof.proof.tables import OpenProof, compare_all, in_lake_at_point, read_published, unreadable_table_proof
 from lakeproof.snapshot.copy.rate_limit import RateLimiter
 
 # So many keys are in one statement, and so many are looked up in a second.
@@ -66,7 +66,7 @@ def compare_changed(proof: OpenProof, names: Sequence[TableName], cut: Cut | Non
         with reading(None, LogGapError, UnreadableRowsError) as attempt:
             result = _compare(proof, published[table], proved.get(table), cut, pace, stop)
         if attempt.error is not None:
-            result = replace(unreadable(attempt.error), kind="changed")
+            result = replace(unreadable_table_proof(attempt.error), kind="changed")
         if isinstance(result, _Whole):
             whole[table] = result
             continue
@@ -93,7 +93,7 @@ def _in_turn(proof: OpenProof, whole: dict[TableName, _Whole], proved: dict[Tabl
         return "" if verified is None else verified.time, table
 
     # Whoever wants Spark for every table wants no JVM every few minutes.
-    if Reader.of(proof.lake, proof.spark, proof.source.compaction.engine).by_spark is not None:
+    if LakeReader.of(proof.lake, proof.spark, proof.source.compaction.engine).by_spark is not None:
         return []
     chosen, room = list[TableName](), WHOLE_BYTES_MAX
     for table in sorted(whole, key=last):

@@ -23,7 +23,7 @@ from lakeproof.hidden_columns import OP, TEXT
 from lakeproof.lake.columns import in_lake, merge_key
 from lakeproof.lake.delta.arrow_rows import DeltaRows, NotInArrowError
 from lakeproof.lake.delta.files.data_files import DeltaFile, data_file
-from lakeproof.lake.delta.log.changed_places import Changes, ChangesUnavailableError
+from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError, VersionChanges
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.delta.search import find_places
 from lakeproof.lake.records.documents import CutTable
@@ -35,7 +35,7 @@ from lakeproof.proof.lake.in_arrow import (
     BucketSums,
     RowsOfBatch,
     TooLargeError,
-    key_texts,
+    decoded_keys,
     of_kind,
     proof_rows,
     read_columns,
@@ -90,7 +90,7 @@ class ChangedSide:
         if basis.current_version < cut_table.current_version:
             changes = _changes(current, basis.current_version, cut_table.current_version, names)
             _check_packed(changes, version, cut_table.row_bytes)
-            parts.append(_held(changes, names))
+            parts.append(_collected(changes, names))
         rows = pa.concat_tables(part.select(names) for part in parts) if parts else None
         if rows is None or not rows.num_rows:
             return cls(state, version, pa.table({}), ())
@@ -154,15 +154,15 @@ def _check_files(state: TableState) -> None:
             raise UnreadableRowsError(table.url_of(vector), "a deletion vector is missing", remedy) from None
 
 
-def _changes(path: str, first: int, last: int, names: Sequence[str]) -> Changes:
+def _changes(path: str, first: int, last: int, names: Sequence[str]) -> VersionChanges:
     try:
-        return Changes.between(path, first, last, names)
+        return VersionChanges.between(path, first, last, names)
     except ChangesUnavailableError as error:
         raise NotByKeysError(str(error)) from None
 
 
-def _held(changes: Changes, names: Sequence[str]) -> pa.Table:
-    rows = changes.held(names, _ROWS_MAX, files_bytes_max=None)
+def _collected(changes: VersionChanges, names: Sequence[str]) -> pa.Table:
+    rows = changes.collect(names, _ROWS_MAX, files_bytes_max=None)
     if rows is None:
         raise NotByKeysError(f"more than {_ROWS_MAX:,} rows changed, or they can't be read")
     return rows
@@ -170,13 +170,13 @@ def _held(changes: Changes, names: Sequence[str]) -> pa.Table:
 
 def _of_history(path: str, first: int, last: int, names: Sequence[str]) -> pa.Table:
     """Return the rows that came into history."""
-    rows = _held(_changes(path, first, last, names), [*names, OP])
+    rows = _collected(_changes(path, first, last, names), [*names, OP])
     if not _ANEW.isdisjoint(rows.column(OP).unique().to_pylist()):
         raise NotByKeysError("it was truncated, or copied anew")
     return rows
 
 
-def _check_packed(changes: Changes, version: SchemaVersion, row_bytes: int) -> None:
+def _check_packed(changes: VersionChanges, version: SchemaVersion, row_bytes: int) -> None:
     """Raise NotByKeysError unless the files that were put together have the rows of those in whose place they came."""
     went, came = changes.packed
     if sum(file.bytes for file in (*went, *came)) > PACKED_BYTES_MAX:
@@ -189,7 +189,7 @@ def _check_packed(changes: Changes, version: SchemaVersion, row_bytes: int) -> N
         raise NotByKeysError("files were put together, and have other rows since")
 
 
-def _sums(changes: Changes, files: Sequence[DeltaFile], version: SchemaVersion, row_bytes: int) -> Buckets:
+def _sums(changes: VersionChanges, files: Sequence[DeltaFile], version: SchemaVersion, row_bytes: int) -> Buckets:
     sums = BucketSums(version, 1)
     if files:
         delta = DeltaRows.open(changes.last.path, changes.last.version, files=files)
@@ -209,7 +209,7 @@ def _texts(version: SchemaVersion, rows: pa.Table) -> Sequence[Key]:
     if table.num_rows > KEYS_MAX:
         raise NotByKeysError(f"more than {KEYS_MAX:,} keys changed")
     keys = list[Key]()
-    for key in key_texts(table.columns):
+    for key in decoded_keys(table.columns):
         whole = tuple(text for text in key if text is not None)
         if len(whole) < len(key):
             raise NotByKeysError("a key has NULL in it")

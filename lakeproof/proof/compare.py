@@ -34,8 +34,8 @@ _NONE = Bucket(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
-    """Those of a table's buckets that have rows, of `number` buckets."""
+class FilledBuckets:
+    """The buckets of a table that have rows, of `number` buckets."""
 
     buckets: Buckets
     number: int
@@ -72,7 +72,7 @@ def rows_in(buckets: Buckets) -> int:
     return sum(b.rows for b in buckets.values())
 
 
-def differing(source: Buckets, lake: Buckets) -> list[int]:
+def differing_buckets(source: Buckets, lake: Buckets) -> list[int]:
     """The buckets in which the sides differ, in order."""
     return sorted(b for b in source.keys() | lake.keys() if source.get(b, _NONE) != lake.get(b, _NONE))
 
@@ -81,7 +81,7 @@ def to_narrow(source: Buckets, lake: Buckets) -> list[int]:
     """As many of the differing buckets as hold at most `NARROW_ROWS_MAX` rows on each side, at least one."""
     chosen: list[int] = []
     rows = 0
-    for bucket in differing(source, lake):
+    for bucket in differing_buckets(source, lake):
         rows += max(source.get(bucket, _NONE).rows, lake.get(bucket, _NONE).rows)
         if chosen and rows > NARROW_ROWS_MAX:
             break

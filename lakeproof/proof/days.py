@@ -1,7 +1,7 @@
 """Auditing days: the rows of one day and history's changes since then add up to the rows of the next.
 
-The rows of a day do not belong here (`lakeproof.lake.read.days`). They are read from cuts where there are some; the audit
-reads none, and folds history in the plainest way: the last row of each key wins.
+The rows of a day do not belong here (`lakeproof.lake.read.spark.as_of`). They are read from cuts where there are some; the
+audit reads none, and folds history in the plainest way: the last row of each key wins.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from lakeproof.lake.fold.history import GAP, RESET
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.records.days import read_days
 from lakeproof.lake.records.documents import CutTable
-from lakeproof.lake.rows.columns import col, pick
+from lakeproof.lake.rows.columns import col, exact_form_of_type, pick, row_digest
 from lakeproof.lake.rows.correction import NET, join_on_key, multiset_difference
-from lakeproof.lake.rows.exact import exact_form_of_type, row_digest
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.values.exact_kinds import needs_key_text

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from lakeproof.proof.compare import ProofRow, rows_by_key
 from lakeproof.proof.source.unsent import both_by_bucket
 
-# A repair reads the rows of so many keys of a table by their keys; beyond it, the whole table. The lease is held meanwhile.
+# A repair reads the rows of so many keys of a table by their keys; beyond it, the whole table. The lease is kept meanwhile.
 KEYS_MAX = 10_000
 # To find the keys, so many rows of the differing buckets are read from each side; of more, a copy is not much dearer.
 ROWS_MAX = 2_000_000

@@ -212,7 +212,7 @@ def views_due(views: Sequence[str], proved: Mapping[str, LakeProved]) -> list[st
     return sorted(views, key=lambda v: (proved[v].time if v in proved else "", v))[:1]
 
 
-def due(tables: Sequence[TableName], proved: Mapping[TableName, Proved], rows_max: int) -> list[TableName]:
+def due_tables(tables: Sequence[TableName], proved: Mapping[TableName, Proved], rows_max: int) -> list[TableName]:
     """Return those of `tables` that a scheduled proof of about `rows_max` rows compares, in their order."""
     chosen = {t for t in tables if t not in proved or proved[t].rows is None}
     sizes = {t: proved[t].rows or 0 for t in tables if t not in chosen}

@@ -6,7 +6,7 @@ Comparing does not belong here (`prove_tables`), nor the cycle that enters what 
     under a lease  a slot with its snapshot at C ─ the rows under these keys ─ the cycle that ends at C enters them
     a proof        at C, with the same snapshot
 
-The lease is held from the slot to the cut, so the rows are those of the cut's own position: no change is applied to them
+The lease stays ours from the slot to the cut, so the rows are those of the cut's own position: no change is applied to them
 that they have already, and none after them is lost. A table that still differs, or that the cycle had to hold, is copied
 whole.
 """
@@ -37,7 +37,7 @@ from lakeproof.proof.keys_to_repair import KeysToRepair
 from lakeproof.proof.result import ProofReport, TableRepair
 from lakeproof.proof.tables import OpenProof
 from lakeproof.snapshot.copy.keyed_copy import KeyedCopy, KeyedTable, PlacedCopy, place_copy
-from lakeproof.snapshot.copy.keyed_rows import keys_batch, write_rows
+from lakeproof.snapshot.copy.keyed_rows import keys_batch, write_keyed_rows
 from lakeproof.snapshot.run import SnapshotReport
 from lakeproof.storage.times import now_text
 from lakeproof.values.cast import CastError
@@ -156,9 +156,11 @@ def _copy_table(proof: OpenProof, published: PublishedTable, keys: Sequence[Key]
             why = why_not_by_keys(conn, published)
             if why is not None:
                 raise NotByKeys(why)
-            rows = write_rows(store, folder, f"{name}-rows", version, point, _batches(conn, published, keys, stop))
+            rows = write_keyed_rows(
+                store, folder, f"{name}-rows", version, point, _batches(conn, published, keys, stop)
+            )
         batch = keys_batch(version, keys)
-        return KeyedTable(rows, write_rows(store, folder, f"{name}-keys", version, point, [batch]))
+        return KeyedTable(rows, write_keyed_rows(store, folder, f"{name}-keys", version, point, [batch]))
     except CastError as error:
         raise NotByKeys(str(error)) from None
     except pa.ArrowInvalid:

@@ -30,7 +30,7 @@ from lakeproof.events import Event, RunControl
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.spark.lost_driver import at_work
+from lakeproof.lake.spark.driver import at_work
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import newest_incarnation
 from lakeproof.landing.missing import no_landing

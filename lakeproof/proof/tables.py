@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from lakeproof.concurrently import few_at_a_time
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.table_names import write_table
+from lakeproof.config.table_names import table_text
 from lakeproof.errors import DefiniteError, TransientError, UnreadableRowsError, manual
 from lakeproof.events import Report, Stop, counted
 from lakeproof.lake.delta.log.commits import LogGapError
@@ -23,8 +23,8 @@ from lakeproof.lake.planning.schema_change import describe_change
 from lakeproof.lake.planning.schema_changes import waiting
 from lakeproof.lake.planning.set_aside import left_behind, paused_among
 from lakeproof.lake.records.documents import Cut, CutTable
-from lakeproof.lake.records.held import describe
-from lakeproof.lake.spark.error_classes import spark_errors
+from lakeproof.lake.records.held import describe_held
+from lakeproof.lake.spark.driver import spark_errors
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain, newest_incarnation
@@ -35,10 +35,18 @@ from lakeproof.postgres.catalog.unchanged import read_catalog, table_digest
 from lakeproof.postgres.connections.connect import Connection, close_quietly
 from lakeproof.postgres.copying.keys import why_not_by_keys
 from lakeproof.postgres.copying.snapshot import SnapshotSession, TableChangedError
-from lakeproof.proof.compare import Buckets, ProofRow, Sums, differing, differing_keys, rows_in, to_narrow
+from lakeproof.proof.compare import (
+    Buckets,
+    FilledBuckets,
+    ProofRow,
+    differing_buckets,
+    differing_keys,
+    rows_in,
+    to_narrow,
+)
 from lakeproof.proof.keys_to_repair import ROWS_MAX, KeysToRepair, keys_to_repair
 from lakeproof.proof.lake.in_arrow import TooLargeError
-from lakeproof.proof.lake.side import LakeSide, Reader
+from lakeproof.proof.lake.side import LakeReader, LakeSide
 from lakeproof.proof.result import ProofReport, Status, TableProof, compared
 from lakeproof.proof.source.read import Asked, SourceSide, read_source
 from lakeproof.proof.source.side import source_rows
@@ -68,7 +76,7 @@ class OpenProof:
     session: SnapshotSession
     conn: Connection
     report: Report
-    current: dict[TableName, Sums] = field(default_factory=dict)
+    current: dict[TableName, FilledBuckets] = field(default_factory=dict)
     catalog: dict[TableName, str] = field(default_factory=dict)
     to_repair: dict[TableName, KeysToRepair] | None = None
 
@@ -95,7 +103,7 @@ def compare_all(proof: OpenProof, names: Sequence[TableName], cut: Cut | None, s
         return ProofReport(name, point, dict.fromkeys(names, blocked))
     threads = proof.source.compaction.threads
     published, refused = read_published(proof, names)
-    reader = Reader.of(proof.lake, proof.spark, proof.source.compaction.engine)
+    reader = LakeReader.of(proof.lake, proof.spark, proof.source.compaction.engine)
 
     def open_table(table: TableName) -> TableProof | LakeSide:
         return _open(proof, reader, published[table], cut)
@@ -136,14 +144,14 @@ def read_published(
         close_quietly(conn)
 
 
-def _open(proof: OpenProof, reader: Reader, published: PublishedTable, cut: Cut | None) -> TableProof | LakeSide:
+def _open(proof: OpenProof, reader: LakeReader, published: PublishedTable, cut: Cut | None) -> TableProof | LakeSide:
     """Open a table in the lake, from any thread; or return why there is nothing to compare."""
     cut_table = in_lake_at_point(proof, published.table, published, cut)
     if isinstance(cut_table, TableProof):
         return cut_table
     with reading(None, LogGapError, UnreadableRowsError) as attempt:
         return reader.open(published.table, cut_table, proof.source.buckets)
-    return unreadable(attempt.error)
+    return unreadable_table_proof(attempt.error)
 
 
 def _asked(published: PublishedTable, opened: TableProof | LakeSide) -> Asked:
@@ -167,12 +175,12 @@ def _read_lake(
         ):
             lake = opened.buckets()
         if attempt.error is not None:
-            return replace(unreadable(attempt.error), source_rows=rows_in(source), by_spark=opened.by_spark)
-    proof.current[published.table] = Sums(lake, opened.number)
+            return replace(unreadable_table_proof(attempt.error), source_rows=rows_in(source), by_spark=opened.by_spark)
+    proof.current[published.table] = FilledBuckets(lake, opened.number)
     return _BothSides(published, opened, source, lake)
 
 
-def unreadable(error: BaseException | None) -> TableProof:
+def unreadable_table_proof(error: BaseException | None) -> TableProof:
     """Return the proof of a table whose rows nobody can read: a repair writes them anew."""
     reason = "" if error is None else reason_of(error)
     return TableProof("differs", reason=f"the lake's table can't be read: {reason}")
@@ -180,7 +188,7 @@ def unreadable(error: BaseException | None) -> TableProof:
 
 def _compare(proof: OpenProof, both: _BothSides) -> TableProof:
     """Compare the buckets of a table, and name the keys in those that differ."""
-    wrong, number = differing(both.source, both.lake), both.side.number
+    wrong, number = differing_buckets(both.source, both.lake), both.side.number
     counts = (rows_in(both.source), rows_in(both.lake))
     if not wrong:
         return TableProof("equal", *counts, by_spark=both.side.by_spark)
@@ -255,7 +263,7 @@ def _unread(proof: OpenProof, table: TableName, side: SourceSide | None, cut: Cu
     if paused_among(held):
         return TableProof("not applicable", reason=f"{held[table].reason}, at {held[table].at_lsn}")
     if cut is not None and table in cut.held:
-        return TableProof("held", reason=str(describe(cut.held[table], proof.source.name, table)))
+        return TableProof("held", reason=str(describe_held(cut.held[table], proof.source.name, table)))
     if side is not None:
         return TableProof("blocked", reason=side.blocked)
     reason = "it is not published any more (dropped, renamed or taken out), so the lake does not follow it"
@@ -271,10 +279,10 @@ def in_lake_at_point(
         remedy = f"run `lakeproof recover {proof.source.name}`, then prove again"
         return TableProof("blocked", reason=f"incarnation {begun} has begun, its recover was not finished; {remedy}")
     if cut is not None and table in cut.held:
-        return TableProof("held", reason=str(describe(cut.held[table], proof.source.name, table)))
+        return TableProof("held", reason=str(describe_held(cut.held[table], proof.source.name, table)))
     if cut is None or table not in cut.tables:
         remedy = (
-            f"run `lakeproof bootstrap {proof.source.name} --tables {shlex.quote(write_table(table))}`, then compact"
+            f"run `lakeproof bootstrap {proof.source.name} --tables {shlex.quote(table_text(table))}`, then compact"
         )
         return TableProof("missing", reason=f"it is not in the lake yet; {remedy}")
     cut_table = cut.tables[table]

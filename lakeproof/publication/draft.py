@@ -32,7 +32,7 @@ from lakeproof.postgres.catalog import queries
 from lakeproof.postgres.catalog.published import INSERTS_SUFFIX
 from lakeproof.postgres.catalog.selection import with_matches
 from lakeproof.postgres.catalog.unpublished import SENDS_GENERATED
-from lakeproof.postgres.checks.findings import Finding, Severity, refusals, refuse
+from lakeproof.postgres.checks.findings import Finding, Severity, refuse, refused_tables
 from lakeproof.postgres.checks.privileges import lacks_for_publishing, lacks_superuser
 from lakeproof.postgres.checks.source import examine_server
 from lakeproof.postgres.checks.tables import (
@@ -45,7 +45,7 @@ from lakeproof.postgres.checks.tables import (
 from lakeproof.postgres.connections.connect import Connection, Row, rows, source_errors
 from lakeproof.postgres.replication_slot import read_slot
 from lakeproof.postgres.role_grants import missing_grants
-from lakeproof.publication.statements import SEND_GENERATED, Changes, changes, creation
+from lakeproof.publication.statements import SEND_GENERATED, Alterations, alterations, creation
 from lakeproof.publication.wishes import (
     Present,
     Wishes,
@@ -78,7 +78,7 @@ class Draft:
     schemas: bool = False
     grants: list[Composed] = field(default_factory=list)
 
-    def take(self, name: str, done: Changes) -> None:
+    def take(self, name: str, done: Alterations) -> None:
         """Add the changes of the publication `name`."""
         self.altered |= {name} if done.statements else set()
         self.schemas = self.schemas or bool(done.schemas)
@@ -121,7 +121,7 @@ def draw(
         *(_of_all(finding, whole) for finding in problems),
         *(table_findings(conn, source, judged, readable=False) if present.tables else ()),
     ]
-    refused = refusals(findings)
+    refused = refused_tables(findings)
     if not refused.keys() < {*source.tables, *judged}:
         refuse(findings)
     draft = Draft(source, refused={table: str(refused[table]) for table in sorted(refused)})
@@ -141,11 +141,13 @@ def draw(
     return draft
 
 
-def _changes(wishes: Wishes, present: Present, name: str, *, without: Collection[TableName] = ()) -> Changes:
+def _changes(wishes: Wishes, present: Present, name: str, *, without: Collection[TableName] = ()) -> Alterations:
     """Return what alters an existing publication; the tables `without` can't be published, and stay as they are."""
     actual = present.publications[name]
     stays = {t: entry for t, entry in actual.entries.items() if t not in without}
-    return changes(wishes.publication(name, without=without), replace(actual, entries=stays), present.elsewhere(name))
+    return alterations(
+        wishes.publication(name, without=without), replace(actual, entries=stays), present.elsewhere(name)
+    )
 
 
 def _of_all(finding: Finding, whole: Collection[TableName]) -> Finding:

@@ -3,8 +3,7 @@
 Every table is named with ONLY: without it PostgreSQL adds, and takes out, all tables that inherit from it. A partitioned
 table stands for its partitions with ONLY too.
 
-What the configuration asks for in a database does not belong here (`publish.py`), nor reading what there is
-(`lakeproof.postgres.publication_lines`).
+The configuration's wishes are in `wishes.py`; `lakeproof.postgres.publication_lines` reads existing publications.
 
 In a publication that `plan` did not make, tables and schemas are added and nothing else is done: what differs is a note.
 """
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
-from lakeproof.config.table_names import write_table
+from lakeproof.config.table_names import table_text
 from lakeproof.names import TableName
 from lakeproof.postgres.publication_lines import MARK, Entry, Publication
 
@@ -52,7 +51,7 @@ class WantedPublication:
 
 
 @dataclass(slots=True)
-class Changes:
+class Alterations:
     """The statements that alter one publication, in order; `added` and `removed` tables of it, and notes."""
 
     statements: list[Composed] = field(default_factory=list)
@@ -77,9 +76,9 @@ def creation(goal: WantedPublication, source: str, operations: tuple[str, ...], 
     ]
 
 
-def changes(goal: WantedPublication, actual: Publication, elsewhere: Iterable[TableName]) -> Changes:
+def alterations(goal: WantedPublication, actual: Publication, elsewhere: Iterable[TableName]) -> Alterations:
     """Return what makes `actual` what is the `goal`; tables `elsewhere` are published without a line of their own here."""
-    done, name = Changes(), Identifier(goal.name)
+    done, name = Alterations(), Identifier(goal.name)
     differs = {t for t, part in goal.tables.items() if t in actual.entries and not part.is_met_by(actual.entries[t])}
     surplus = actual.entries.keys() - goal.tables.keys() if goal.complete else set()
     out = (differs | surplus) if actual.ours else set[TableName]()
@@ -113,7 +112,7 @@ def _left(
 ) -> Iterator[str]:
     """Yield what is left as it is in a publication that is not ours, though the configuration asks for something else."""
     left = [
-        f"the rows or columns of {write_table(table)}"
+        f"the rows or columns of {table_text(table)}"
         for table in sorted(differs)
         if goal.tables[table] != WantedEntry()
     ]

@@ -22,7 +22,7 @@ from lakeproof.names import Incarnation, Oid, TableName
 from lakeproof.postgres.catalog.published import read_tables, with_sizes
 from lakeproof.postgres.catalog.tables import PublishedTable
 from lakeproof.postgres.catalog.unchanged import read_catalog
-from lakeproof.postgres.checks.findings import refusals
+from lakeproof.postgres.checks.findings import refused_tables
 from lakeproof.postgres.checks.tables import schema_findings
 from lakeproof.postgres.connections.connect import Connection, close_quietly
 from lakeproof.postgres.copying.snapshot import SnapshotSession
@@ -162,7 +162,9 @@ class Attempts:
                 message = f"{old} is {table.table} now"
                 self._context.emit("bootstrap.renamed", message, table=table.table.key, was=old.key)
         self._oids |= {name: table.version.oid for name, table in tables.items()}
-        refused |= refusals(finding for table in tables.values() for finding in schema_findings(table, self._source))
+        refused |= refused_tables(
+            finding for table in tables.values() for finding in schema_findings(table, self._source)
+        )
         return _Resolved({name: table for name, table in tables.items() if name not in refused}, gone, refused)
 
     def _conclude(self, parts: SnapshotParts, copied: CopyOutcome, gone: Sequence[TableName], *, last: bool) -> None:

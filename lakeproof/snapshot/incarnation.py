@@ -32,7 +32,7 @@ from lakeproof.landing.ownership import SourceDoc
 from lakeproof.landing.segments.manifest import ChainSource
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
-from lakeproof.postgres.catalog.fingerprint import Reading
+from lakeproof.postgres.catalog.fingerprint import CatalogReading
 from lakeproof.postgres.connections.connect import Connection
 from lakeproof.postgres.replication_slot import PLUGIN, drop_slot, read_slot
 from lakeproof.postgres.server import ServerIdentity, other_database
@@ -84,7 +84,7 @@ def create_incarnation(
 
 
 def create_chain(
-    context: SnapshotContext, incarnation: Incarnation, server: ServerIdentity, start: Lsn, reading: Reading
+    context: SnapshotContext, incarnation: Incarnation, server: ServerIdentity, start: Lsn, reading: CatalogReading
 ) -> None:
     """Create the chain with its head at the slot's point, with a reading of the catalog: the incarnation has begun then."""
     lake, source = context.lake, context.source

@@ -22,7 +22,7 @@ def snapshot_lock(lake: SourceLake) -> Iterator[dict[Incarnation, list[SnapshotE
     """Hold the source's snapshot lock for the block; raise TransientError, naming the holder, if it is taken.
 
     First every snapshot whose writer was killed is ended and the files that no part names are removed. The block gets the
-    ends of those snapshots, by incarnation.
+    ends of these snapshots, by incarnation.
     """
     thing, reason = f"snapshot of {lake.source}", "another snapshot is being copied"
     with lake.store.lock(lake.paths.snapshot_lock, thing, reason):

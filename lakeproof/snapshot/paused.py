@@ -18,7 +18,7 @@ from lakeproof.field_types import TableField
 from lakeproof.names import TableName
 from lakeproof.storage.document import Document, Part
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import HeldLock
+from lakeproof.storage.store import LockHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def end_resuming(lake: SourceLake, tables: Iterable[TableName]) -> None:
         _write(lake, {t: paused for t, paused in before.items() if not (paused.resuming and t in copied)})
 
 
-def _locked(lake: SourceLake) -> AbstractContextManager[HeldLock]:
+def _locked(lake: SourceLake) -> AbstractContextManager[LockHandle]:
     """Keep others from writing the record between a reading and what is written for it."""
     thing, reason = f"paused tables of {lake.source}", "another command is writing the record of them"
     return lake.store.lock(lake.paths.paused_lock, thing, reason)

@@ -1,8 +1,8 @@
 """A snapshot's progress for people: an event and a small document once a second, with time left and cost to the source.
 
-What is complete does not belong here: only the parts say that (`folder.py`). Nothing is decided from this document, a
-killed run leaves it as it was, and a file that can't be read counts as none. So it is not one of the lake's
-documents (`lakeproof.storage.document`).
+The complete parts are counted elsewhere: only the parts say that (`folder.py`). Nothing is decided from this document, a
+killed run leaves it as it was, and a file that can't be read counts as none. So it is not one of the lake's documents
+(`lakeproof.storage.document`).
 
 The time left is estimated from pages, including those of values stored out of line: a table's number of rows is unknown
 until it has been read. An empty table counts as one page.

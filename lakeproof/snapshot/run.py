@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.table_names import write_table
+from lakeproof.config.table_names import table_text
 from lakeproof.continuity.gap import check_no_gap
 from lakeproof.errors import RECOVER, ConfigError, DefiniteError, LakeError, SourceError, TableError, TransientError
 from lakeproof.events import Report, Stop, counted
@@ -23,11 +23,11 @@ from lakeproof.landing.incarnation_record import Follows, read_incarnation_recor
 from lakeproof.landing.stuck import read_stuck
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.postgres.catalog.fingerprint import CommitVisibility, Reading, read, read_at_snapshot
+from lakeproof.postgres.catalog.fingerprint import CatalogReading, CommitVisibility, observe_catalog, read_at_snapshot
 from lakeproof.postgres.catalog.origins import read_horizon, read_rules
 from lakeproof.postgres.catalog.published import publications_of, read_tables
 from lakeproof.postgres.catalog.tables import PublishedTable
-from lakeproof.postgres.checks.findings import refusals
+from lakeproof.postgres.checks.findings import refused_tables
 from lakeproof.postgres.checks.source import examine, refuse
 from lakeproof.postgres.connections.connect import Connection, close_quietly, connect, source_errors
 from lakeproof.postgres.copying.snapshot import SnapshotSession
@@ -80,7 +80,7 @@ class SnapshotReport:
 
 
 class SnapshotIncompleteError(TableError):
-    """Some tables could not be copied; `report` has the others, which are complete and visible."""
+    """Some tables could not be copied; `report` has the tables that are complete and visible."""
 
     exit_status = 1
 
@@ -218,7 +218,7 @@ class SnapshotRun:
         out = {table for table, entry in paused.items() if not entry.resuming}
         _refuse_paused(self._source.name, out.intersection(requested or ()))
         findings = examine(conn, self._source, only=requested, paused=paused)
-        refused = refusals(findings)
+        refused = refused_tables(findings)
         unread: dict[TableName, DefiniteError] = {}
         published = read_tables(conn, self._source, refused=unread)
         chosen = self.choose_tables(conn, [t for t in (*published, *unread) if t not in out], requested)
@@ -290,10 +290,10 @@ class SnapshotRun:
         request = read_request(self._lake, self._lake.paths.snapshot(incarnation, point))
         return "" if request is None else request.slot
 
-    def _create_chain(self, incarnation: Incarnation, server: ServerIdentity, start: Lsn, reading: Reading) -> None:
+    def _create_chain(self, incarnation: Incarnation, server: ServerIdentity, start: Lsn, now: CatalogReading) -> None:
         if newest_incarnation(self._lake) is None:
             claim_lake(self._lake, server)
-        create_chain(self._context, incarnation, server, start, reading)
+        create_chain(self._context, incarnation, server, start, now)
         message = f"the landing begins at {start}"
         self._context.emit("bootstrap.head", message, start_lsn=str(start), slot=self._source.slot)
 
@@ -310,7 +310,7 @@ class SnapshotRun:
         self._outcome = attempts.run(names, creates_slot=new_for is not None, on_first=on_first)
         return self._finish(incarnation, attempts.point, attempts.slot)
 
-    def _reading_at(self, session: SnapshotSession) -> Reading:
+    def _reading_at(self, session: SnapshotSession) -> CatalogReading:
         """Read the catalog exactly at the session's consistent point; the horizon is a little later."""
         with ExitStack() as connections:
             conn = session.connect("lakeproof bootstrap")
@@ -321,13 +321,13 @@ class SnapshotRun:
             fingerprint = read_at_snapshot(conn, names)
             with source_errors("the source's catalog"):
                 rules, horizon = read_rules(conn, names), read_horizon(now)
-        return Reading(fingerprint, session.consistent_point, session.consistent_point, rules, horizon)
+        return CatalogReading(fingerprint, session.consistent_point, session.consistent_point, rules, horizon)
 
-    def _reading_now(self) -> Reading:
+    def _reading_now(self) -> CatalogReading:
         """Read the catalog as it is now: its tables are copied later, so nothing of them is missed."""
         conn = connect(self._source.dsn, "lakeproof bootstrap")
         try:
-            return read(conn, publications_of(conn, self._source), CommitVisibility(Lsn.ZERO))
+            return observe_catalog(conn, publications_of(conn, self._source), CommitVisibility(Lsn.ZERO))
         finally:
             close_quietly(conn)
 
@@ -356,7 +356,7 @@ class SnapshotRun:
 def _refuse_paused(source: str, paused: Collection[TableName]) -> None:
     """Raise ConfigError for a table that is paused: the next `apply` would take it out of its publication again."""
     for table in sorted(paused):
-        remedy = f"publish and copy it with `lakeproof resume {source} --tables {shlex.quote(write_table(table))}`"
+        remedy = f"publish and copy it with `lakeproof resume {source} --tables {shlex.quote(table_text(table))}`"
         raise ConfigError(f"table {table}", "it is paused", remedy)
 
 

@@ -1,6 +1,6 @@
 """The document of a snapshot part: its tables and the files that have their rows.
 
-Which parts exist does not belong here (`folder.py`), nor does copying.
+The parts that exist are listed by `folder.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The one read model: the state of a source, its lake and its views, and what the lake lacks. Nothing is written; no Spark.
 
 Everybody who shows or judges a state reads it here: `status`, `check` and `plan`, metrics, Dagster's sensors and checks.
-What follows from a state does not belong here, nor does how it is shown.
+Commands, sensors and pages draw conclusions from a state and show it.
 
     source_state.py   a source's documents, each read once, with its own error
     problem.py        what could not be read, or is wrong      status.py        all sources, views and groups

@@ -1,6 +1,6 @@
 """Published tables that are in no lake: never copied, or with rows that wait for a reading of the catalog.
 
-Copying them does not belong here, nor entering them. Held tables are in the lake, at an earlier position.
+Held tables are in the lake, at an earlier position.
 
 Only the lake is read: a table is published if the newest record of the catalog has it, or if the stream has sent rows of it
 since that record was made.
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lakeproof.catalog.fingerprint import Fingerprint
-from lakeproof.config.table_names import write_table
-from lakeproof.lake.planning.created_tables import created_tables
+from lakeproof.config.table_names import table_text
+from lakeproof.lake.planning.entries import created_tables_to_enter
 from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
 from lakeproof.snapshot.folder import finished_tables
@@ -45,7 +45,7 @@ class AbsentTable:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """The published tables that are in no lake, and those among the others that enter it with the next compaction."""
+    """The published tables that are in no lake, and the tables that enter it with the next compaction."""
 
     tables: Mapping[TableName, AbsentTable] = field(default_factory=dict)
     entering: tuple[TableName, ...] = ()
@@ -73,7 +73,7 @@ def absence(state: SourceState) -> Absence:
     unknown = {table.table for table in catalog.tables.values()} - in_lake
     landed = set(_landed_since(chain, catalog)) - in_lake - unknown
     tables = {table: _waits(state, "for the next reading of the catalog") for table in landed}
-    created = created_tables(chain, cut, position) if unknown else {}
+    created = created_tables_to_enter(chain, cut, position) if unknown else {}
     entering = []
     # A cut at the landing's end has what there was to be entered.
     is_behind = cut is None or position < chain.end
@@ -110,7 +110,7 @@ def _uncopied(state: SourceState, chain: Chain, tables: set[TableName]) -> set[T
 
 def _never(state: SourceState, table: TableName, *, is_excluded: bool) -> AbsentTable:
     source = state.source.name
-    command = f"lakeproof bootstrap {source} --tables {shlex.quote(write_table(table))}"
+    command = f"lakeproof bootstrap {source} --tables {shlex.quote(table_text(table))}"
     stuck = remedy_if_stuck(state.chain)
     remedy = stuck or f"run `{command}`, which says what is in its way, or take it out of the publication"
     reason = "it is published and not in the lake, since no copy of it was made"

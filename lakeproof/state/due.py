@@ -18,7 +18,7 @@ from lakeproof.lake.records.days import read_days
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
-from lakeproof.proof.record import LakeProved, Proved, due, histories_due, read_proved, read_views, views_due
+from lakeproof.proof.record import LakeProved, Proved, due_tables, histories_due, read_proved, read_views, views_due
 from lakeproof.snapshot.folder import read_request
 from lakeproof.state.known_tables import with_known_tables
 from lakeproof.state.source_state import SourceState
@@ -115,7 +115,7 @@ def due_proofs(config: Config, name: str, views: Sequence[str]) -> DueProofs:
     in_lake = {} if cut is None else cut.tables
     rows = {table: in_lake[table].history_sum.rows for table in source.tables if table in in_lake}
     return DueProofs(
-        due(source.tables, last.tables, source.proof_rows),
+        due_tables(source.tables, last.tables, source.proof_rows),
         histories_due(rows, last.tables, source.proof_rows),
         views_due(views, last.views),
     )

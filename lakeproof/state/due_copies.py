@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from lakeproof.config.model import Config
-from lakeproof.lake.planning.created_tables import created_tables
+from lakeproof.lake.planning.entries import created_tables_to_enter
 from lakeproof.lake.planning.forecast import will_be_held
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import WayOut
@@ -70,7 +70,9 @@ def recopy(config: Config, name: str, now: datetime) -> Recopy:
     waiting = {t: why for t, why in absent.tables.items() if why.cause is AbsentCause.WAITS_FOR_LANDING}
     new = absent.never_copied.keys() & absent.waited_for.keys()
     candidates = _held(cut, published, fitting) | dict.fromkeys(new, "it came into the publication")
-    for table in created_tables(chain, cut, cut.position).keys() & candidates.keys() if cut and candidates else ():
+    for table in (
+        created_tables_to_enter(chain, cut, cut.position).keys() & candidates.keys() if cut and candidates else ()
+    ):
         # It comes with the next cycle, or when the stream has come so far.
         del candidates[table]
     # No drain can bring the landing to the place of a copy while the stream is stuck.

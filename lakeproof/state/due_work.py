@@ -23,7 +23,7 @@ def compaction_is_pointless(state: SourceStatus, *, has_work: bool) -> str | Non
     """Return why a compaction would do nothing, or fail; None if it has work."""
     if state.landing is None:
         return "there is no landing yet: bootstrap first"
-    if state.lease_held:
+    if state.lease_taken:
         return f"the lake is being written to ({state.lease})"
     return None if has_work else f"everything up to {state.landing.end_lsn} is in the lake"
 

@@ -17,7 +17,7 @@ from lakeproof.state.source_state import SourceState
 
 
 def lake_findings(state: SourceState, seen: ServerSeen) -> list[Finding]:
-    """Return the findings about a source's lake, by what was seen of its server; what can't be read is one, too."""
+    """Return the findings about a source's lake and its server; one is that something can't be read."""
     try:
         check_lake_is_ours(state.lake, seen.server)
         refuse_stuck(state.chain, seen.slot)

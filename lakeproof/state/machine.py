@@ -19,8 +19,8 @@ from lakeproof.config.model import Config
 from lakeproof.config.section.spark import SparkConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeproofError
 from lakeproof.lake.spark import jars
+from lakeproof.lake.spark.jars import S3
 from lakeproof.lake.spark.java import check_java
-from lakeproof.lake.spark.s3 import S3
 from lakeproof.postgres.checks.findings import Finding, Severity, error, from_error, note, warning
 from lakeproof.storage.open import folder_to_check, open_store
 
@@ -158,7 +158,7 @@ def check_spark(spark: SparkConfig, *, s3: bool = False) -> SparkCheck:
     if find_spec("pyspark") is None:
         reason = "it is not installed, so this machine can copy and drain, and another one has to compact"
         only = note("Spark", reason, "or run `pip install 'lakeproof[spark]'` here")
-        return SparkCheck(False, None, spark.driver_memory, _machine_memory(), str(jars.folder()), False, (only,))
+        return SparkCheck(False, None, spark.driver_memory, _machine_memory(), str(jars.jar_folder()), False, (only,))
     try:
         java = check_java().major
     except DefiniteError as refusal:
@@ -168,9 +168,9 @@ def check_spark(spark: SparkConfig, *, s3: bool = False) -> SparkCheck:
     if memory is not None and heap > memory:
         reason = f"its heap of {spark.driver_memory} is more than the {memory / 1e9:.1f} GB that this machine has"
         findings.append(warning("spark.driver_memory", reason, "lower it, or take a larger machine"))
-    folder = jars.folder()
+    folder = jars.jar_folder()
     sets = [jars.DELTA, S3] if s3 else [jars.DELTA]
-    present = not jars.missing(folder, sets)
+    present = not jars.missing_jars(folder, sets)
     if not present:
         remedy = f"the first start of Spark fetches them; or name a folder that has them in {jars.VARIABLE}"
         findings.append(note("Spark's jars", f"they are not in {folder} yet", remedy))

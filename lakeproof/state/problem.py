@@ -1,7 +1,4 @@
-"""Problems: what is wrong, or could not be read, so that the rest of a state can be shown all the same.
-
-Judging a state does not belong here.
-"""
+"""Problems: what is wrong, or could not be read, so that the rest of a state can be shown all the same."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Shortfall:
         return bool(self.waited_for or self.unproved or self.differing or self.days or self.views)
 
     def sentences(self, source: str) -> Iterator[str]:
-        """Yield a sentence for each table that is absent, and one for each kind of the others."""
+        """Yield a sentence for each absent table, and one for each other kind of shortfall."""
         yield from (f"{table}: {why}" for table, why in self.absent.items())
         if self.unproved:
             yield f"never compared with the source: {listed(self.unproved)}; run `lakeproof prove {source}`"
@@ -74,7 +74,7 @@ def shortfall(config: Config, state: SourceState, now: datetime | None = None) -
         absent=missing.tables,
         entering=missing.entering,
         unproved=never_compared(state),
-        differing=differing(state),
+        differing=differing_tables(state),
         days=missing_days(state, datetime.now(timezone.utc) if now is None else now),
         views=overwritten_views(config, state.source.name),
     )
@@ -106,7 +106,7 @@ def never_compared(state: SourceState) -> tuple[TableName, ...]:
     return tuple(sorted(table for table in _live(state) if not _was_compared(proved.get(table))))
 
 
-def differing(state: SourceState) -> dict[TableName, str]:
+def differing_tables(state: SourceState) -> dict[TableName, str]:
     """Return the tables that differed when they, or their histories, were last compared, without held ones."""
     result = {}
     for table in sorted(_live(state)):

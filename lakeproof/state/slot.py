@@ -13,7 +13,7 @@ from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.slot_health import HealthCause, Level, SlotHealth, slot_health
 from lakeproof.errors import RECOVER, StuckError, manual
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.stuck import abandon, read_stuck
+from lakeproof.landing.stuck import abandon_remedy, read_stuck
 from lakeproof.postgres.connections.connect import Connection, connect
 from lakeproof.postgres.connections.timeouts import Timeout, use_timeout
 from lakeproof.postgres.replication_slot import SlotState, read_slot
@@ -104,7 +104,7 @@ def slot_gap(source: SourceConfig, slot: SlotState | None, chain: Chain) -> Prob
 
 def remedy_if_stuck(chain: Chain | None) -> str | None:
     """Return the one remedy for everything that waits for the stream, None if the stream is not stuck."""
-    return None if chain is None or read_stuck(chain) is None else abandon(chain.lake.source)
+    return None if chain is None or read_stuck(chain) is None else abandon_remedy(chain.lake.source)
 
 
 def refuse_stuck(chain: Chain | None, slot: SlotState | None) -> None:

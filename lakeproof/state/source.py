@@ -81,7 +81,7 @@ class SourceStatus:
     also what is not published), `lake_lag_bytes` what has landed and is in no cut. `snapshots` are tables whose
     snapshot has not entered the lake, with its consistent point; `snapshot` is one that runs, or left tables for
     another run. Of `held` nobody waits for those in `left_behind` and `paused`; `pausing` are recorded as paused, not held
-    (yet). `lease_held` is None if the system does not say. `proved` is the last proof's result for each configured table.
+    (yet). `lease_taken` is None if the system does not say. `proved` is the last proof's result for each configured table.
     `sizes` is None if nobody asked. `unpublished` are tables that a pattern of the configuration matches and nobody
     follows. `readers` has each table that can be read, `written_by` who wrote each table last, and why.
 
@@ -99,7 +99,7 @@ class SourceStatus:
     lake_lag_bytes: int | None
     held: Mapping[TableName, HeldReport]
     snapshots: Mapping[TableName, Lsn]
-    lease_held: bool | None
+    lease_taken: bool | None
     lease: str | None
     problems: tuple[Problem, ...]
     snapshot: SnapshotStatus | None = None
@@ -180,7 +180,7 @@ def source_status(
         coming=None if look is None else known(_coming, None),
         shortfall=lacks,
         snapshots={t: copy.consistent_point for t, copy in sorted(known(SourceState.pending, {}).items())},
-        lease_held=state.lake.store.is_locked(state.lake.paths.lease_lock),
+        lease_taken=state.lake.store.is_locked(state.lake.paths.lease_lock),
         lease=problems.read(lease_holder, state.lake, None),
         snapshot=known(SourceState.snapshot, None),
         proved=known(proved_tables, {}),

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, overload
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
-from lakeproof.lake.planning.pending import pending_snapshots
+from lakeproof.lake.planning.entries import pending_snapshots
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.catalog_history import newest_catalog

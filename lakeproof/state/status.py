@@ -1,7 +1,7 @@
 """The state of sources, views and groups that a caller asks for, and the one word on it: it differs, or not.
 
 Nothing is written and nothing is started here, least of all Spark. What is in the lake is reported even if the server can't
-be reached, and whatever could not be read is listed as a problem. Asking servers does not belong here.
+be reached, and whatever could not be read is listed as a problem.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A view's newest cut, and how far it is behind what it reads. Refreshing it does not belong here."""
+"""A view's newest cut, and how far it is behind what it reads."""
 
 from __future__ import annotations
 

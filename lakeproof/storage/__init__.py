@@ -1,6 +1,6 @@
 """Files and documents: the store, every path in a lake, locks, and how JSON and Parquet are written.
 
-What a document means does not belong here, nor what Spark and Delta write themselves (`lakeproof.lake.delta`).
+The meaning of documents belongs to the rooms that write them, the files of Spark and Delta to `lakeproof.lake.delta`.
 
     source_lake.py  a lake's store, with the keys of one source
     store.py        the interface

@@ -1,6 +1,6 @@
 """A folder in a store, e.g. that of a Delta table: its files by their names there.
 
-What the files mean does not belong here, nor how a store is opened (`open.py`).
+`open.py` opens a store.
 """
 
 from __future__ import annotations

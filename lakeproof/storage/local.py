@@ -1,6 +1,6 @@
 """The store in a local folder: whatever is put survives a power cut once the call has returned.
 
-The keys and their meaning do not belong here, nor how a file is locked (`locks.py`).
+Keys are formed in `paths.py`, files locked in `locks.py`.
 
 A put writes a temporary file in the key's own folder, syncs it, gives it its name with `link()` (which, unlike a rename,
 fails if the name is taken) or `rename()`, and syncs the folder. The first time that this process writes into a folder, it
@@ -39,7 +39,15 @@ from lakeproof.storage.local_files import (
     shared_bytes,
     sync_all,
 )
-from lakeproof.storage.store import AlreadyExistsError, HeldLock, Lock, NewFile, NotFoundError, SharedBytes, StoredFile
+from lakeproof.storage.store import (
+    AlreadyExistsError,
+    Lock,
+    LockHandle,
+    NewFile,
+    NotFoundError,
+    SharedBytes,
+    StoredFile,
+)
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 _WRITING = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
@@ -104,7 +112,7 @@ class LocalFile:
 
 
 class KernelLock:
-    """A `HeldLock` that ends with its process, and not before."""
+    """A `LockHandle` that ends with its process, and not before."""
 
     def check(self) -> None:
         """Do nothing."""
@@ -227,7 +235,7 @@ class LocalStore:
         return swept
 
     @contextmanager
-    def lock(self, key: str, thing: str, reason: str) -> Iterator[HeldLock]:
+    def lock(self, key: str, thing: str, reason: str) -> Iterator[LockHandle]:
         _make_root(self.root)
         with locks.exclusive(self._path(key), thing, reason):
             yield KernelLock()

@@ -1,7 +1,7 @@
 """Locks on files that end with their process: an exclusive one, a shared one, and a probe.
 
-What a lock protects does not belong here: its users give the file and say what is taken. Only `local.py` uses this: all
-others ask the store.
+The lock's purpose is its user's: its users give the file and say what is taken. Only `local.py` uses this: all others ask
+the store.
 
 The lock is `flock`. The kernel frees it the moment its process ends, however it ends, so no timeout has to tell a dead
 holder from a slow one. It belongs to the open file, so it is also seen by other containers on the same file system; the
@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lakeproof.errors import TransientError
-from lakeproof.storage.store import held_by
+from lakeproof.storage.store import reason_with_holder
 from lakeproof.storage.times import now_text
 
 # A probe holds the lock for microseconds, or for a scheduler's turn on a busy machine.
@@ -44,7 +44,7 @@ def exclusive(path: Path, thing: str, reason: str) -> Iterator[None]:
         if not _acquire(descriptor, fcntl.LOCK_EX, ATTEMPT_S):
             # Who only shares it is not in the file.
             is_alone = not _acquire(descriptor, fcntl.LOCK_SH, 0.0)
-            reason = held_by(reason, holder(path) if is_alone else None)
+            reason = reason_with_holder(reason, holder(path) if is_alone else None)
             raise TransientError(thing, reason, "wait until it has ended, then try again")
         with suppress(OSError):
             name = f"process {os.getpid()} on {socket.gethostname()} since {now_text()}".encode()

@@ -24,10 +24,12 @@ def open_store(lake: LakeLocation | str | Path) -> Store:
     """
     location = LakeLocation.of(lake)
     place = _place(location)
-    return opened(LocalStore(local_folder(location.url), location) if place is None else _object_store(place, location))
+    return register_store(
+        LocalStore(local_folder(location.url), location) if place is None else _object_store(place, location)
+    )
 
 
-def opened(store: Store) -> Store:
+def register_store(store: Store) -> Store:
     """Return the store, after which `store_of` knows it."""
     _opened[store.url("").rstrip("/")] = store
     return store

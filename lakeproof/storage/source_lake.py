@@ -1,7 +1,4 @@
-"""One source's part of a lake: the store that has its files, and the keys under which they are.
-
-The documents behind the keys do not belong here, nor what concerns all sources of a lake (views, the runs' locks).
-"""
+"""One source's part of a lake: the store that has its files, and the keys under which they are."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from lakeproof.config.location import LakeLocation
-from lakeproof.errors import TransientError
+from lakeproof.errors import LakeError, TransientError
 
 
 class AlreadyExistsError(Exception):
@@ -86,7 +86,7 @@ class Lock(Protocol):
         """Give the lock back; once is enough, and more is no error."""
 
 
-class HeldLock(Protocol):
+class LockHandle(Protocol):
     """A lock that a block holds alone."""
 
     def check(self) -> None:
@@ -192,7 +192,7 @@ class Store(Protocol):
         Those that are not listed come too; those in a local folder do wherever they sort.
         """
 
-    def lock(self, key: str, thing: str, reason: str) -> AbstractContextManager[HeldLock]:
+    def lock(self, key: str, thing: str, reason: str) -> AbstractContextManager[LockHandle]:
         """Hold the lock `key` alone for the block.
 
         Raises TransientError about `thing`, for `reason` and naming the holder, if another process holds it. It is free when
@@ -209,7 +209,7 @@ class Store(Protocol):
         """Return the process that holds the lock alone, or was the last one to, in words for messages; None if unknown."""
 
 
-def held_by(reason: str, holder: str | None) -> str:
+def reason_with_holder(reason: str, holder: str | None) -> str:
     """Return the reason for which a lock can't be had, with the process that holds it alone, if one does."""
     return reason if holder is None else f"{reason}: {holder}"
 
@@ -217,8 +217,24 @@ def held_by(reason: str, holder: str | None) -> str:
 def refuse_if_locked(store: Store, key: str, thing: str, reason: str) -> None:
     """Raise TransientError as `Store.lock` would by now: before work is begun that would only have to wait."""
     if store.is_locked(key):
-        reason = held_by(reason, store.lock_holder(key))
+        reason = reason_with_holder(reason, store.lock_holder(key))
         raise TransientError(thing, reason, "wait until it has ended, then try again")
+
+
+def put_new(store: Store, key: str, data: bytes, thing: str) -> None:
+    """Put a document, durably; raises TransientError about `thing` if another process has put it."""
+    try:
+        store.put_if_absent(key, data)
+    except AlreadyExistsError:
+        raise TransientError(thing, "another process has written it", "nothing is lost; try again") from None
+
+
+def number_in(key: str) -> int:
+    """Return the number that a document is named by; raises LakeError for a foreign file."""
+    name = key.rpartition("/")[2].removesuffix(".json")
+    if not name.isdecimal():
+        raise LakeError(key, "its name is not a number", "move the file away")
+    return int(name)
 
 
 def get_or_none(store: Store, key: str) -> bytes | None:

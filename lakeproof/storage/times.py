@@ -14,7 +14,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 def now_text() -> str:
     """Return the present time for `created_at`."""
-    return text_of(datetime.now(timezone.utc))
+    return text_of_time(datetime.now(timezone.utc))
 
 
 def time_of(text: str) -> datetime:
@@ -24,7 +24,7 @@ def time_of(text: str) -> datetime:
 
 def time_text(us: int) -> str:
     """Return the text of microseconds since 1970."""
-    return text_of(_EPOCH + timedelta(microseconds=us))
+    return text_of_time(_EPOCH + timedelta(microseconds=us))
 
 
 def time_us(text: str) -> int:
@@ -35,6 +35,6 @@ def time_us(text: str) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def text_of(time: datetime) -> str:
+def text_of_time(time: datetime) -> str:
     """Return a time in UTC as documents have it."""
     return time.isoformat(timespec="microseconds").replace("+00:00", "Z")

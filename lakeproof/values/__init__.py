@@ -1,6 +1,6 @@
 """PostgreSQL values: the type that each has in the lake, and the one caster from PostgreSQL's text to it.
 
-The protocol's bytes are `lakeproof.pgoutput`, and a value's exact form in Spark is `lakeproof.lake.rows.exact`; neither
+The protocol's bytes are `lakeproof.pgoutput`, and a value's exact form in Spark is `lakeproof.lake.rows.columns`; neither
 belongs here. In Arrow it is here.
 
     types.py            the one table of kinds

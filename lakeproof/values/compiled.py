@@ -11,13 +11,14 @@ types: so two processes that compile at once write the same code into the same f
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+A = TypeVar("A", bound=np.generic)
 _Loop = TypeVar("_Loop", bound=Callable[..., object])
 
 
@@ -30,9 +31,9 @@ def compiled(loop: _Loop) -> _Loop:
         return cast("_Loop", numba.njit(nogil=True)(loop))
 
 
-def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def frozen(array: npt.NDArray[A]) -> npt.NDArray[A]:
     """Return the array as loops read it: a loop is compiled once for arrays that can be written, and once for others."""
-    view: npt.NDArray[Any] = array.view()
+    view: npt.NDArray[A] = array.view()
     view.flags.writeable = False
     return view
 

@@ -1,6 +1,6 @@
 """Facts about the kinds' exact forms, and what follows from them for keys, without Spark.
 
-`lakeproof.lake.rows.exact` builds the exact forms with Spark.
+`lakeproof.lake.rows.columns` builds the exact forms with Spark.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 r"""The exact form of a row's values, from the lake's Arrow arrays: the texts that digests of rows are computed from.
 
-The same forms are in PostgreSQL's SQL in `lakeproof.proof.source.form` and in Spark in `lakeproof.lake.rows.exact`, which
+The same forms are in PostgreSQL's SQL in `lakeproof.proof.source.form` and in Spark in `lakeproof.lake.rows.columns`, which
 says how a form is made; one suite over all kinds holds the three equal. Reading the arrays does not belong here.
 
 A text of the lake is used as its octets, which damage may have made no UTF-8. Texts of values without the hidden ones
@@ -14,7 +14,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -106,7 +105,7 @@ def exact_texts(column: Column, values: pa.Array, hidden: HiddenTexts) -> pa.Arr
     return _with_hidden(texts_of(values, kind_of(column)), column, hidden.beside(column))
 
 
-def warm_up() -> None:
+def warm_up_exact_texts() -> None:
     """Run the loops once, so that no row waits for the compiler."""
     digest_bits([texts_of(pa.array([Decimal("0.1")]), KINDS["numeric"]), END], 1)
 
@@ -162,7 +161,7 @@ def _are_proper(column: Column, texts: Sequence[str]) -> list[bool]:
     return [bool(each) for each in proper.to_pylist()]
 
 
-def _entries(text: pa.Scalar) -> Mapping[str, Any]:
+def _entries(text: pa.Scalar) -> Mapping[str, object]:
     try:
         entries = json.loads(text.as_buffer().to_pybytes())
     except ValueError:

@@ -7,7 +7,7 @@ octets, which damage may have made no UTF-8: no function here looks at the lette
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -150,7 +150,7 @@ def _float_texts(values: pa.Array) -> pa.Array:
     return _fixed_texts(words, f">{bits}", values)
 
 
-def _fixed_texts(numbers: npt.NDArray[Any], stored: str, values: pa.Array) -> pa.Array:
+def _fixed_texts(numbers: npt.NDArray[np.generic], stored: str, values: pa.Array) -> pa.Array:
     """Return the hexadecimal digits of numbers that are stored like this; NULL where `values` is."""
     octets = np.ascontiguousarray(numbers.astype(stored)).view(np.uint8)
     size = 2 * np.dtype(stored).itemsize
@@ -165,15 +165,15 @@ def _hex_texts(values: pa.Array) -> pa.Array:
     return _strings(_PAIRS[data], 2 * (places - places[0]), values)
 
 
-def _strings(octets: npt.NDArray[Any], offsets: npt.NDArray[np.int32], values: pa.Array) -> pa.Array:
+def _strings(octets: npt.NDArray[np.generic], offsets: npt.NDArray[np.int32], values: pa.Array) -> pa.Array:
     validity = pa.array(flags_of(values)).buffers()[1] if values.null_count else None
     buffers = [validity, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(np.ascontiguousarray(octets))]
     return pa.Array.from_buffers(pa.string(), len(values), buffers)
 
 
-def _numbers(values: pa.Array, stored: str) -> npt.NDArray[Any]:
+def _numbers(values: pa.Array, stored: str) -> npt.NDArray[np.generic]:
     """Return the values as the buffer has them; those of NULL may be anything."""
-    numbers: npt.NDArray[Any] = np.frombuffer(values.buffers()[1], stored)
+    numbers: npt.NDArray[np.generic] = np.frombuffer(values.buffers()[1], stored)
     return numbers[values.offset : values.offset + len(values)]
 
 

@@ -1,7 +1,7 @@
 """The first bits of MD5 digests of rows' texts, over Arrow's buffers; compiled.
 
-Which text a row has does not belong here (`lakeproof.values.exact_texts`). Python's own MD5 gives the same digests, one call
-per row: it is for long texts, and the tests' oracle for all.
+A row's texts are made in `lakeproof.values.exact_texts`. Python's own MD5 gives the same digests, one call per row: it is
+for long texts, and the tests' oracle for all.
 
 A digest of one text is a chain of 64 steps for every 64 octets, each of which waits for the one before. So a step is done
 for many rows at once, which a processor does eight or sixteen at a time: a quarter of the time of one row after the other.

@@ -1,8 +1,8 @@
 """Spark's SQL of the exact texts of typed values, as text: Spark is not imported here.
 
-Which kind has which belongs to `types.py`, framing texts in a row to `lakeproof.lake.rows.exact`. Everything is made of
-public, deterministic functions: it can be used in a join, an aggregate or a MERGE, and does not depend on the session's time
-zone or ANSI mode.
+`types.py` gives each kind its form; `lakeproof.lake.rows.exact` frames the texts of a row. Everything is made of public,
+deterministic functions: it can be used in a join, an aggregate or a MERGE, and does not depend on the session's time zone or
+ANSI mode.
 
 Spark has no function from a float to its bits; `format_string('%a', x)` gives Java's hexadecimal float, which contains the
 bits, at six times the cost of a plain cast to text. `lakeproof.proof.lake.jvm_functions` has a cheaper way with internal

@@ -1,7 +1,6 @@
 """Spark's `xxhash64` of several columns, row by row, over Arrow's buffers; compiled.
 
-Which columns of a row are hashed, in which order and at which type does not belong here
-(`lakeproof.landing.segments.row_sums`).
+`lakeproof.landing.segments.row_sums` chooses the columns of a row, their order and types.
 
 Spark hashes a row's values one after the other, each with the hash so far as its seed, and passes over NULL. So a column is
 mixed into an array of hashes, one per row, that begin with 42: its tag, then its value. Forms of values:

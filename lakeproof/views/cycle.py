@@ -1,7 +1,7 @@
 """A view's cycle: what a killed one left is removed, then one commit, then the cut that names it.
 
-Which rows or files the commit has does not belong here: `refresh` and `optimize` each pass their own. Steps 3 and 4, durable
-and cut, are those of any cycle (`lakeproof.lake.cycle.steps.publish`). What a view's cycle does not have, and why:
+The rows and files of the commit are chosen elsewhere: `refresh` and `optimize` each pass their own. Steps 3 and 4, durable
+and cut, are those of any cycle (`lakeproof.lake.cycle.steps.publish_cut`). What a view's cycle does not have, and why:
 
     intent    A killed cycle of tables is finished from the same inputs, since history must have each change once. A view has
               no history, and a refresh corrects whatever rows the table has: a killed one is removed and made again, at
@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lakeproof.lake.cycle.steps import publish
-from lakeproof.lake.delta.committer import number_of
+from lakeproof.lake.cycle.steps import publish_cut
+from lakeproof.lake.delta.committer import commit_number
 from lakeproof.lake.delta.log.cleaned import clean_log
 from lakeproof.lake.delta.log.commits import NO_VERSION, newest_version, read_commit
 from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, put_cut, view_path
@@ -55,7 +55,7 @@ def begin_view_cycle(store: Store, view: str, newest: ViewCut | None, lock: View
     """
     path = view_path(store, view)
     durable = NO_VERSION if newest is None or newest_version(path) < newest.delta_version else newest.delta_version
-    clean_log(path, durable, lambda commit: number_of(commit, app_id(view), "number") is not None)
+    clean_log(path, durable, lambda commit: commit_number(commit, app_id(view), "number") is not None)
     before = newest_version(path)
     number = lock.next_number(_newest_in_log(path, view, newest, before))
     return ViewCycle(store, lock, path, number, before, durable)
@@ -73,7 +73,7 @@ def end_view_cycle(cycle: ViewCycle, cut_at: Callable[[str], ViewCut]) -> ViewCu
         put_cut(cycle.store, cut)
         return cut
 
-    return publish({cycle.path: cycle.durable}, cycle.store, put)
+    return publish_cut({cycle.path: cycle.durable}, cycle.store, put)
 
 
 def _newest_in_log(path: str, view: str, cut: ViewCut | None, newest: int) -> int:

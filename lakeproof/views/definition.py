@@ -17,8 +17,7 @@ from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, SCRATCH_PREFIX
 from lakeproof.lake.columns import needs_mapping
 from lakeproof.lake.records.views.definitions import AppliedView, read_sql
-from lakeproof.lake.rows.columns import pick
-from lakeproof.lake.rows.exact import exact_form_of_type, row_digest
+from lakeproof.lake.rows.columns import exact_form_of_type, pick, row_digest
 from lakeproof.lake.spark.failures import reading
 from lakeproof.views.query_rules import QueryRefusedError, check_analysed, check_text
 
@@ -51,7 +50,7 @@ def bind_again(session: SparkSession, text: str, tables: Mapping[str, DataFrame]
     return session.sql(f"SELECT * FROM (\n{text}\n)")  # noqa: S608  (the view's SQL is the configuration)
 
 
-def digest_of(rows: DataFrame, columns: list[str]) -> Column:
+def digest_of_columns(rows: DataFrame, columns: list[str]) -> Column:
     """The digest of each row over `columns`, by exact forms of their Spark types; raises ConfigError as it does."""
     types = {field.name: field.dataType for field in rows.schema.fields}
     return row_digest([exact_form_of_type(types[name], name) for name in columns])
@@ -107,7 +106,7 @@ def _check_columns(view: ViewConfig, rows: DataFrame) -> None:
     if not seen:
         raise _refused(view, "the query has no columns")
     with _named(view):
-        digest_of(rows, rows.columns)
+        digest_of_columns(rows, rows.columns)
 
 
 def _bad_column(view: ViewConfig, column: str, reason: str) -> ConfigError:

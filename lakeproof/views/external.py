@@ -1,7 +1,7 @@
 """External Delta tables that views read: found by place or name, and pinned to their newest version.
 
-What a view computes with them does not belong here (`refresh`), nor their changes (`since_cut`), nor whether there is a
-newer version, which needs no Spark (`lakeproof.lake.delta.log.commits.newest_external`).
+Computing with them is in `refresh`, their changes in `since_cut`; `newest_external` in `lakeproof.lake.delta.log.commits`
+looks for a newer version without Spark.
 """
 
 from __future__ import annotations

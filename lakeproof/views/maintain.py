@@ -31,7 +31,7 @@ from lakeproof.lake.delta.files.needed import Unread, remove_file, table_files, 
 from lakeproof.lake.delta.files.optimize import is_fragmented, optimize
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, cuts_in_order, one_refresh, view_path
-from lakeproof.lake.records.views.previews import old_previews
+from lakeproof.lake.records.views.definitions import old_previews
 from lakeproof.lake.rows.memory import fit
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.landing.retention import SpaceReclaimed, summed
@@ -113,7 +113,7 @@ def maintain_views(
             for key in kept.old:
                 freed = freed.plus(SpaceReclaimed(1, store.size(key)))
                 store.delete(key)
-            for place, size in unneeded_files(store, kept, damaged):
+            for place, size in unneeded_view_files(store, kept, damaged):
                 remove_file(place)
                 freed = freed.plus(SpaceReclaimed(1, size))
             for folder, files, size in old_previews(store, now):
@@ -144,7 +144,7 @@ def views_plan(config: Config, source: str, now: datetime) -> ViewsMaintained:
             small += [name] if is_view_fragmented(store, cut, _small_files(config, name)) else []
         except LakeError as error:
             damaged[name] = Unread(error.reason, error.remedy)
-    sizes = chain(map(store.size, kept.old), (size for _, size in unneeded_files(store, kept, damaged)))
+    sizes = chain(map(store.size, kept.old), (size for _, size in unneeded_view_files(store, kept, damaged)))
     previews = (SpaceReclaimed(files, size) for _, files, size in old_previews(store, now))
     return ViewsMaintained(
         tuple(small), summed(chain((SpaceReclaimed(1, size) for size in sizes), previews)), damaged=damaged
@@ -236,7 +236,7 @@ def optimize_view(spark: AnySpark, store: Store, cut: ViewCut, small_files: int,
     return end_view_cycle(cycle, lambda created_at: replace(same, created_at=created_at))
 
 
-def unneeded_files(store: Store, kept: KeptCuts, damaged: dict[str, Unread]) -> Iterator[tuple[str, int]]:
+def unneeded_view_files(store: Store, kept: KeptCuts, damaged: dict[str, Unread]) -> Iterator[tuple[str, int]]:
     """The files of views that nothing needs from the version on that their oldest kept cut names, each with its bytes.
 
     None for a table that does not reach the newest cut's version: it was moved away, and the next refresh decides what

@@ -20,7 +20,7 @@ from typing import Any, cast
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.lake.spark.jvm import Jvm
-from lakeproof.views.incremental.plan_trees import JvmObject, Trees, is_bound, kind_of
+from lakeproof.views.incremental.plan_trees import JvmObject, Trees, class_name, is_bound
 
 # Functions in FROM that read nothing but their arguments; Delta's `table_changes` and readers of files are none.
 _TABLE_FUNCTIONS = frozenset(
@@ -72,7 +72,7 @@ def check_text(session: SparkSession, text: str) -> None:
     # Alone, without the brackets that it is put in: "SELECT 1) UNION ALL (SELECT 2" is a query only inside them.
     plan = Jvm(session).jsession.sessionState().sqlParser().parsePlan(text)
     for node in trees.plans(plan):
-        kind = kind_of(node)
+        kind = class_name(node)
         if trees.is_command(node):
             raise QueryRefusedError("it is a command, not a query")
         if kind == "UnresolvedRelation":
@@ -93,7 +93,7 @@ def check_analysed(session: SparkSession, rows: DataFrame, names: Collection[str
     bound = {name.lower() for name in names}
     plan = cast("Any", rows)._jdf.queryExecution().analyzed()  # noqa: SLF001  no public name for the plan
     for node in trees.plans(plan, lambda n: is_bound(n, bound)):
-        kind = kind_of(node)
+        kind = class_name(node)
         if kind == "Sample":
             raise QueryRefusedError("it takes a random sample (TABLESAMPLE)")
         if is_bound(node, bound):
@@ -106,7 +106,7 @@ def check_analysed(session: SparkSession, rows: DataFrame, names: Collection[str
 
 def _check_expression(trees: Trees, expression: JvmObject, *, ordered: bool) -> None:
     """Check one expression; `ordered`: an expression above it sorts the rows or the collected values."""
-    kind, children = kind_of(expression), trees.items(expression.children())
+    kind, children = class_name(expression), trees.items(expression.children())
     if kind in _BY_MOMENT:
         raise QueryRefusedError(f"it calls {_call(expression)}, whose answer depends on when and by whom it is asked")
     if kind in ("CallMethodViaReflection", "TryReflect"):

@@ -18,7 +18,7 @@ from lakeproof.config.model import ViewConfig
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.log.commits import is_within
 from lakeproof.lake.delta.versions import read_at, read_view_at
-from lakeproof.lake.read.spark.opened import OpenedLake
+from lakeproof.lake.read.spark.open import OpenedLake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.views.cuts import ExternalVersion, ViewVersion, view_path
 from lakeproof.lake.spark.failures import reason_of, unreadable_file
@@ -54,7 +54,7 @@ class ReadAt:
         return frames
 
 
-def unreadable(store: Store, view: ViewConfig, point: ReadAt, error: BaseException) -> LakeError:
+def unreadable_error(store: Store, view: ViewConfig, point: ReadAt, error: BaseException) -> LakeError:
     """Return an error of Spark's while a view was computed as one of ours about what can't be read."""
     file = unreadable_file(error)
     for place, pinned in point.external.items():

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, scratch
-from lakeproof.lake.delta.apply import CommitRequest, Hints, Prepared, apply
+from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change, with_files
 from lakeproof.lake.delta.committer import Applied, CommitInfo, Unsupported
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.protocol import TableSpec
@@ -42,8 +42,8 @@ from lakeproof.lake.records.views.definitions import ViewDefinition, put_definit
 from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import Correction, correct
-from lakeproof.lake.rows.memory import keep
-from lakeproof.lake.spark.scanned_rows import counting, note
+from lakeproof.lake.rows.memory import persist
+from lakeproof.lake.spark.scanned_rows import counting, note_scans
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
 from lakeproof.views.cycle import app_id, begin_view_cycle, end_view_cycle
@@ -53,12 +53,12 @@ from lakeproof.views.definition import (
     check_names,
     check_same_columns,
     columns_of,
-    digest_of,
+    digest_of_columns,
     in_order_of,
     query_errors,
 )
 from lakeproof.views.incremental.carried_keys import analyse
-from lakeproof.views.incremental.held_rows import DUP_BITS, OWN_FAULTS, NotIncrementalError, PlacedChange, StoredView
+from lakeproof.views.incremental.collected import DUP_BITS, OWN_FAULTS, NotIncrementalError, PlacedChange, StoredView
 from lakeproof.views.incremental.since_cut import check_can_go_on, earlier_files
 from lakeproof.views.incremental.strategies import Partial, Plan, ViewTables, partial_correction
 from lakeproof.views.incremental.sum_plans import sums_of
@@ -264,8 +264,8 @@ def _as_a_whole(target: _Target, inputs: ViewInputs) -> _Done:
         with query_errors(target.session, target.view):
             applied = _commit(target, difference, inputs.cuts)
         if difference.correction is not None:
-            note(difference.correction.net)
-        note(desired)
+            note_scans(difference.correction.net)
+        note_scans(desired)
     return _Done(applied.version, difference.inserted, difference.retracted)
 
 
@@ -295,7 +295,7 @@ def difference_by_query(
 @contextmanager
 def _differing(target: _Target, tables: Mapping[str, DataFrame]) -> Iterator[tuple[DataFrame, ViewCorrection]]:
     stored = _stored(target)
-    desired = keep(_desired(in_order_of(stored, bind(target.session, target.view, tables))))
+    desired = persist(_desired(in_order_of(stored, bind(target.session, target.view, tables))))
     try:
         with query_errors(target.session, target.view):
             difference = _difference(target, desired, stored)
@@ -313,7 +313,7 @@ def _stored(target: _Target) -> DataFrame | None:
 
 
 def _desired(rows: DataFrame) -> DataFrame:
-    return rows.withColumn(KEY, digest_of(rows, rows.columns))
+    return rows.withColumn(KEY, digest_of_columns(rows, rows.columns))
 
 
 def _difference(target: _Target, desired: DataFrame, stored: DataFrame | None) -> ViewCorrection:
@@ -358,8 +358,8 @@ def _commit(
     request = CommitRequest(target.path, change, info, hints, TableSpec(), target.before)
     try:
         if placed is not None:
-            return Prepared(request, placed.before, placed.places).commit()
-        return apply(target.session, request)
+            return with_files(request, placed.before, placed.places).commit()
+        return apply_change(target.session, request)
     except Unsupported as error:
         raise ConfigError(f"view {name}", str(error), "CAST it in the query") from None
 
@@ -371,7 +371,7 @@ def _with_dup(rows: DataFrame, number: CycleNumber) -> DataFrame:
 
 
 def _stored_digest(stored: DataFrame) -> Column:
-    return digest_of(stored, [c for c in stored.columns if not c.startswith(HIDDEN_PREFIX)])
+    return digest_of_columns(stored, [c for c in stored.columns if not c.startswith(HIDDEN_PREFIX)])
 
 
 def _is_damaged(persisted: DataFrame) -> bool:

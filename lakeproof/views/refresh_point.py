@@ -3,7 +3,7 @@
 Computing and committing a view does not belong here (`lakeproof.views.refresh`), nor choosing views (`refresh`).
 
 All views of a refresh are computed at this point. A view reads another at the version that this refresh has given it, so
-two ways to one table lead to one cut; if the other was not brought up, whatever reads it is held.
+two ways to one table lead to one cut; if the other was not brought up, whatever reads it stands still.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Point:
     number: int
     _cuts: dict[str, Cut | None] = field(default_factory=dict)
     _versions: dict[str, ViewVersion] = field(default_factory=dict)
-    _held: dict[str, str] = field(default_factory=dict)
+    _still: dict[str, str] = field(default_factory=dict)
     _external: ExternalTables = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -68,7 +68,7 @@ class Point:
         return {source: cut for source, cut in cuts.items() if cut is not None}
 
     def read_at(self, session: SparkSession, view: ViewConfig) -> ReadAt:
-        """Return the point for a view that is not held; raises LakeError if an external table can't be pinned."""
+        """Return the point for a view that does not stand still; raises LakeError if an external table can't be pinned."""
         own = {source for source, _ in view.reads.values()}
         cuts = {source: cut for source, cut in self.cuts_of(view).items() if source in own}
         views = {other: self._versions[other] for other in view.views.values()}
@@ -76,7 +76,7 @@ class Point:
         return ReadAt(cuts, views, external)
 
     def stand_on(self, session: SparkSession, cut: ViewCut) -> None:
-        """Take a view as it is, and what it was computed from; raises LakeError if another has something else of it."""
+        """Take a view at its cut, with the versions behind it; raises LakeError if another view is of another state."""
         for source, number in cut.sources.items():
             self._take(source, read_cut(SourceLake(self.store, LakePaths(source)), number))
         for place, version in cut.external.items():
@@ -96,11 +96,11 @@ class Point:
             identity = table_id(session, view_path(self.store, cut.view))
             self._versions[cut.view] = ViewVersion(cut.delta_version, identity, cut.row_bytes)
 
-    def hold(self, view: str, reason: str) -> None:
+    def stop(self, view: str, reason: str) -> None:
         """Note why a view stands still."""
-        self._held[view] = reason
+        self._still[view] = reason
 
-    def why_held(self, view: ViewConfig) -> str | None:
+    def why_still(self, view: ViewConfig) -> str | None:
         """Return why a view can't be brought to this point: a table that is held or missing, or a view that stands still."""
         for source, table in view.reads.values():
             cut, group = self.cut(source), self.config.group_of(source)
@@ -110,8 +110,8 @@ class Point:
                 return f"{source}: {table} is not in the lake yet"
             if table in cut.held:
                 return f"{source}: {table} is held at {cut.held[table].at_lsn}: {cut.held[table].reason}"
-        held = next((other for other in view.views.values() if other in self._held), None)
-        return None if held is None else f"view {held}, which it reads, stands still: {self._held[held]}"
+        other = next((name for name in view.views.values() if name in self._still), None)
+        return None if other is None else f"view {other}, which it reads, stands still: {self._still[other]}"
 
 
 def _other_point(thing: str) -> LakeError:

@@ -22,13 +22,18 @@ from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, SCRATCH_PREFIX
 from lakeproof.lake.delta.versions import read_at, read_view
 from lakeproof.lake.records.engine_versions import engine_versions
 from lakeproof.lake.records.views.cuts import ViewCut, view_path
-from lakeproof.lake.records.views.definitions import ViewDefinition, put_definition
-from lakeproof.lake.records.views.previews import ViewPreview, new_preview_id, put_preview
+from lakeproof.lake.records.views.definitions import (
+    ViewDefinition,
+    ViewPreview,
+    new_preview_id,
+    put_definition,
+    put_preview,
+)
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import correct
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
-from lakeproof.views.definition import digest_of
+from lakeproof.views.definition import digest_of_columns
 from lakeproof.views.refresh import StagedRows, ViewCorrection, ViewInputs, difference_by_query
 
 # A sample shows this many columns, and this many characters of a value.
@@ -37,7 +42,7 @@ SAMPLE_ROWS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleRow:
     """A row to come or to go, by its first columns; long values are cut."""
 
     comes: bool
@@ -92,7 +97,7 @@ class PreviewRequest:
     samples: int
 
 
-def preview_view(session: SparkSession, request: PreviewRequest) -> tuple[ViewPreview, list[Sample]]:
+def preview_view(session: SparkSession, request: PreviewRequest) -> tuple[ViewPreview, list[SampleRow]]:
     """Stage what a definition makes of the view's table at its newest cut.
 
     Earlier previews of it stay: one of them may be about to be committed.
@@ -179,7 +184,7 @@ def _by_what_stays(desired: DataFrame, stored: DataFrame, columns: _Columns) -> 
         yield _Differing(desired, stored, desired.count(), stored.count())
         return
     sides = [rows.select(*map(col, columns.stay)) for rows in (desired, stored)]
-    now, then = (rows.withColumn(KEY, digest_of(rows, columns.stay)) for rows in sides)
+    now, then = (rows.withColumn(KEY, digest_of_columns(rows, columns.stay)) for rows in sides)
     correction = correct(now, then, KEY)
     try:
         inserted, retracted = correction.insertions.count(), correction.retractions.count()
@@ -188,7 +193,7 @@ def _by_what_stays(desired: DataFrame, stored: DataFrame, columns: _Columns) -> 
         correction.release()
 
 
-def _sampled(rows: DataFrame | None, number: int, *, comes: bool) -> list[Sample]:
+def _sampled(rows: DataFrame | None, number: int, *, comes: bool) -> list[SampleRow]:
     if rows is None or not number:
         return []
     hidden = (HIDDEN_PREFIX, SCRATCH_PREFIX)
@@ -196,7 +201,7 @@ def _sampled(rows: DataFrame | None, number: int, *, comes: bool) -> list[Sample
     texts = [F.hex(col(f.name)) if isinstance(f.dataType, T.BinaryType) else col(f.name).cast("string") for f in shown]
     cut = [F.substring(text, 1, SAMPLE_CHARACTERS).alias(f"c{i}") for i, text in enumerate(texts)]
     first = rows.select(*cut).orderBy(*(f"c{i}" for i in range(len(cut)))).limit(number).collect()
-    return [Sample(comes, {f.name: value for f, value in zip(shown, row, strict=True)}) for row in first]
+    return [SampleRow(comes, {f.name: value for f, value in zip(shown, row, strict=True)}) for row in first]
 
 
 def _types(rows: DataFrame) -> dict[str, str]:

@@ -20,8 +20,8 @@ from lakeproof.events import Event, Report, counted, silent
 from lakeproof.lake.records.views.cuts import ViewsLock, newest_view_cut_number
 from lakeproof.lake.records.views.definitions import why_not_applied
 from lakeproof.lake.rows.memory import fit, views_at_once
+from lakeproof.lake.spark.driver import at_work
 from lakeproof.lake.spark.failures import concerns_all, reading, without_java
-from lakeproof.lake.spark.lost_driver import at_work
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.sql_catalog import name_views
@@ -30,7 +30,7 @@ from lakeproof.storage.store import Store
 from lakeproof.views.applied import AppliedViews
 from lakeproof.views.incremental.cost import table_rows
 from lakeproof.views.incremental.since_cut import changes_since
-from lakeproof.views.read_at import unreadable
+from lakeproof.views.read_at import unreadable_error
 from lakeproof.views.refresh import ViewInputs, refresh_view
 from lakeproof.views.refresh_point import Point
 
@@ -42,9 +42,9 @@ _NAMING = Lock()
 class ViewReport:
     """The result of a refresh of one view.
 
-    `sources` gives for each source the number and the position of the cut it was read at. If `held` says why the view stands
-    still, nothing was written and `cut` and `delta_version` are None. `strategy`, `reason`, `changed_rows` and `rows_read`
-    are its cut's, and so are the versions of its `external` tables, by place; `not_applied` as in a view's status.
+    `sources` gives for each source the number and the position of the cut it was read at. If `stands_still` gives a reason,
+    nothing was written and `cut` and `delta_version` are None. `strategy`, `reason`, `changed_rows` and `rows_read` are its
+    cut's, and so are the versions of its `external` tables, by place; `not_applied` as in a view's status.
     """
 
     view: str
@@ -53,7 +53,7 @@ class ViewReport:
     inserted: int
     retracted: int
     sources: Mapping[str, tuple[CycleNumber, Lsn]] = field(default_factory=dict)
-    held: str | None = None
+    stands_still: str | None = None
     strategy: str | None = None
     reason: str | None = None
     changed_rows: int | None = None
@@ -93,7 +93,7 @@ def refresh_under(
         run = _Run(config, applied, Point(applied.config, store, this.number), this.lock, spark)
         threads = this.threads or views_at_once(spark, config.views_at_once)
         faulty = faulty_views(config, view, report)
-        for name, view_report in after_inputs(needs, lambda n: run.refresh_or_hold(n, raises=n == view), threads):
+        for name, view_report in after_inputs(needs, lambda n: run.refresh_or_stop(n, raises=n == view), threads):
             reports[name] = view_report
             report(_event(view_report))
             this.ended(name)
@@ -103,13 +103,13 @@ def refresh_under(
 
 
 def faulty_views(config: Config, view: str | Collection[str] | None, report: Report) -> list[ViewReport]:
-    """Return a report of each view of a refresh whose section has mistakes: it stands still, and the others go on."""
+    """Return a report of each view of a refresh whose section has mistakes: it stands still, and all other views go on."""
     names = config.faulty_views if view is None else [view] if isinstance(view, str) else view
     chosen = [name for name in config.faulty_views if name in names]
-    held = [ViewReport(n, None, None, 0, 0, held=str(config.faulty_views[n])) for n in chosen]
-    for view_report in held:
+    reports = [ViewReport(n, None, None, 0, 0, stands_still=str(config.faulty_views[n])) for n in chosen]
+    for view_report in reports:
         report(_event(view_report))
-    return held
+    return reports
 
 
 def chosen_views(config: Config, view: str | Collection[str] | None) -> list[str]:
@@ -136,7 +136,7 @@ class _Run:
     lock: ViewsLock
     spark: SparkSession
 
-    def refresh_or_hold(self, name: str, *, raises: bool) -> ViewReport:
+    def refresh_or_stop(self, name: str, *, raises: bool) -> ViewReport:
         """Refresh one view; its own fault does not concern the other views, unless `raises`."""
         try:
             fault = self.applied.faults.get(name)
@@ -146,16 +146,16 @@ class _Run:
         except (LakeError, ConfigError) as error:
             if raises or concerns_all(error):
                 raise
-            report = ViewReport(name, None, None, 0, 0, held=str(error))
-        if report.held is not None:
-            self.point.hold(name, report.held)
+            report = ViewReport(name, None, None, 0, 0, stands_still=str(error))
+        if report.stands_still is not None:
+            self.point.stop(name, report.stands_still)
         return report
 
     def _refresh(self, view: ViewConfig, session: SparkSession) -> ViewReport:
         point, location = self.point, self.config.location
-        held = point.why_held(view)
-        if held is not None:
-            return ViewReport(view.name, None, None, 0, 0, held=held)
+        why = point.why_still(view)
+        if why is not None:
+            return ViewReport(view.name, None, None, 0, 0, stands_still=why)
         cuts, read = point.cuts_of(view), point.read_at(session, view)
         fit(session, read.row_bytes(view), views_at_once(session, self.config.views_at_once))
         numbers = {source: cut.number for source, cut in cuts.items()}
@@ -166,7 +166,7 @@ class _Run:
             view_cut = refresh_view(session, point.store, view, inputs, self.lock)
             point.brought_up(session, view_cut)
         if attempt.error is not None:
-            raise unreadable(point.store, view, read, attempt.error) from attempt.error
+            raise unreadable_error(point.store, view, read, attempt.error) from attempt.error
         return ViewReport(
             view=view.name,
             cut=view_cut.number,
@@ -198,9 +198,9 @@ def inputs_at_newest(config: Config, view: ViewConfig, session: SparkSession, st
         if other not in applied.newest:
             raise LakeError(f"view {other}", "the lake does not have it yet", f"run `lakeproof refresh {other}` first")
         point.stand_on(session, applied.newest[other])
-    held = point.why_held(view)
-    if held is not None:
-        raise LakeError(f"view {view.name}", f"it stands still: {held}", "put that right first")
+    why = point.why_still(view)
+    if why is not None:
+        raise LakeError(f"view {view.name}", f"it stands still: {why}", "put that right first")
     cuts, read = {source: cut.number for source, cut in point.cuts_of(view).items()}, point.read_at(session, view)
     own = applied.newest.get(view.name)
     if own is not None and any(number < own.sources.get(source, number) for source, number in cuts.items()):
@@ -211,8 +211,10 @@ def inputs_at_newest(config: Config, view: ViewConfig, session: SparkSession, st
 
 
 def _event(report: ViewReport) -> Event:
-    if report.held is not None:
-        return Event("view.held", f"view {report.view} stands still: {report.held}", {"view": report.view})
+    if report.stands_still is not None:
+        return Event(
+            "view.stands_still", f"view {report.view} stands still: {report.stands_still}", {"view": report.view}
+        )
     how = f"as a whole: {report.reason}"
     if report.changed_rows is not None:
         how = f"{report.strategy}, from {counted(report.changed_rows, 'changed row')}"

@@ -17,17 +17,17 @@ from typing import Literal
 SETTLED_S = 60.0
 _HOUR_S = 3600.0
 
-Severity = Literal["warn", "error"]
-_RANK: Mapping[Severity, int] = {"warn": 0, "error": 1}
+AlertSeverity = Literal["warn", "error"]
+_RANK: Mapping[AlertSeverity, int] = {"warn": 0, "error": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Alert:
     """Something that is wrong now: `key` is the same as long as it is the same problem; `path` is its page in the UI."""
 
     key: str
     kind: str
-    severity: Severity
+    severity: AlertSeverity
     title: str
     text: str = ""
     path: str = ""
@@ -38,7 +38,7 @@ class Message:
     """A problem to tell of: new, grown worse, lasting still, or over; `since` in seconds since 1970."""
 
     event: Literal["problem", "worse", "lasts", "over"]
-    problem: Problem
+    problem: Alert
     since: float
 
 
@@ -47,7 +47,7 @@ class Reported:
     """A problem that was reported, and when; `gone_since` if it is no more, but may come back."""
 
     kind: str
-    severity: Severity
+    severity: AlertSeverity
     title: str
     path: str
     since: float
@@ -56,7 +56,7 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class AlertMemory:
     """The problems that one way has reported, and the times of its messages within the last hour."""
 
     reported: Mapping[str, Reported] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Memory:
         return {"reported": {key: asdict(one) for key, one in self.reported.items()}, "sent": list(self.sent)}
 
     @classmethod
-    def from_json(cls, document: object) -> Memory:
+    def from_json(cls, document: object) -> AlertMemory:
         """Read it; anything else, also what another version of this file wrote, is a fresh start."""
         try:
             if not isinstance(document, dict):
@@ -86,28 +86,28 @@ class Limits:
     per_hour: int
 
 
-def look(memory: Memory, problems: Sequence[Problem], now: float) -> Memory:
+def look(memory: AlertMemory, problems: Sequence[Alert], now: float) -> AlertMemory:
     """Return the memory with the problems that are gone marked as such, and those that came back as never gone."""
     keys = {problem.key for problem in problems}
     reported = {
         key: replace(one, gone_since=None if key in keys else now if one.gone_since is None else one.gone_since)
         for key, one in memory.reported.items()
     }
-    return Memory(reported, tuple(sent for sent in memory.sent if now - sent < _HOUR_S))
+    return AlertMemory(reported, tuple(sent for sent in memory.sent if now - sent < _HOUR_S))
 
 
-def room(memory: Memory, limits: Limits) -> int:
+def room(memory: AlertMemory, limits: Limits) -> int:
     """Return how many requests may be sent now; `memory` has seen `look`."""
     return max(0, limits.per_hour - len(memory.sent))
 
 
-def due(memory: Memory, problems: Sequence[Problem], now: float, limits: Limits) -> list[Message]:
+def due_messages(memory: AlertMemory, problems: Sequence[Alert], now: float, limits: Limits) -> list[Message]:
     """Return the messages to send now, the worst first; `memory` has seen `look`."""
     messages = [
         message for problem in problems if (message := _of(memory.reported.get(problem.key), problem, now, limits))
     ]
     messages += [
-        Message("over", Problem(key, one.kind, one.severity, one.title, "", one.path), one.since)
+        Message("over", Alert(key, one.kind, one.severity, one.title, "", one.path), one.since)
         for key, one in memory.reported.items()
         if one.gone_since is not None and now - one.gone_since >= SETTLED_S
     ]
@@ -115,7 +115,7 @@ def due(memory: Memory, problems: Sequence[Problem], now: float, limits: Limits)
     return messages
 
 
-def _of(reported: Reported | None, problem: Problem, now: float, limits: Limits) -> Message | None:
+def _of(reported: Reported | None, problem: Alert, now: float, limits: Limits) -> Message | None:
     if reported is None:
         return Message("problem", problem, now)
     if _RANK[problem.severity] > _RANK[reported.severity]:
@@ -125,8 +125,8 @@ def _of(reported: Reported | None, problem: Problem, now: float, limits: Limits)
     return None
 
 
-def sent(memory: Memory, messages: Sequence[Message], now: float, *, requests: int = 1) -> Memory:
-    """Return the memory after these messages were sent, in so many requests."""
+def sent(memory: AlertMemory, messages: Sequence[Message], now: float) -> AlertMemory:
+    """Return the memory after these messages were sent, in one request."""
     reported = dict(memory.reported)
     for message in messages:
         problem = message.problem
@@ -136,9 +136,9 @@ def sent(memory: Memory, messages: Sequence[Message], now: float, *, requests: i
             reported[problem.key] = Reported(
                 problem.kind, problem.severity, problem.title, problem.path, message.since, now
             )
-    return Memory(reported, (*memory.sent, *[now] * requests))
+    return AlertMemory(reported, (*memory.sent, now))
 
 
-def cursor(memories: Mapping[str, Memory], **more: object) -> str:
+def cursor(memories: Mapping[str, AlertMemory], **more: object) -> str:
     """Return the memories of all ways, and what else the sensor keeps, as its cursor."""
     return json.dumps({"ways": {way: memory.to_json() for way, memory in memories.items()}, **more})

@@ -26,7 +26,7 @@ class CopyDecision:
     dead: tuple[str, ...] = ()
 
 
-def decide(
+def decide_copy(
     due: Recopy, listed: Collection[TableName], bootstraps: JobRuns, pause_s: float, *, copying: bool
 ) -> CopyDecision:
     """Return the tables to copy now. `listed` are the tables that Dagster shows; `copying`: a snapshot is in progress.

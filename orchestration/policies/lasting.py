@@ -25,7 +25,7 @@ _LIVE = (Phase.QUEUED, Phase.STARTING, Phase.STARTED)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LastingKind:
     """A kind of lasting run, in words, and how long before its end its successor is started."""
 
     noun: str
@@ -35,13 +35,13 @@ class Kind:
 
 
 # A drain's process needs 1 to 8 s to reach the slot.
-DRAIN = Kind("drain", "nobody reads the slot", "waits on the slot", 12.0)
+DRAIN = LastingKind("drain", "nobody reads the slot", "waits on the slot", 12.0)
 # A compaction's process starts a JVM and makes it ready.
-COMPACTION = Kind("compaction", "nobody follows the landing", "waits for its turn", 60.0)
+COMPACTION = LastingKind("compaction", "nobody follows the landing", "waits for its turn", 60.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Workplace:
     """The place of the work: `worker` says who works there now, None if nobody does or that can't be known.
 
     `obstacle` is the reason why no run could work there, None if one could.
@@ -60,7 +60,7 @@ class Decision:
     dead: tuple[str, ...] = ()
 
 
-def decide(kind: Kind, place: Place | None, job: JobRuns, max_seconds: float) -> Decision:
+def decide_run(kind: LastingKind, place: Workplace | None, job: JobRuns, max_seconds: float) -> Decision:
     """Return the decision; `place` is None before the first landing. The job's runs end by themselves after `max_seconds`.
 
     With an obstacle nothing is started: each run would fail because of it until somebody has removed it.
@@ -77,7 +77,9 @@ def _was_never_picked_up(run: Run, now: float) -> bool:
     return run.phase is Phase.STARTING and now - run.created > STARTING_S_MAX
 
 
-def _start(kind: Kind, place: Place, live: Sequence[Run], job: JobRuns, max_seconds: float) -> tuple[bool, str]:
+def _start(
+    kind: LastingKind, place: Workplace, live: Sequence[Run], job: JobRuns, max_seconds: float
+) -> tuple[bool, str]:
     if any(run.phase is not Phase.STARTED for run in live):
         return False, f"a {kind.noun} is queued or starting"
     if place.obstacle is not None and not live:

@@ -43,7 +43,7 @@ class LastReport:
         return asdict(self)
 
 
-def decide(last: LastReport, level: str, now: float) -> tuple[bool, LastReport]:
+def decide_report(last: LastReport, level: str, now: float) -> tuple[bool, LastReport]:
     """Return True if `level` must be reported now, and the state to keep. UNREACHABLE is reported after OUTAGE_S seconds."""
     since = (now if last.unreachable_since is None else last.unreachable_since) if level == UNREACHABLE else None
     last = replace(last, unreachable_since=since)

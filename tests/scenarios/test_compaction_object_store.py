@@ -17,7 +17,7 @@ from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError, LakeproofError, TransientError
 from lakeproof.lake.records.store import newest_cut
-from lakeproof.lake.spark.s3 import s3_settings
+from lakeproof.lake.spark.jars import s3_settings
 from tests.support.lake.lake_steps import check, make_config, run_compact
 from tests.support.lake.simulated_source import SimulatedSource
 from tests.support.stores.fix_object_store import S3Server, storage

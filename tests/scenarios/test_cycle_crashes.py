@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 
 from lakeproof.config.location import LakeLocation
-from lakeproof.lake.read.arrow.frames import ReadLake
+from lakeproof.lake.read.arrow.open import ReadLake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_number, read_cut
 from lakeproof.lake.spark_on_demand import AnySpark

@@ -74,7 +74,7 @@ def test_a_view_is_its_query_after_each_change_of_columns(
         _alter(database, number, statement)
         into_the_lake(config, spark)
         reports = {report.view: report for report in refresh(config, None, spark)}
-        assert not any(report.held for report in reports.values()), (statement, reports)
+        assert not any(report.stands_still for report in reports.values()), (statement, reports)
         for name in _VIEWS:
             _is_its_query(database, config, spark, name, statement)
         whole[statement] = {name: report.reason for name, report in reports.items() if report.strategy == "full"}

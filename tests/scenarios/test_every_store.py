@@ -28,7 +28,7 @@ from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.drain.until import Until
 from lakeproof.errors import TransientError
 from lakeproof.events import Stop, silent
-from lakeproof.lake.delta.committer import Change, Operation
+from lakeproof.lake.delta.committer import LoggedOperation, PendingCommit
 from lakeproof.lake.delta.log import state as state_module
 from lakeproof.lake.delta.log.commits import commit_name, log_files, newest_version, read_commit
 from lakeproof.lake.delta.log.protocol import CHECKPOINT_INTERVAL
@@ -178,11 +178,11 @@ def test_of_writers_of_one_version_one_wins(
         state, together, won = read_state(path, number), threading.Barrier(WRITERS), list[int]()
 
         def write(writer: int) -> None:
-            change = Change(path, state)  # noqa: B023  the threads end in their round
+            change = PendingCommit(path, state)  # noqa: B023  the threads end in their round
             change.set_metadata({**state.metadata, "description": f"writer {writer}"})  # noqa: B023  as above
             together.wait()  # noqa: B023  as above
             try:
-                change.commit(None, Operation("SET TBLPROPERTIES", {}, {}, f"{writer}"))
+                change.commit(None, LoggedOperation("SET TBLPROPERTIES", {}, {}, f"{writer}"))
                 won.append(writer)  # noqa: B023  as above
             except TransientError:
                 pass

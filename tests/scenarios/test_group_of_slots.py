@@ -54,7 +54,7 @@ def test_a_group_from_its_first_cut_to_a_recovered_source(
     sources = {name: s.model_copy(update={"retention": retention}) for name, s in slots.config.sources.items()}
     view = ViewConfig(name="both", sql_file=sql, reads=reads)
     config = slots.config = slots.config.model_copy(update={"views": {"both": view}, "sources": sources})
-    assert [v.held is not None for v in refresh(config, None, spark)] == [True], "the group has no cut yet"
+    assert [v.stands_still is not None for v in refresh(config, None, spark)] == [True], "the group has no cut yet"
     slots.transactions(15)
     for name in SOURCES:
         slots.drain(name)

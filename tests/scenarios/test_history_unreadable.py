@@ -19,7 +19,7 @@ from lakeproof.lake.rows import memory
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.proof.lake.history import check_history
-from lakeproof.proof.lake.side import Reader
+from lakeproof.proof.lake.side import LakeReader
 from lakeproof.schema import Identity
 from tests.support.faults.damage import data_files
 from tests.support.lake.lake_steps import check, run_compact
@@ -94,7 +94,7 @@ def test_a_history_that_can_not_be_read_is_held_and_begun_again(
     check(config, source, names)
     cut = _cut(source)
     assert {t for t, position in cut.tables.items() if position.history_low is not None} == {GONE}
-    reader = Reader.of(source.lake, SparkOnDemand.of(spark), "auto")
+    reader = LakeReader.of(source.lake, SparkOnDemand.of(spark), "auto")
     for table, position in cut.tables.items():
         assert check_history(reader, table, position).status == "equal"
     assert maintain(config, SOURCE, spark, silent).damaged == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typing_extensions import LiteralString
 
-from lakeproof.landing.segments.manifest import Kind
+from lakeproof.landing.segments.manifest import ManifestKind
 from tests.support.ingest.fix_drain import Drained, told_to_stop, wait_until
 from tests.support.servers.fix_postgres import new_database
 
@@ -31,7 +31,7 @@ def test_the_slot_follows_and_wal_is_bounded(drained: Drained) -> None:
         told_to_stop(process)
     manifests = list(drained.chain().manifests(1))
     assert manifests
-    assert {manifest.kind for manifest in manifests} == {Kind.PROGRESS}
+    assert {manifest.kind for manifest in manifests} == {ManifestKind.PROGRESS}
     assert drained.confirmed_flush() == drained.chain().end
 
 

@@ -131,7 +131,7 @@ class Kept:
         if not self.view:
             return
         (result,) = refresh(self.config, VIEW, self.spark)
-        assert result.held is None
+        assert result.stands_still is None
 
     def rows_at(self, number: CycleNumber) -> list[Counter[Any]]:
         """The tables' rows at a cut."""

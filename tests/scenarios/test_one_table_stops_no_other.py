@@ -17,11 +17,11 @@ from lakeproof.events import silent
 from lakeproof.lake.columns import in_lake
 from lakeproof.lake.cycle import apply_cycle as cycle
 from lakeproof.lake.cycle import attempts
-from lakeproof.lake.cycle.task import CycleContext, TableResult, TableTask
+from lakeproof.lake.cycle.task import TableResult, TableTask
 from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.fold.replay import replayed
+from lakeproof.lake.fold.history import replayed
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.records.documents import Cut
@@ -171,8 +171,8 @@ def test_what_no_table_is_to_blame_for_holds_none(
     once = cycle._write_table_once
     failures: list[BaseException] = []
 
-    def write_once(session: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
-        written = once(session, context, task)
+    def write_once(session: SparkOnDemand, task: TableTask) -> TableResult:
+        written = once(session, task)
         if task.table == BAD_TABLE and failures:
             raise failures.pop(0)
         return written
@@ -203,13 +203,13 @@ def test_a_table_in_which_the_jvm_ends_is_distinguished_from_its_neighbours(
     order: list[str] = []
     both_run = threading.Barrier(2)
 
-    def write_once(session: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
+    def write_once(session: SparkOnDemand, task: TableTask) -> TableResult:
         order.append(task.table.name)
         if task.table.name in ends:
             if len(ends) == 2:
                 both_run.wait(120)
             raise ConnectionRefusedError
-        return once(session, context, task)
+        return once(session, task)
 
     # inside: no disk fills, and no JVM ends, in one table's write alone
     monkeypatch.setattr(cycle, "_write_table_once", write_once)

@@ -17,7 +17,7 @@ from lakeproof.catalog.differences import Consequence
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.errors import LakeproofError
 from lakeproof.lake.planning.catalog_drift import suspected_changes
-from lakeproof.lake.records.held import WayOut, describe
+from lakeproof.lake.records.held import WayOut, describe_held
 from lakeproof.names import TableName
 from tests.support.ingest.fix_drain import SOURCE, Drained
 from tests.support.servers.fix_postgres import Database
@@ -88,7 +88,7 @@ def test_a_copy_is_refused_with_what_has_to_be_done_first(database: Database, so
     database.execute("ALTER TABLE low REPLICA IDENTITY NOTHING")
     source.drain()
     (change,) = suspected_changes(source.chain(), source.chain().head.end_lsn)
-    held = describe(change.held(source.chain().end), SOURCE, t)
+    held = describe_held(change.held(source.chain().end), SOURCE, t)
     assert held.way_out is WayOut.SAME_IDENTITY_THEN_SNAPSHOT
     with pytest.raises(LakeproofError, match=r"ALTER TABLE public\.low REPLICA IDENTITY"):
         bootstrap(source.config(), SOURCE, [t])

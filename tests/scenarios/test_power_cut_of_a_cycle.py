@@ -23,7 +23,7 @@ from lakeproof.events import silent
 from lakeproof.failpoints import watched
 from lakeproof.lake.columns import in_lake
 from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.fold.replay import replayed
+from lakeproof.lake.fold.history import replayed
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.records.views.cuts import newest_view_cut, view_path

@@ -12,7 +12,7 @@ import pytest
 
 import lakeproof
 from lakeproof.errors import LakeError
-from lakeproof.lake.planning.pending import pending_snapshots
+from lakeproof.lake.planning.entries import pending_snapshots
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import write_cut
 from lakeproof.landing.chain import Chain

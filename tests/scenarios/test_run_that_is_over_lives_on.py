@@ -284,4 +284,4 @@ def test_a_compaction_that_is_stopped_is_not_called_dead_and_one_that_is_over_en
     wait_until(partial(_is_gone, process), timeout_s=2 * _ENDS_S)
     assert running.status(run) is dg.DagsterRunStatus.FAILURE
     assert settings.follow_state("shop").is_followed is False
-    assert settings.lake_status("shop").sources["shop"].lease_held is False
+    assert settings.lake_status("shop").sources["shop"].lease_taken is False

@@ -107,7 +107,7 @@ def test_the_lake_on_s3_is_the_source(config: Config, database: Database, spark:
     change(database, 9000)
     into_the_lake(config, spark)
     (report,) = refresh(config, None, spark)
-    assert (report.view, report.held) == ("dear", None)
+    assert (report.view, report.stands_still) == ("dear", None)
     maintain(config, "shop", spark, silent, MaintenanceRequest(now=MUCH_LATER))
     change(database, 12000)
     drain(config, "shop", Until.caught_up())

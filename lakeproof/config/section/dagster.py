@@ -1,6 +1,6 @@
 """The sections that only Dagster reads: how a location starts, and how old its assets may be.
 
-What runs, and when, does not belong here (the sections of sources), nor who is notified (`alerts.py`).
+Schedules are in the sections of sources, notifications in `alerts.py`.
 """
 
 from __future__ import annotations

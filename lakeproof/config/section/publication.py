@@ -11,7 +11,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, Field, model_validator
 
 from lakeproof.config.section import Model
-from lakeproof.config.table_names import TablePattern, write_table
+from lakeproof.config.table_names import TablePattern, table_text
 from lakeproof.config.values import ColumnNames, Text, different
 from lakeproof.names import TableName
 
@@ -95,7 +95,7 @@ def publication_mistakes(
             text = f"can't leave anything out of schema {entry.schema}, which `schemas` publishes whole"
             yield ("exclude", i), f"{text}; write {entry.schema}.* under `tables` instead"
     for name, part in table.items():
-        key = ("table", write_table(name))
+        key = ("table", table_text(name))
         if schemas and part.lists_columns:
             text = "has a column list, which PostgreSQL refuses in a publication with whole schemas"
             yield key, f"{text}; name the schema's tables under `tables`, as {schemas[0]}.*"

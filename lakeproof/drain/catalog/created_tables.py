@@ -1,6 +1,6 @@
 """Finds the tables of a catalog reading that were created in the stream: new ones, and published from their creation on.
 
-`lakeproof.postgres.catalog.origins` says what the catalog's lines prove; `lakeproof.lake.planning.created_tables` adds a
+`lakeproof.postgres.catalog.origins` says what the catalog's lines prove; `lakeproof.lake.planning.entries` adds a
 table like that to the lake without a copy; docs/decisions/0023-tables-created-in-the-stream.md says why that is enough.
 
 Every row of such a table is in the stream, under its OID: its rule of publication existed, unaltered, before anybody had
@@ -20,20 +20,20 @@ from lakeproof.config.model import SourceConfig
 from lakeproof.errors import ConfigError
 from lakeproof.names import Oid
 from lakeproof.pgoutput.messages import Relation, RelationColumn
-from lakeproof.postgres.catalog.fingerprint import Reading
+from lakeproof.postgres.catalog.fingerprint import CatalogReading
 from lakeproof.postgres.catalog.origins import TableOrigin, never_relabelled, read_origins
 from lakeproof.postgres.catalog.relations import ReadingsAround, read_now, version_of
 from lakeproof.postgres.connections.connect import Connection
 from lakeproof.schema import Identity
 
 
-def rules_in_force(previous: Fingerprint | None, rules: Mapping[str, int], reading: Reading) -> dict[str, int]:
+def rules_in_force(previous: Fingerprint | None, rules: Mapping[str, int], reading: CatalogReading) -> dict[str, int]:
     """Return the reading's rules, each with the xid since which it is known; `rules` are those of `previous`."""
     kept = {} if previous is None else _unaltered(previous, rules, reading.fingerprint, reading.rules)
     return {entry: kept.get(entry, reading.horizon) for entry in reading.rules}
 
 
-def created_tables(  # noqa: PLR0917  two readings, each with its rules
+def created_in_stream(  # noqa: PLR0917  two readings, each with its rules
     conn: Connection,
     source: SourceConfig,
     previous: Fingerprint,
@@ -47,11 +47,11 @@ def created_tables(  # noqa: PLR0917  two readings, each with its rules
     are those of `previous`, each with its xid, `rules_now` each with its publication. Raises as `source_errors`.
     """
     entered = now.tables.keys() - previous.tables.keys()
-    held = _unaltered(previous, rules, now, rules_now)
+    standing = _unaltered(previous, rules, now, rules_now)
     # Few tables enter at a time, and nothing has to be read about those that somebody has named.
-    possible = {oid for oid in entered if any(e.entry in held for e in now.tables[oid].entries)}
+    possible = {oid for oid in entered if any(e.entry in standing for e in now.tables[oid].entries)}
     origins = read_origins(conn, possible)
-    covered = {oid: origin for oid, origin in origins.items() if _is_covered(origin, now.tables[oid], held, now)}
+    covered = {oid: origin for oid, origin in origins.items() if _is_covered(origin, now.tables[oid], standing, now)}
     proven = {oid: origin for oid, origin in covered.items() if _has_sent_rows(origin, now.tables[oid], now)}
     proven = _with_lasting_types(conn, proven, now)
     created: dict[Oid, TableCreated | None] = dict.fromkeys(covered)
@@ -74,9 +74,11 @@ def _unaltered(
     return {entry: rules[entry] for entry, publication in rules_now.items() if entry in rules and publication in same}
 
 
-def _is_covered(origin: TableOrigin, table: TableFacts, held: Mapping[str, int], now: Fingerprint) -> bool:
+def _is_covered(origin: TableOrigin, table: TableFacts, standing: Mapping[str, int], now: Fingerprint) -> bool:
     """True if all that is published of the table was so from its creation on."""
-    rules = {e for e in table.entries if e.entry in origin.entries and held.get(e.entry, origin.xid + 1) <= origin.xid}
+    rules = {
+        e for e in table.entries if e.entry in origin.entries and standing.get(e.entry, origin.xid + 1) <= origin.xid
+    }
     sent = {operation for e in rules for operation in now.publications[e.publication].operations}
     return "i" in sent and sent == set(now.operations(table))
 

@@ -1,7 +1,7 @@
 """Marks the changes of tables that have no row: what would otherwise need a copy of their rows goes on without one.
 
 The proof that a table is empty does not belong here (`lakeproof.postgres.catalog.empty`), nor what a cycle does with it
-(`lakeproof.lake.planning.created_tables`).
+(`lakeproof.lake.planning.entries`).
 
 Only changes of a table's rows, columns or name are asked about. A table that came into the publication counts only if a rule
 published it for all of its life: for one that was added by name, transactions that were open then may be sent in part.
@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lakeproof.catalog.differences import DECISIONS, Consequence, Difference, TableChange
+from lakeproof.catalog.differences import DECISIONS, Consequence, Difference, TableDifferences
 from lakeproof.config.model import SourceConfig
 from lakeproof.names import Oid
 from lakeproof.postgres.catalog.empty import empty_tables
-from lakeproof.postgres.catalog.fingerprint import Reading
+from lakeproof.postgres.catalog.fingerprint import CatalogReading
 from lakeproof.postgres.catalog.published import read_types
 from lakeproof.postgres.catalog.relations import version_in
 from lakeproof.postgres.connections.connect import Connection, source_errors
@@ -39,9 +39,9 @@ def with_empty(
     conn: Connection,
     source: SourceConfig,
     publications: Sequence[str],
-    changes: Sequence[TableChange],
-    reading: Reading,
-) -> tuple[list[TableChange], Reading]:
+    changes: Sequence[TableDifferences],
+    reading: CatalogReading,
+) -> tuple[list[TableDifferences], CatalogReading]:
     """Return the changes, those of tables without a row marked, and the reading with the position at which they had none.
 
     Raises as `source_errors`.
@@ -59,7 +59,7 @@ def with_empty(
     return marked, replace(reading, upper_lsn=position)
 
 
-def _may_be_empty(change: TableChange, reading: Reading) -> bool:
+def _may_be_empty(change: TableDifferences, reading: CatalogReading) -> bool:
     table = reading.fingerprint.tables.get(change.oid)
     if table is None or table.kind != "r":
         return False

@@ -37,7 +37,7 @@ class Publications:
     def readable(
         self, recorded: set[str] | None, existing: Sequence[str], now: Lsn, end: Lsn
     ) -> tuple[list[str], Lsn | None]:
-        """Return the publications readable from `end`, and the position until which the others must be left out.
+        """Return the publications readable from `end`, and the position until which the other publications must be left out.
 
         The position is None if none is left out. `recorded` are the chain's publications, `existing` the source's, and `now`
         is the server's position when `existing` was read.

@@ -30,14 +30,14 @@ from lakeproof.catalog.differences import (
     AddedColumn,
     Consequence,
     Difference,
-    TableChange,
     TableCreated,
+    TableDifferences,
     compare,
     consequence,
 )
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.config.model import SourceConfig
-from lakeproof.drain.catalog.created_tables import created_tables, rules_in_force
+from lakeproof.drain.catalog.created_tables import created_in_stream, rules_in_force
 from lakeproof.drain.catalog.empty_tables import with_empty
 from lakeproof.drain.catalog.publications import PublicationsChangedError
 from lakeproof.drain.catalog.readings import Readings
@@ -50,7 +50,7 @@ from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.manifest import Manifest
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
-from lakeproof.postgres.catalog.fingerprint import CommitVisibility, Reading, existing, read
+from lakeproof.postgres.catalog.fingerprint import CatalogReading, CommitVisibility, existing, observe_catalog
 from lakeproof.postgres.catalog.published import publications_of, read_types
 from lakeproof.postgres.catalog.relations import version_in
 from lakeproof.postgres.connections.connect import Connection, close_quietly, connect, source_errors
@@ -113,7 +113,7 @@ class CatalogWatch:
         self._last = False
         self.catalog_lsn = chain.newest.catalog_lsn
         self.readings = Readings(chain)
-        self.changes: deque[TableChange] = deque()
+        self.changes: deque[TableDifferences] = deque()
 
     @property
     def wait_s(self) -> float:
@@ -173,7 +173,7 @@ class CatalogWatch:
         if manifest is not None and manifest.catalog is not None:
             self._previous, self._rules = read_fingerprint(self._chain, manifest), manifest.catalog.rules
 
-    def _read(self) -> tuple[Reading, frozenset[Oid]]:
+    def _read(self) -> tuple[CatalogReading, frozenset[Oid]]:
         if self._conn is None:
             with use_timeout(self._timeout):
                 self._conn = connect(self._source.dsn, APPLICATION_NAME)
@@ -184,16 +184,16 @@ class CatalogWatch:
                 self._conn.execute(SQL("SET lock_timeout = {}").format(_LOCK_TIMEOUT_MS))
         if set(publications_of(self._conn, self._source)) != self._existing:
             raise PublicationsChangedError(self._source)
-        reading = read(self._conn, self._publications, self._visibility, self._created)
+        reading = observe_catalog(self._conn, self._publications, self._visibility, self._created)
         before = self._previous.tables.keys() if self._previous is not None else set()
         return reading, existing(self._conn, before - reading.fingerprint.tables.keys())
 
     def _created(self, now: Fingerprint, rules: Mapping[str, int]) -> Mapping[Oid, TableCreated | None]:
         if self._previous is None or self._conn is None:
             return {}
-        return created_tables(self._conn, self._source, self._previous, self._rules, now, rules)
+        return created_in_stream(self._conn, self._source, self._previous, self._rules, now, rules)
 
-    def _compare(self, reading: Reading, existing_tables: frozenset[Oid]) -> Manifest | None:
+    def _compare(self, reading: CatalogReading, existing_tables: frozenset[Oid]) -> Manifest | None:
         if self._previous is None:
             return self._record(reading, None, reading.fingerprint, [])
         changes = [
@@ -217,7 +217,7 @@ class CatalogWatch:
             self.catalog_lsn = self.readings.lower_lsn = reading.lower_lsn
         return None
 
-    def _unread(self, change: TableChange, now: Fingerprint) -> TableChange:
+    def _unread(self, change: TableDifferences, now: Fingerprint) -> TableDifferences:
         """Mark the change of a table that is only in publications that were not read before."""
         table = now.tables.get(change.oid)
         read_before = self._previous.publication_names if self._previous is not None else set()
@@ -225,13 +225,13 @@ class CatalogWatch:
             return change
         return replace(change, differences=(*change.differences, Difference.UNREAD))
 
-    def _without_empty_partitions(self, change: TableChange, now: Fingerprint) -> TableChange:
+    def _without_empty_partitions(self, change: TableDifferences, now: Fingerprint) -> TableDifferences:
         if Difference.PARTITION_ATTACHED not in change.differences or self._previous is None or self._conn is None:
             return change
         before, after = self._previous.tables[change.oid], now.tables[change.oid]
         return without_empty_partitions(self._conn, change, before, after)
 
-    def _with_schema(self, change: TableChange, now: Fingerprint) -> TableChange:
+    def _with_schema(self, change: TableDifferences, now: Fingerprint) -> TableDifferences:
         """Add the table's new schema to the change if that is all that differs."""
         if change.consequence is not Consequence.APPLY or self._conn is None:
             return change
@@ -242,10 +242,10 @@ class CatalogWatch:
 
     def _record(
         self,
-        reading: Reading,
+        reading: CatalogReading,
         since: Lsn | None,
         fingerprint: Fingerprint,
-        changes: list[TableChange],
+        changes: list[TableDifferences],
         *,
         complete: bool = True,
     ) -> Manifest:
@@ -262,9 +262,11 @@ class CatalogWatch:
         self.changes.extend(c for c in changes if c.consequence is not Consequence.IGNORE)
         return manifest
 
-    def _judge_files(self, changes: list[TableChange], reading: Reading) -> tuple[list[TableChange], set[Oid]]:
+    def _judge_files(
+        self, changes: list[TableDifferences], reading: CatalogReading
+    ) -> tuple[list[TableDifferences], set[Oid]]:
         """Return the changes, truncated tables distinguished from others with new files, and those of unknown cause."""
-        now: list[TableChange] = []
+        now: list[TableDifferences] = []
         later: set[Oid] = set()
         for change in changes:
             truncated = self._truncated(change, reading.fingerprint)
@@ -284,7 +286,7 @@ class CatalogWatch:
         self._waiting = {oid: w for oid, w in self._waiting.items() if oid in later}
         return now, later
 
-    def _passed(self, oid: Oid, reading: Reading) -> bool:
+    def _passed(self, oid: Oid, reading: CatalogReading) -> bool:
         """True if the stream is past the reading that first had these files: a TRUNCATE would have come by now."""
         table = reading.fingerprint.tables[oid]
         files = f"{table.file} {table.leaves_text}"
@@ -294,7 +296,7 @@ class CatalogWatch:
             return reading.upper_lsn <= self._chain.end
         return self._last or waiting.upper_lsn <= self._chain.end
 
-    def _truncated(self, change: TableChange, now: Fingerprint) -> Callable[[], bool] | None:
+    def _truncated(self, change: TableDifferences, now: Fingerprint) -> Callable[[], bool] | None:
         """Return what asks the stream for the TRUNCATE that gave a table its new files; None if that is not the question."""
         if self._previous is None or self._conn is None or not _NEW_FILES & set(change.differences):
             return None
@@ -306,7 +308,7 @@ class CatalogWatch:
         return None if xid is None else partial(is_emptied_by, xid, self._chain, since, after.oid)
 
 
-def _marked_as_created(change: TableChange, reading: Reading) -> TableChange:
+def _marked_as_created(change: TableDifferences, reading: CatalogReading) -> TableDifferences:
     """Mark a table that entered the publication as created in the stream if it was."""
     created = reading.created.get(change.oid)
     if created is None or change.differences != (Difference.ENTERED,):

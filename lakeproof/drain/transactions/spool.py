@@ -90,7 +90,7 @@ class Spool:
             _write(self._spill, buffer)
         else:
             self._waiting.append(buffer.kept())
-            self._hold(_held(buffer))
+            self._hold(_bytes_of(buffer))
         self._xids.append(xid)
         self._sizes.append(_HEAD_BYTES + _PLACES_BYTES * len(buffer) + size)
 
@@ -147,7 +147,7 @@ class Spool:
         if self._waiting:
             buffer = self._waiting.pop()
             count, size = len(buffer), buffer.size
-            self._hold(-_held(buffer))
+            self._hold(-_bytes_of(buffer))
         elif self._spill is not None:
             kept = self._spill.size - block
             count, size = _head(self._spill, kept)
@@ -162,7 +162,7 @@ class Spool:
         self._memory.add(size)
 
 
-def _held(buffer: MessageBuffer) -> int:
+def _bytes_of(buffer: MessageBuffer) -> int:
     return buffer.size + MESSAGE_OVERHEAD_BYTES * len(buffer) + BLOCK_OVERHEAD_BYTES
 
 

@@ -38,15 +38,23 @@ from lakeproof.lake.cycle.task import (
     Written,
     by,
     check_names,
-    files_since,
 )
-from lakeproof.lake.cycle.upkeep.broken_log import on_sound_logs
-from lakeproof.lake.cycle.upkeep.foreign_commits import hold_for_foreign_commits, without_foreign_commits
+from lakeproof.lake.cycle.upkeep.logs import hold_for_foreign_commits, on_sound_logs, without_foreign_commits
 from lakeproof.lake.delta.committer import Unsupported
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
+from lakeproof.lake.records.documents import (
+    Changes,
+    Copy,
+    Created,
+    Cut,
+    CutTable,
+    CycleKind,
+    Intent,
+    Keys,
+    SchemaChange,
+    TableIntent,
+)
 from lakeproof.lake.records.held import Held, TableHeldError
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.records.work import Changes, Copy, Created, Keys, SchemaChange
 from lakeproof.lake.rows.memory import largest_row
 from lakeproof.lake.spark.failures import concerns_all
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
@@ -116,20 +124,20 @@ def tables_for_spark(
     """
     context = CycleContext(chain, intent, lease, settings)
     tasks = [t for t in _tasks(context, previous) if t.table in intent.tables and not isinstance(t.work, SchemaChange)]
-    reasons = {task.table: _why_spark(context, task) for task in tasks}
+    reasons = {task.table: _why_spark(task) for task in tasks}
     return {table: reason for table, reason in reasons.items() if reason is not None}
 
 
-def _why_spark(context: CycleContext, task: TableTask) -> str | None:
+def _why_spark(task: TableTask) -> str | None:
     """Return why Spark has to write a table, as far as manifests say it; rows may call for it all the same."""
     try:
         match task.work:
             case SnapshotEntry() as entry:
-                refuse_entry(context, task, entry)
+                refuse_entry(task, entry)
             case KeyedEntry():
                 return COMPARED
             case _:
-                refuse_range(context, task)
+                refuse_range(task)
     except Unsupported as error:
         return str(error)
     return None
@@ -150,9 +158,9 @@ def _tasks(context: CycleContext, previous: Cut | None) -> list[TableTask]:
     tasks = []
     for table, table_intent in intent.tables.items():
         work = read.entering(table, table_intent, lost=table in held and held[table].history_lost)
-        tasks.append(TableTask(table, tables.get(table), work, files[table]))
+        tasks.append(TableTask(context, table, tables.get(table), work, files[table]))
     # The intent does not name the tables without changes; foreign commits to them are looked for all the same.
-    return [*tasks, *(TableTask(table, tables[table], Changes(), []) for table in idle)]
+    return [*tasks, *(TableTask(context, table, tables[table], Changes(), []) for table in idle)]
 
 
 class _Copies:
@@ -197,7 +205,7 @@ def _write_tables(
     def write(task: TableTask, attempts: Sequence[Attempt]) -> TableResult:
         changes = 0
         try:
-            written = _write_table(spark, context, task, attempts)
+            written = _write_table(spark, task, attempts)
             changes = 0 if isinstance(written, Carried | Reshaped) else written.counts.changes
             return written
         finally:
@@ -232,17 +240,15 @@ class _Outcome:
             self.refused[table] = error
 
 
-def _write_table(
-    spark: SparkOnDemand, context: CycleContext, task: TableTask, earlier: Sequence[Attempt]
-) -> TableResult:
+def _write_table(spark: SparkOnDemand, task: TableTask, earlier: Sequence[Attempt]) -> TableResult:
     """Write one table, as often as it may be tried; raises TableHeldError if it is to be held.
 
     After a failed attempt to enter a snapshot, the next attempt reads none of the table's rows.
     """
-    if _is_carried(context, task):
+    if _is_carried(task):
         # Nothing is to be written: as long as nothing is wrong, no attempt is counted, which would cost a document.
         try:
-            return _write_table_once(spark, context, task)
+            return _write_table_once(spark, task)
         except Exception as error:
             if isinstance(error, TableHeldError) or concerns_all(error):
                 raise
@@ -250,49 +256,49 @@ def _write_table(
     def once(*, from_scratch: bool) -> TableResult:
         entry = task.entry
         if entry is None or not from_scratch:
-            return _write_table_once(spark, context, task)
-        return _write_table_once(spark, context, replace(task, work=entry.without("current")))
+            return _write_table_once(spark, task)
+        return _write_table_once(spark, replace(task, work=entry.without("current")))
 
-    return tried(spark, context.lease, context.intent, task.table, earlier, once)
+    return tried(spark, task.context.lease, task.intent, task.table, earlier, once)
 
 
-def _write_table_once(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
+def _write_table_once(spark: SparkOnDemand, task: TableTask) -> TableResult:
     """Write one table on nothing but what the previous cut names; a foreign commit is taken back if a snapshot enters."""
     # The size of its rows is a setting of a session, so a table needs its own.
     session, carried = spark.own(), task.before
-    task = on_sound_logs(session, context, task)
+    task = on_sound_logs(session, task)
     with hold_for_foreign_commits(task.table):
         before = without_foreign_commits(
-            context.lease,
-            context.intent,
+            task.context.lease,
+            task.intent,
             task.table,
             task.before,
-            take_back=task.entry is not None or task.table in context.intent.held,
+            take_back=task.entry is not None or task.table in task.intent.held,
         )
         task = replace(task, before=before)
-        if not _is_carried(context, task):
-            check_names(context, task)
-        written = _write_verified(session, context, task)
+        if not _is_carried(task):
+            check_names(task)
+        written = _write_verified(session, task)
     is_moved = isinstance(written, Carried) and before != carried
     return Written(written.cut_table, ChangeCounts(), 0, 0) if is_moved else written
 
 
-def _is_carried(context: CycleContext, task: TableTask) -> bool:
+def _is_carried(task: TableTask) -> bool:
     """True if there is nothing to do but to look for foreign commits."""
-    return isinstance(task.work, Changes) and not task.files and task.table not in context.intent.held
+    return isinstance(task.work, Changes) and not task.files and task.table not in task.intent.held
 
 
-def _write_verified(session: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
+def _write_verified(session: SparkOnDemand, task: TableTask) -> TableResult:
     """Write one table from files that are verified before they are read: a flipped bit may well be a readable, other value.
 
     A copy's files are verified by whoever reads them, since most are linked, which verifies them too.
     """
     match task.work:
         case SchemaChange() as change:
-            return _reshape(session, context, task, change)
+            return _reshape(session, task, change)
         case SnapshotEntry() as entry:
             here: Write = write_entry
-            pieces: Sequence[Slice] = files_since(context.chain, task.table, entry, context.intent.end_lsn)
+            pieces: Sequence[Slice] = task.files_since(entry)
             task = replace(task, row_bytes=largest_row(task.before, entry.table, pieces))
         case KeyedEntry(table=keyed):
             here, pieces = never_here, task.files
@@ -301,16 +307,16 @@ def _write_verified(session: SparkOnDemand, context: CycleContext, task: TableTa
             here, pieces = write_range, task.files
             task = replace(task, row_bytes=largest_row(task.before, None, pieces))
     for piece in pieces:
-        verify_file(context.chain, piece.file)
-    return write_table(with_room(session, task), context, task, here)
+        verify_file(task.context.chain, piece.file)
+    return write_table(with_room(session, task), task, here)
 
 
-def _reshape(spark: SparkOnDemand, context: CycleContext, task: TableTask, change: SchemaChange) -> TableResult:
+def _reshape(spark: SparkOnDemand, task: TableTask, change: SchemaChange) -> TableResult:
     """Give a table another schema."""
     task = replace(task, row_bytes=largest_row(task.before, None, ()))
     own = with_room(spark, task)
     try:
-        changed = commit_schema_change(own, context, task, change)
+        changed = commit_schema_change(own, task, change)
     except NoSparkError as error:
         raise no_spark({task.table: _READ_ANEW}, error) from None
     if isinstance(changed, Carried):

@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TypeVar
 
-from lakeproof.errors import TableError, TransientError
+from lakeproof.errors import TableError
 from lakeproof.field_types import Count, CycleField, TableField
 from lakeproof.lake.records.documents import Intent
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.spark.driver_end import DriverEnd, how_ended
+from lakeproof.lake.spark.driver import DriverEnd, how_ended
 from lakeproof.lake.spark.failures import concerns_all, jvm_is_gone, reason_of, unreadable_file
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.storage.document import Document
-from lakeproof.storage.store import AlreadyExistsError
+from lakeproof.storage.store import put_new
 from lakeproof.storage.times import now_text
 
 T = TypeVar("T")
@@ -72,10 +72,7 @@ def _begin(lease: Lease, intent: Intent, table: TableName, earlier: Iterable[Att
     """Count one more attempt, durably. Raises TransientError if another process has counted the same one."""
     number = max((attempt.number for attempt in earlier), default=0) + 1
     attempt = Attempt(intent.number, table, number, lease.writer, now_text())
-    try:
-        lease.lake.store.put_if_absent(_key(lease, attempt), attempt.to_bytes())
-    except AlreadyExistsError:
-        raise TransientError(str(table), "another process is writing it", "nothing is lost; try again") from None
+    put_new(lease.lake.store, _key(lease, attempt), attempt.to_bytes(), f"{table}: attempt {number}")
     return attempt
 
 

@@ -1,11 +1,19 @@
-"""The commits of a table that Spark writes: to history, to current, and the two of a correction.
+"""The commits of a table that Spark writes: to history, to current, and the two of a correction, which a snapshot needs.
 
-Computing what is written belongs to `table_by_spark`, `entries.snapshot` and `entries.keyed`, making a commit once to
-`delta.apply`, the definition of a sum to `rows.history_sum`.
+Computing what is written belongs to `table_by_spark` and `entries.keyed`, copying a snapshot to `lakeproof.snapshot`, making
+a commit once to `delta.apply`, the definition of a sum to `rows.history_sum`.
 
 History's rows are summed while they are written. The check that the lake has the rows that the changes presuppose
 (`rows.correction.check_rows`) is made before history gets its commit. If the publication leaves out an operation, the
 source's rows change unseen: then nothing is presupposed.
+
+    desired@X = snapshot@C + net change of (C, X]
+    kept@X    = persisted  + net change of (its place, X]          (a table that is in the lake already)
+    correction = desired@X - kept@X                                written to history as it is
+    current takes the net change and the correction together, in one commit
+
+So the first snapshot of a table, a re-snapshot and the way out of being held are one path; a table never steps back.
+Everything is computed in Spark; nothing grows on the driver with the table but the list of its chunks.
 """
 
 from __future__ import annotations
@@ -13,23 +21,153 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.failpoints import failpoint
-from lakeproof.lake.columns import current_statistics, history_statistics, in_lake
-from lakeproof.lake.cycle.entries.snapshot import EntryCorrection
-from lakeproof.lake.cycle.task import CycleContext, TableTask, Written, commit_current, written
-from lakeproof.lake.delta.apply import NO_HINTS, CommitRequest, Hints, Prepared, apply, prepare
-from lakeproof.lake.delta.log.commits import NO_VERSION
-from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, change_rows, few_files, state_rows
-from lakeproof.lake.fold.net_change import ResolvedChanges
-from lakeproof.lake.fold.replay import behind
+from lakeproof.hidden_columns import DUP, FROM, ORD, scratch
+from lakeproof.lake.columns import (
+    current_columns,
+    has_old_rows,
+    merge_key,
+)
+from lakeproof.lake.cycle.task import TableCommits, TableTask, Written
+from lakeproof.lake.delta.apply import NO_HINTS, CommitRequest, Hints, prepare
+from lakeproof.lake.delta.link_commit import RowCommit
+from lakeproof.lake.fold.history import (
+    CORRECT_DELETE,
+    CORRECT_INSERT,
+    change_rows,
+    few_files,
+    state_rows,
+    with_net_change,
+)
+from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
 from lakeproof.lake.records.documents import HistorySum
-from lakeproof.lake.rows.change import AllRows, NetChange, Removed, unchecked
-from lakeproof.lake.rows.correction import check_rows, numbered
+from lakeproof.lake.rows.change import AllRows, DriftedError, NetChange, Removed, check_counts, unchecked
+from lakeproof.lake.rows.columns import pick, row_key
+from lakeproof.lake.rows.correction import (
+    NET,
+    SIDE,
+    BucketDiff,
+    Correction,
+    bucket_diff,
+    check_rows,
+    correct,
+    join_on_key,
+    left_over,
+    numbered,
+)
+from lakeproof.lake.rows.file_rows import TableRange
 from lakeproof.lake.rows.history_sum import Summing, sum_of
-from lakeproof.lake.rows.keys_in_memory import DriftedError, check_counts
-from lakeproof.landing.catalog_history import sends_everything
+from lakeproof.lake.rows.landing_rows import read_range
+from lakeproof.lake.rows.refusal import refusals_as_errors
+from lakeproof.names import Layer
+from lakeproof.schema import SchemaVersion
+
+DIGEST = scratch("digest")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryCorrection:
+    """The correction that history keeps of a snapshot's entry, beside the range's own `change`.
+
+    `compared` are the rows of the buckets that differ; `kept` are the persisted rows after `change` in those buckets, with
+    their digest. `restated` are rows to delete and rows to insert under other keys, whether they differ or not.
+    """
+
+    schema: SchemaVersion
+    change: NetChange[DataFrame]
+    correction: Correction
+    compared: BucketDiff
+    kept: DataFrame
+    restated: tuple[DataFrame, DataFrame] | None = None
+
+    @property
+    def net_is_empty(self) -> bool:
+        """True if there is nothing to correct; costs a job over the digests."""
+        return self.correction.net.isEmpty()
+
+    @property
+    def retractions(self) -> DataFrame:
+        """The rows that the correction deletes."""
+        retracted = pick(self.correction.retractions, current_columns(self.schema))
+        return retracted if self.restated is None else retracted.unionAll(self.restated[0])
+
+    @property
+    def insertions(self) -> DataFrame:
+        """The rows that the correction inserts.
+
+        A damaged lake may have a key twice. Whoever adds history up takes the last event of a key, so a row that stays under
+        a key of which another is deleted comes again, behind the delete.
+        """
+        inserted = pick(self.correction.insertions, current_columns(self.schema))
+        inserted = inserted if self.restated is None else inserted.unionAll(self.restated[1])
+        return inserted if self.schema.is_bag else inserted.unionAll(self._staying(comes_again=True))
+
+    def net(self, insertions: DataFrame) -> NetChange[DataFrame]:
+        """Return the change that current commits; `insertions` are the correction's with the `_lp_ord` that history gives.
+
+        Every row keeps the place in history that it has: a snapshot's own ordinals are not in history here.
+        """
+        schema, change = self.schema, self.change
+        key = merge_key(schema)
+        retracted = pick(self.retractions, key)
+        images = as_inserted(schema, insertions)
+        if not schema.is_bag:
+            # All rows under the key are deleted, those too that stay.
+            retracted = retracted.distinct()
+        if has_old_rows(schema) and not schema.is_bag:
+            images = images.unionAll(self._staying(comes_again=False))
+        if change.images is not None:
+            images = images.unionAll(join_on_key(change.images, retracted, key, "left_anti", null_safe=True))
+        match change.removed:
+            case AllRows():
+                return NetChange(AllRows(), images)
+            case Removed(_, keys):
+                retracted = retracted.unionAll(pick(keys, key)).distinct()
+        # By no statistics: a file may have been altered behind them, or written before the table had its key.
+        return NetChange(Removed(key, retracted, null_safe=True), images)
+
+    def _staying(self, *, comes_again: bool) -> DataFrame:
+        """Return the rows that stay under keys of which a row is retracted: those that history gets again, or the others.
+
+        If all values of a row identify it in history (identity FULL), only an equal row's delete needs that.
+        """
+        schema = self.schema
+        key, columns = merge_key(schema), current_columns(schema)
+        retracted = pick(self.retractions, key).distinct()
+        touched = join_on_key(self.kept, retracted, key, "left_semi", null_safe=True)
+        staying = left_over(touched, self.correction, DIGEST)
+        if has_old_rows(schema):
+            equal = self.correction.net.where(F.col(NET) < 0)
+            staying = staying.join(equal, F.col(DIGEST) == F.col(SIDE), "left_semi" if comes_again else "left_anti")
+        return pick(staying, columns)
+
+    def release(self) -> None:
+        """Give back what is kept until both are written."""
+        self.correction.release()
+        self.compared.release()
+
+
+def as_inserted(schema: SchemaVersion, rows: DataFrame) -> DataFrame:
+    """Return current's rows of whole rows that history gets, too: each has its row's place there, and names no other."""
+    own = {FROM: F.lit(None).cast("string"), DUP: F.col(ORD)}
+    return pick(rows.withColumns(own), current_columns(schema))
+
+
+def entry_correction(
+    schema: SchemaVersion, desired: DataFrame, persisted: DataFrame, change: NetChange[DataFrame]
+) -> EntryCorrection:
+    """Return what turns a table of the lake into `desired`, in one commit together with its own `change`.
+
+    `change` is the net change of the table's own range, relative to `persisted`. Rows with another schema version's key have
+    NULL in this one's; the caller checks whether such rows are deleted.
+    """
+    compared = bucket_diff(schema, desired, with_net_change(schema, persisted, change))
+    desired_rows = compared.desired.withColumn(DIGEST, row_key(schema))
+    kept = compared.persisted.withColumn(DIGEST, row_key(schema))
+    order = F.col(DUP) if schema.is_bag else None
+    return EntryCorrection(schema, change, correct(desired_rows, kept, DIGEST, order), compared, kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,56 +179,57 @@ class HistoryRows:
     anew: bool = False
 
 
-def append_history(
-    session: SparkSession, context: CycleContext, task: TableTask, rows: HistoryRows
-) -> tuple[int, HistorySum]:
-    """Return history's version after the commit, and the sum of all its rows."""
-    lake, schema = context.lease.lake, in_lake(task.version)
-    context.lease.check()
-    summing = Summing(schema, rows.frame)
-    request = CommitRequest(
-        lake.url(lake.paths.history(task.table)),
-        NetChange(AllRows() if rows.anew else None, few_files(summing.rows, rows.count)),
-        context.commit_info("history", task.table),
-        create=context.table_spec(task.table, history_statistics(schema)),
-        expected_version=NO_VERSION if task.before is None else task.before.history_version,
-    )
-    applied = apply(session, request)
-    failpoint("cycle.after_history")
-    before = None if rows.anew else task.before
-    added = summing.sum()
-    if added is None:
-        stored = session.read.format("delta").option("versionAsOf", applied.version).load(request.path)
-        added = sum_of(schema, stored.where(behind(before)))
-    return applied.version, (HistorySum() if before is None else before.history_sum).plus(added)
+def prepare_commits(
+    session: SparkSession, task: TableTask, rows: HistoryRows, change: NetChange[DataFrame], hints: Hints = NO_HINTS
+) -> TableCommits:
+    """Prepare both commits; raises DriftedError if the table does not have the rows that the changes presuppose."""
+    current = _prepare_current(session, task, change, hints)
+    with current.or_discarded():
+        summing = Summing(task.schema, rows.frame)
+        appended = NetChange(AllRows() if rows.anew else None, few_files(summing.rows, rows.count))
+        history = prepare(session, _request(task, "history", appended))
+        added = summing.sum() or sum_of(task.schema, rows.frame)
+    before = HistorySum() if rows.anew or task.before is None else task.before.history_sum
+    return TableCommits(history, before.plus(added), current)
 
 
-def prepare_current(
-    session: SparkSession, context: CycleContext, task: TableTask, change: NetChange[DataFrame], hints: Hints = NO_HINTS
-) -> Prepared:
-    """Find the rows to delete; nothing is committed yet.
-
-    Raises DriftedError if the table does not have the rows that the changes presuppose.
-    """
-    lake = context.lease.lake
-    request = CommitRequest(
-        lake.url(lake.paths.current(task.table)),
-        change,
-        context.commit_info("current", task.table),
-        hints,
-        create=context.table_spec(task.table, current_statistics(in_lake(task.version))),
-        expected_version=NO_VERSION if task.before is None else task.before.current_version,
-    )
+def _prepare_current(session: SparkSession, task: TableTask, change: NetChange[DataFrame], hints: Hints) -> RowCommit:
+    request = _request(task, "current", change, hints)
     try:
         return prepare(session, request)
     except DriftedError:
-        if sends_everything(context.chain, task.version.oid):
+        if task.sends_everything:
             raise
         unasked = replace(change, removed=unchecked(change.removed))
         return prepare(session, replace(request, change=unasked))
 
 
-def check_snapshot(context: CycleContext, task: TableTask, snapshot: DataFrame, since: ResolvedChanges | None) -> None:
+def _request(task: TableTask, layer: Layer, change: NetChange[DataFrame], hints: Hints = NO_HINTS) -> CommitRequest:
+    info, version = task.commit_info(layer), task.version_before(layer)
+    return CommitRequest(task.path(layer), change, info, hints, task.spec(layer), version)
+
+
+def resolve(session: SparkSession, changes: TableRange, base: DataFrame) -> ResolvedChanges | None:
+    """Return the changes added up on top of `base`; None if there are none."""
+    return None if changes.counts.rows == 0 else resolve_range(session, read_range(session, changes), base)
+
+
+def evaluated(session: SparkSession, changes: TableRange, base: DataFrame) -> ResolvedChanges | None:
+    """Return the same, evaluated as far as it may be refused; raises TableError if it is."""
+    with refusals_as_errors(str(changes.schema.table)):
+        resolved = resolve(session, changes, base)
+        if resolved is not None and resolved.persisted:
+            resolved.events.count()
+        return resolved
+
+
+def release(*resolved: ResolvedChanges | None) -> None:
+    """Give back what added-up ranges keep."""
+    for one in filter(None, resolved):
+        one.release()
+
+
+def check_snapshot(task: TableTask, snapshot: DataFrame, since: ResolvedChanges | None) -> None:
     """Raise DriftedError if a snapshot's rows are not those that the changes after it presuppose: one job."""
     try:
         match None if since is None else since.net.removed:
@@ -99,13 +238,12 @@ def check_snapshot(context: CycleContext, task: TableTask, snapshot: DataFrame, 
             case Removed() as removed:
                 check_rows(str(task.table), snapshot, removed)
     except DriftedError:
-        if sends_everything(context.chain, task.version.oid):
+        if task.sends_everything:
             raise
 
 
-def write_correction(  # noqa: PLR0917  whose table, and what is written
+def write_correction(
     session: SparkSession,
-    context: CycleContext,
     task: TableTask,
     correction: EntryCorrection,
     own: ResolvedChanges | None,
@@ -115,30 +253,31 @@ def write_correction(  # noqa: PLR0917  whose table, and what is written
 
     `gap` is history's first row, if the table steps into another incarnation.
     """
-    schema, end = correction.schema, context.intent.end_lsn
-    own_ordinal = context.intent.own_ordinal
-    first = own_ordinal + (0 if gap is None else 1)
+    schema, intent = correction.schema, task.intent
+    first = intent.own_ordinal + (0 if gap is None else 1)
     retractions = numbered(session, correction.retractions, first)
     insertions = numbered(session, correction.insertions, first + retractions.count)
     try:
-        events = state_rows(schema, retractions.frame, CORRECT_DELETE, end)
-        events = events.unionAll(state_rows(schema, insertions.frame, CORRECT_INSERT, end))
+        events = state_rows(schema, retractions.frame, CORRECT_DELETE, intent.end_lsn)
+        events = events.unionAll(state_rows(schema, insertions.frame, CORRECT_INSERT, intent.end_lsn))
         if gap is not None:
             events = gap.unionAll(events)
         if own is not None:
             events = events.unionAll(change_rows(schema, own.events))
         counts = ChangeCounts() if own is None else own.counts
-        history = append_history(session, context, task, HistoryRows(events, counts.rows))
         hints = Hints(max_keys=retractions.count + counts.rows)
         net = correction.net(insertions.frame)
-        current = commit_current(context, prepare_current(session, context, task, net, hints))
+        result = prepare_commits(session, task, HistoryRows(events, counts.rows), net, hints).made(task, counts)
     finally:
         correction.release()
         for kept in (retractions.kept, insertions.kept):
             kept.unpersist()
     corrected = retractions.count + insertions.count
-    result = replace(written(context, task, history, current, counts), own_rows=first + corrected - own_ordinal)
-    if not corrected:
-        return result
+    result = replace(result, own_rows=first + corrected - intent.own_ordinal)
     # Nobody knows if the lake was damaged, or if changes were never sent.
-    return replace(result, cut_table=replace(result.cut_table, exact_from=end))
+    return exact_from_end(task, result) if corrected else result
+
+
+def exact_from_end(task: TableTask, result: Written) -> Written:
+    """Return the result of a table whose history has not every change as it was committed before the cycle's end."""
+    return replace(result, cut_table=replace(result.cut_table, exact_from=task.intent.end_lsn))

@@ -22,15 +22,23 @@ from lakeproof.lake.cycle.upkeep.maintenance import Maintenance, begin_maintenan
 from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
 from lakeproof.lake.delta.committer import Engine
 from lakeproof.lake.delta.files.optimize import is_crowded
-from lakeproof.lake.planning.entries import EntryLimit
+from lakeproof.lake.planning.entries import EntryLimit, mark_consumed, pending_snapshots
 from lakeproof.lake.planning.next_incarnation import plan_switch
-from lakeproof.lake.planning.pending import mark_consumed, pending_snapshots
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
-from lakeproof.lake.records.documents import Cut, CycleKind, Intent, TableIntent, WrittenBy
+from lakeproof.lake.records.documents import (
+    Copy,
+    Created,
+    Cut,
+    CycleKind,
+    Intent,
+    Keys,
+    Optimize,
+    TableIntent,
+    WrittenBy,
+)
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import newest_cut, newest_number, read_intent
-from lakeproof.lake.records.work import Copy, Created, Keys, Optimize
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn

@@ -1,9 +1,9 @@
 """The five steps of a cycle: crash-safe across many Delta tables, which have no common transaction.
 
 `run_cycle` runs them for every kind of cycle of a source's tables. Views are no step of it: they are refreshed later, from
-cuts, by a cycle of their own that shares `publish` (`lakeproof.views.cycle` says what it does not have, and why). Which
-tables a cycle writes, and how, does not belong here: `apply_cycle` (changes, snapshots, schema changes) and `maintenance`
-each pass a function for step 2.
+cuts, by a cycle of their own that shares `publish_cut` (`lakeproof.views.cycle` says what it does not have, and why). The
+choice of tables, and their writing, is elsewhere: `apply_cycle` (changes, snapshots, schema changes) and `maintenance` each
+pass a function for step 2.
 
     1 intent   put if absent: range, segments, tables, snapshots, held tables. An intent without a cut is finished first
     2 tables   history, then current, one Delta commit each that carries the cycle's number; several tables at a time
@@ -28,7 +28,7 @@ import pyarrow as pa
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.schemas.history import publish_schemas
-from lakeproof.lake.delta.files.fsync import sync_commits
+from lakeproof.lake.delta.files.needed import sync_commits
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.planning.plan import CyclePlan
 from lakeproof.lake.records.documents import Cut, CutTable, Intent, SegmentOrdinal, next_number
@@ -141,7 +141,7 @@ def run_cycle(lease: Lease, cycle: OpenCycle, write_tables: Callable[[], tuple[W
         write_cut(lake, cut)
         return cut
 
-    return publish(written.versions_before, lake.store, put), result
+    return publish_cut(written.versions_before, lake.store, put), result
 
 
 def commit_time_at_end(chain: Chain, intent: Intent, previous: Cut | None) -> str | None:
@@ -172,7 +172,7 @@ def _stands_still(cycle: OpenCycle, table: TableName, cut_table: CutTable) -> bo
     return before is not None and before.history_version == cut_table.history_version
 
 
-def publish(versions_before: Mapping[str, int], store: Store, put: Callable[[str], T]) -> T:
+def publish_cut(versions_before: Mapping[str, int], store: Store, put: Callable[[str], T]) -> T:
     """Run steps 3 and 4 of any cycle: sync what its commits wrote in `store`, then `put` the cut that names them.
 
     `versions_before` is that of `WrittenTables`; `put` gets the time for the document, which is returned.

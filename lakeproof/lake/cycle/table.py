@@ -23,51 +23,34 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
-from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import DUP, FROM, KEY, LSN, OP, ORD, TEXT
 from lakeproof.lake.columns import (
     column_names,
     current_columns,
-    in_lake,
     keeps_key,
     lake_types,
     layer_columns,
-    layer_statistics,
 )
-from lakeproof.lake.cycle.task import (
-    CycleContext,
-    SnapshotEntry,
-    TableResult,
-    TableTask,
-    by,
-    carried,
-    commit_current,
-    own_range,
-    written,
-)
-from lakeproof.lake.delta.base_rows import LakeBase
+from lakeproof.lake.cycle.task import SnapshotEntry, TableCommits, TableResult, TableTask, by, carried
 from lakeproof.lake.delta.committer import Engine, Unsupported
 from lakeproof.lake.delta.files.links import landed_file
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, RowCommit, links_fit, prepare_links
-from lakeproof.lake.delta.log.commits import NO_VERSION
+from lakeproof.lake.delta.search import LakeBase
 from lakeproof.lake.fold.holders import FoldedFile, NotFolded
 from lakeproof.lake.fold.key_fold import FoldedRows, KeyFold, fold_keys
-from lakeproof.lake.fold.table_range import TableRange
-from lakeproof.lake.records.documents import HistorySum
+from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import TableHeldError
-from lakeproof.lake.rows.change import AllRows, Removed, unchecked
-from lakeproof.lake.rows.file_rows import LandedRange, in_files
-from lakeproof.lake.rows.keys_in_memory import DriftedError, Mask, Numbers
+from lakeproof.lake.rows.change import AllRows, DriftedError, Mask, Numbers, Removed, unchecked
+from lakeproof.lake.rows.file_rows import LandedRange, TableRange, names_in_files
 from lakeproof.lake.rows.memory import fit_table, refuse_too_large
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
-from lakeproof.landing.catalog_history import sends_everything
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.names import Layer, TableName
 from lakeproof.schema import SchemaVersion
@@ -75,9 +58,8 @@ from lakeproof.schema import SchemaVersion
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-R = TypeVar("R")
 # A way to write a table in this process, which raises `Unsupported`, before any commit, if Spark is to write it.
-Write: TypeAlias = Callable[[SparkOnDemand, CycleContext, TableTask], TableResult]
+Write: TypeAlias = Callable[[SparkOnDemand, TableTask], TableResult]
 # A file of less is read as quickly as it is linked, and small files make each later scan slower.
 LINK_BYTES_MIN = 1 << 20
 # So many bytes, decoded, of rows whose key is computed, one by one, in one thread; of more Spark writes the table.
@@ -88,14 +70,14 @@ _REQUIRED_IN_HISTORY = (TEXT, ORD, LSN, OP)
 _NOT_IN_FILES = frozenset({KEY, DUP, FROM})
 
 
-def write_table(spark: SparkOnDemand, context: CycleContext, task: TableTask, here: Write) -> TableResult:
+def write_table(spark: SparkOnDemand, task: TableTask, here: Write) -> TableResult:
     """Write one table `here`, in this process, or by Spark if that is `Unsupported`.
 
     Raises TableError, before any commit, if its data can't be applied. `spark` is a session of the table's own, which starts
     if Spark has to write it.
     """
     try:
-        return here(spark, context, task)
+        return here(spark, task)
     except Unsupported as error:
         reason = str(error)
     try:
@@ -105,7 +87,7 @@ def write_table(spark: SparkOnDemand, context: CycleContext, task: TableTask, he
     # Imported here because it imports Spark.
     from lakeproof.lake.cycle.table_by_spark import written_by_spark
 
-    return written_by_spark(session, context, task, reason)
+    return written_by_spark(session, task, reason)
 
 
 def with_room(spark: SparkOnDemand, task: TableTask) -> SparkOnDemand:
@@ -132,17 +114,17 @@ def no_spark(tables: Mapping[TableName, str], error: NoSparkError) -> NoSparkErr
     return NoSparkError(f"{len(tables):,} tables", reason, error.remedy)
 
 
-def write_range(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
+def write_range(spark: SparkOnDemand, task: TableTask) -> TableResult:
     """Write a range in this process; raises `Unsupported`, before any commit, if Spark is to write it."""
     before = task.before
     if before is None:
         raise InvariantError(str(task.table), "has changes but is not in the lake", "report this")
-    changes = own_range(context, task)
+    changes = task.own_range()
     if changes.counts.rows == 0:
-        return carried(context, task, before)
-    reason = _why_here(spark, context, changes.counts)
-    linked = _prepare_linked_range(context, task, of_one_schema(changes).landed, changes.counts)
-    return by(linked.written(context, task, changes.counts, written), "arrow", reason)
+        return carried(task, before)
+    reason = _why_here(spark, task, changes.counts)
+    commits = _prepare_range(task, before, of_one_schema(changes).landed, changes.counts)
+    return by(commits.made(task, changes.counts), "arrow", reason)
 
 
 def of_one_schema(changes: TableRange) -> TableRange:
@@ -152,19 +134,20 @@ def of_one_schema(changes: TableRange) -> TableRange:
     return changes
 
 
-def refuse_range(context: CycleContext, task: TableTask) -> None:
+def refuse_range(task: TableTask) -> None:
     """Raise `Unsupported` if Spark has to write a range, as far as manifests say it; rows may call for it all the same."""
-    changes = of_one_schema(own_range(context, task))
+    changes = of_one_schema(task.own_range())
     if changes.counts.rows:
-        refuse_unlinkable(context, changes.landed)
+        refuse_unlinkable(task, changes.landed)
 
 
-def _why_here(spark: SparkOnDemand, context: CycleContext, counts: ChangeCounts) -> str:
+def _why_here(spark: SparkOnDemand, task: TableTask, counts: ChangeCounts) -> str:
     """Return why this process writes a range; raises `Unsupported` if Spark is here and is quicker."""
-    rows, many = f"{counts.rows:,} rows", f"`compaction.spark_rows`, {context.settings.spark_rows:,}"
+    spark_rows = task.context.settings.spark_rows
+    rows, many = f"{counts.rows:,} rows", f"`compaction.spark_rows`, {spark_rows:,}"
     if counts.inserts_only:
         return f"{rows}, all of them inserts"
-    if counts.rows < context.settings.spark_rows:
+    if counts.rows < spark_rows:
         return f"{rows}, less than {many}"
     try:
         spark.get()
@@ -174,23 +157,7 @@ def _why_here(spark: SparkOnDemand, context: CycleContext, counts: ChangeCounts)
 
 
 @dataclass(frozen=True, slots=True)
-class LinkedRange:
-    """Both commits of a range, prepared; `total` is history's sum after them."""
-
-    history: RowCommit
-    total: HistorySum
-    current: RowCommit
-
-    def written(self, context: CycleContext, task: TableTask, counts: ChangeCounts, outcome: Callable[..., R]) -> R:
-        """Make both commits; return what `outcome` says of them."""
-        context.lease.check()
-        version = self.history.commit().version
-        failpoint("cycle.after_history")
-        return outcome(context, task, (version, self.total), commit_current(context, self.current), counts)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
+class RangePart:
     """The part of a range that one of a table's two Delta tables gets: files as they are, and `count` rows in new files."""
 
     links: Sequence[Link]
@@ -198,35 +165,26 @@ class Part:
     count: int
 
 
-def _prepare_linked_range(
-    context: CycleContext, task: TableTask, landed: LandedRange, counts: ChangeCounts
-) -> LinkedRange:
+def _prepare_range(task: TableTask, before: CutTable, landed: LandedRange, counts: ChangeCounts) -> TableCommits:
     """Add the range up and place its files; nothing is committed yet.
 
     Raises `Unsupported` if Spark should write the range, LakeError about a damaged file, and DriftedError if the table does
     not have the rows that the changes presuppose.
     """
-    before, lake = task.before, context.lease.lake
-    refuse_unlinkable(context, landed)
-    if before is None:
-        raise InvariantError(str(task.table), "has changes but is not in the lake", "report this")
-    history, current = lake.url(lake.paths.history(task.table)), lake.url(lake.paths.current(task.table))
+    refuse_unlinkable(task, landed)
     with left_to_spark():
-        range_ = FoldedRange(
-            context, task, landed, fold_keys(landed, counts, LakeBase(current, before.current_version))
-        )
+        base = LakeBase(task.path("current"), before.current_version)
+        range_ = FoldedRange(task, landed, fold_keys(landed, counts, base))
         # Current first: what the changes presuppose is checked before any file is placed.
-        fits = links_fit(current, before.current_version, _required(landed.schema, "current"))
-        prepared = _prepare_current(range_, range_.current(may_link=fits))
-    try:
-        fits = links_fit(history, before.history_version, _required(landed.schema, "history"))
-        request = layer_request(context, task, "history", [range_.history(may_link=fits)], None)
-        total = before.history_sum.plus(range_.all_rows.sum())
-        return LinkedRange(prepare_links(request, prepared), total, prepared)
-    except BaseException:
-        # New files have other names in each attempt: on a full disk, each would leave its own.
-        prepared.discard()
-        raise
+        current = _prepare_current(range_, range_.current(may_link=_may_link(task, "current")))
+    with current.or_discarded():
+        request = layer_request(task, "history", [range_.history(may_link=_may_link(task, "history"))], None)
+        return TableCommits(prepare_links(request, current), before.history_sum.plus(range_.all_rows.sum()), current)
+
+
+def _may_link(task: TableTask, layer: Layer) -> bool:
+    """True if landed files can be files of the table as it is."""
+    return links_fit(task.path(layer), task.version_before(layer), _required(task.schema, layer))
 
 
 @contextmanager
@@ -238,12 +196,12 @@ def left_to_spark() -> Iterator[None]:
         raise Unsupported(str(error)) from None
 
 
-def refuse_unlinkable(context: CycleContext, landed: LandedRange, entry: SnapshotEntry | None = None) -> None:
+def refuse_unlinkable(task: TableTask, landed: LandedRange, entry: SnapshotEntry | None = None) -> None:
     """Raise `Unsupported` if this process does not write tables with this schema, or not so many rows of one."""
     schema = landed.schema
     copied = () if entry is None else entry.table.chunks
     decoded = [*(c.decoded for c in copied), *(p.file.decoded for p in landed.slices)]
-    if context.settings.engine is Engine.SPARK:
+    if task.context.settings.engine is Engine.SPARK:
         raise Unsupported("the configuration asks for Spark")
     if any(column.attnum <= 0 for column in schema.columns):
         raise Unsupported("the catalog did not know a column of it")
@@ -254,25 +212,19 @@ def refuse_unlinkable(context: CycleContext, landed: LandedRange, entry: Snapsho
 
 
 def layer_request(
-    context: CycleContext,
-    task: TableTask,
-    layer: Layer,
-    parts: Sequence[Part],
-    removed: Removed[pa.Table] | AllRows | None,
+    task: TableTask, layer: Layer, parts: Sequence[RangePart], removed: Removed[pa.Table] | AllRows | None
 ) -> LinkRequest:
     """Return the commit of parts to one of a table's two Delta tables, which is created if the lake does not have it."""
-    schema, lake, before = in_lake(task.version), context.lease.lake, task.before
-    columns, statistics = layer_columns(schema, layer), layer_statistics(schema, layer)
-    spec = context.table_spec(task.table, statistics)
+    schema, spec = task.schema, task.spec(layer)
     return LinkRequest(
-        lake.url(lake.paths.layer(task.table, layer)),
-        context.commit_info(layer, task.table),
+        task.path(layer),
+        task.commit_info(layer),
         [link for part in parts for link in part.links],
         _required(schema, layer),
-        NO_VERSION if before is None else before.version_of(layer),
-        statistics,
+        task.version_before(layer),
+        spec.statistics,
         removed,
-        NewTable(lake_types(schema, columns), spec) if before is None else None,
+        NewTable(lake_types(schema, layer_columns(schema, layer)), spec) if task.before is None else None,
         chain.from_iterable(part.rows for part in parts),
         sum(part.count for part in parts),
     )
@@ -281,17 +233,17 @@ def layer_request(
 def _required(schema: SchemaVersion, layer: Layer) -> Mapping[str, str]:
     """Return the columns that each file must have which is linked into a layer, with their names there."""
     if layer == "history":
-        return in_files(schema, [*column_names(schema), *_REQUIRED_IN_HISTORY])
-    return in_files(schema, [name for name in current_columns(schema) if name not in _NOT_IN_FILES])
+        return names_in_files(schema, [*column_names(schema), *_REQUIRED_IN_HISTORY])
+    return names_in_files(schema, [name for name in current_columns(schema) if name not in _NOT_IN_FILES])
 
 
-def _prepare_current(range_: FoldedRange, part: Part) -> RowCommit:
+def _prepare_current(range_: FoldedRange, part: RangePart) -> RowCommit:
     removed = range_.fold.removed
-    request = layer_request(range_.context, range_.task, "current", [part], removed)
+    request = layer_request(range_.task, "current", [part], removed)
     try:
         return prepare_links(request)
     except DriftedError:
-        if sends_everything(range_.context.chain, range_.task.version.oid):
+        if range_.task.sends_everything:
             raise
         # No row has been read yet.
         return prepare_links(replace(request, removed=unchecked(removed)))
@@ -301,7 +253,6 @@ def _prepare_current(range_: FoldedRange, part: Part) -> RowCommit:
 class FoldedRange:
     """A table's range, added up, and what its two Delta tables get of it."""
 
-    context: CycleContext
     task: TableTask
     landed: LandedRange
     fold: KeyFold
@@ -311,12 +262,12 @@ class FoldedRange:
         """The range's rows."""
         return FoldedRows(self.landed, self.fold)
 
-    def history(self, *, may_link: bool) -> Part:
+    def history(self, *, may_link: bool) -> RangePart:
         """Return every row of the range."""
         linked, others = self._parted([file.in_range for file in self.fold.files], may_link=may_link)
         return _part(linked, others, self.all_rows.history(others))
 
-    def current(self, *, may_link: bool) -> Part:
+    def current(self, *, may_link: bool) -> RangePart:
         """Return the rows that are alive at the range's end."""
         linked, others = self._parted([file.alive for file in self.fold.files], may_link=may_link)
         return _part(linked, others, self.all_rows.current(others))
@@ -343,7 +294,7 @@ class FoldedRange:
 
     def _is_linked(self, file: FoldedFile, mask: Mask) -> bool:
         """True if the file is linked, with a vector over the rows outside the mask."""
-        piece, has_vectors = file.piece, self.task.table not in self.context.settings.portable
+        piece, has_vectors = file.piece, not self.task.portable
         is_same = self.landed.first_ordinals[piece.number] == piece.first_ordinal
         is_worth_it = piece.file.bytes >= LINK_BYTES_MIN and is_same
         return is_worth_it and (_is_most(mask) if has_vectors else bool(mask.all()))
@@ -351,8 +302,8 @@ class FoldedRange:
 
 def _part(
     linked: Sequence[tuple[FoldedFile, Mask]], others: Sequence[tuple[FoldedFile, Mask]], rows: Iterator[pa.Table]
-) -> Part:
-    return Part([_link(file, mask) for file, mask in linked], rows, sum(int(mask.sum()) for _, mask in others))
+) -> RangePart:
+    return RangePart([_link(file, mask) for file, mask in linked], rows, sum(int(mask.sum()) for _, mask in others))
 
 
 def _link(file: FoldedFile, mask: Mask) -> Link:

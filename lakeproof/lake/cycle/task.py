@@ -1,7 +1,7 @@
-"""One table in a cycle as values: the task, the cycle's context, the outcomes; and what every way of writing a table takes.
+"""One table in a cycle as values: the task with the cycle's context, its commits, and the outcomes.
 
 The ways to write a table are in `table`, `entries.linked`, `table_by_spark` and `schemas.commits`, the cycle's steps in
-`steps`.
+`steps`. Whoever writes a table, this process or Spark, makes files and finds places; `TableCommits` makes the versions.
 """
 
 from __future__ import annotations
@@ -13,14 +13,25 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.columns import column_names, in_lake, needs_mapping
-from lakeproof.lake.delta.committer import Applied, CommitInfo, Engine, commit_of_cycle
+from lakeproof.lake.columns import column_names, in_lake, layer_statistics, needs_mapping
+from lakeproof.lake.delta.committer import CommitInfo, Engine, commit_of_cycle
+from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.protocol import TableSpec
-from lakeproof.lake.fold.table_range import RangeSpan, TableRange
-from lakeproof.lake.records.documents import NOBODY, CutTable, HistorySum, Intent, WrittenBy
+from lakeproof.lake.records.documents import (
+    NOBODY,
+    Changes,
+    Copy,
+    Created,
+    CutTable,
+    HistorySum,
+    Intent,
+    SchemaChange,
+    WrittenBy,
+)
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.records.work import Changes, Copy, Created, SchemaChange
+from lakeproof.lake.rows.file_rows import LandedRange, TableRange
+from lakeproof.landing.catalog_history import sends_everything
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.reader import Slice, slices
 from lakeproof.lsn import Lsn
@@ -28,13 +39,10 @@ from lakeproof.names import Layer, TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.copy.keyed_copy import KeyedTable
 from lakeproof.snapshot.state import SnapshotTable
+from lakeproof.storage.source_lake import SourceLake
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakeproof.lake.delta.apply import Prepared
     from lakeproof.lake.delta.link_commit import RowCommit
-    from lakeproof.lake.fold.net_change import ResolvedChanges
 
 R = TypeVar("R", bound="Written | Entered | Reshaped")
 
@@ -62,14 +70,6 @@ class CycleContext:
     intent: Intent
     lease: Lease
     settings: CycleSettings
-
-    def commit_info(self, layer: str, table: TableName) -> CommitInfo:
-        """Return the identity of a table's commit in this cycle; `layer` is `history` or `current`."""
-        return commit_of_cycle(self.lease.lake.source, self.intent, layer, table)
-
-    def table_spec(self, table: TableName, statistics: tuple[str, ...]) -> TableSpec:
-        """Return the properties of one of a table's two Delta tables, if it is created, as the table is configured."""
-        return TableSpec(statistics=statistics, portable=table in self.settings.portable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,7 @@ class TableTask:
     `row_bytes`: the most that a row takes.
     """
 
+    context: CycleContext
     table: TableName
     before: CutTable | None
     work: Changes | SnapshotEntry | KeyedEntry | SchemaChange
@@ -125,6 +126,89 @@ class TableTask:
         if self.before is None:
             raise InvariantError(str(self.table), "neither in the lake nor entering it", "report this")
         return self.before.version
+
+    @property
+    def intent(self) -> Intent:
+        """The cycle's intent."""
+        return self.context.intent
+
+    @property
+    def lake(self) -> SourceLake:
+        """The source's part of the lake."""
+        return self.context.lease.lake
+
+    @property
+    def schema(self) -> SchemaVersion:
+        """The same under the lake's column names."""
+        return in_lake(self.version)
+
+    @property
+    def portable(self) -> bool:
+        """True if the table's readers have to know no feature."""
+        return self.table in self.context.settings.portable
+
+    @property
+    def sends_everything(self) -> bool:
+        """True unless the publication leaves out an operation: then the source's rows change unseen."""
+        return sends_everything(self.context.chain, self.version.oid)
+
+    def path(self, layer: Layer) -> str:
+        """Return the place of one of the table's two Delta tables."""
+        return self.lake.url(self.lake.paths.layer(self.table, layer))
+
+    def version_before(self, layer: Layer) -> int:
+        """Return the version that the cut before names of it."""
+        return NO_VERSION if self.before is None else self.before.version_of(layer)
+
+    def commit_info(self, layer: Layer) -> CommitInfo:
+        """Return the identity of its commit in this cycle."""
+        return commit_of_cycle(self.lake.source, self.intent, layer, self.table)
+
+    def spec(self, layer: Layer) -> TableSpec:
+        """Return its properties, if it is created, as the table is configured."""
+        return TableSpec(statistics=layer_statistics(self.schema, layer), portable=self.portable)
+
+    def range_of(self, files: Sequence[Slice], start: Lsn) -> TableRange:
+        """Return the table's changes from `start` to the cycle's end."""
+        first_ordinals = {s.number: s.first_ordinal for s in self.intent.segments}
+        landed = LandedRange(self.schema, files, first_ordinals, start, self.intent.end_lsn)
+        return TableRange(self.context.chain, self.version, self.before, landed)
+
+    def own_range(self) -> TableRange:
+        """Return the table's changes in the cycle's range."""
+        return self.range_of(self.files, self.intent.start_lsn)
+
+    def files_since(self, entry: SnapshotEntry) -> list[Slice]:
+        """Return the table's files after its snapshot; for a table created in the stream only files of its OID.
+
+        An earlier table may have had the same name.
+        """
+        files = slices(self.context.chain, entry.consistent_point, self.intent.end_lsn, self.table)
+        return [f for f in files if isinstance(entry.source, Copy) or f.file.oid == entry.table.version.oid]
+
+    def since_snapshot(self, entry: SnapshotEntry) -> TableRange:
+        """Return the changes after a snapshot."""
+        return self.range_of(self.files_since(entry), entry.consistent_point)
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommits:
+    """Both commits of a table, prepared: files, and places of rows that go; `total` is history's sum after them."""
+
+    history: RowCommit
+    total: HistorySum
+    current: RowCommit
+
+    def made(self, task: TableTask, counts: ChangeCounts) -> Written:
+        """Make both commits, history first; `counts` are of the changes that history gets from the stream."""
+        task.context.lease.check()
+        version = self.history.commit().version
+        failpoint("cycle.after_history")
+        task.context.lease.check()
+        applied = self.current.commit()
+        failpoint("cycle.after_current")
+        cut_table = _at_end(task, (version, self.total), applied.version)
+        return Written(cut_table, counts, applied.inserted, applied.deleted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +230,10 @@ class Written:
     inserted: int
     deleted: int
     own_rows: int = 0
+
+    def entered(self) -> Entered:
+        """Return the same of a table that has no other rows than those of these commits."""
+        return Entered(self.cut_table, self.counts, self.inserted, self.own_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,78 +263,24 @@ def by(result: R, engine: str, reason: str) -> R:
     return replace(result, cut_table=replace(result.cut_table, written_by=WrittenBy(engine, reason)))
 
 
-def range_of(context: CycleContext, task: TableTask, files: Sequence[Slice], start: Lsn) -> TableRange:
-    """Return the table's changes from `start` to the cycle's end."""
-    first_ordinals = {s.number: s.first_ordinal for s in context.intent.segments}
-    span = RangeSpan(start, context.intent.end_lsn, first_ordinals)
-    return TableRange(context.chain, task.version, task.before, files, span)
-
-
-def own_range(context: CycleContext, task: TableTask) -> TableRange:
-    """Return the table's changes in the cycle's range."""
-    return range_of(context, task, task.files, context.intent.start_lsn)
-
-
-def files_since(chain: Chain, table: TableName, entry: SnapshotEntry, end: Lsn) -> list[Slice]:
-    """Return the table's files after its snapshot, up to `end`; for a table created in the stream only files of its OID.
-
-    An earlier table may have had the same name.
-    """
-    files = slices(chain, entry.consistent_point, end, table)
-    return [f for f in files if isinstance(entry.source, Copy) or f.file.oid == entry.table.version.oid]
-
-
-def since_snapshot(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> TableRange:
-    """Return the changes after a snapshot."""
-    files = files_since(context.chain, task.table, entry, context.intent.end_lsn)
-    return range_of(context, task, files, entry.consistent_point)
-
-
-def resolve(session: SparkSession, changes: TableRange, base: DataFrame) -> ResolvedChanges | None:
-    """Return the changes added up by Spark on top of `base`; None if there are none."""
-    return None if changes.counts.rows == 0 else changes.resolve(session, base)
-
-
-def rows_before(session: SparkSession, context: CycleContext, task: TableTask, before: CutTable) -> DataFrame:
-    """Return the rows of current at the version that the cut before names."""
-    from lakeproof.lake.delta.versions import read_layer
-
-    return read_layer(session, context.lease.lake, task.table, before)
-
-
-def commit_current(context: CycleContext, prepared: Prepared | RowCommit) -> Applied:
-    """Make current's commit."""
-    context.lease.check()
-    applied = prepared.commit()
-    failpoint("cycle.after_current")
-    return applied
-
-
-def release(*resolved: ResolvedChanges | None) -> None:
-    """Give back what added-up ranges keep."""
-    for one in filter(None, resolved):
-        one.release()
-
-
-def table_at_end(context: CycleContext, task: TableTask, history: tuple[int, HistorySum], current: int) -> CutTable:
+def _at_end(task: TableTask, history: tuple[int, HistorySum], current: int) -> CutTable:
     """Return the table's entry in the cut; `history` and `current` are its versions by then."""
-    before = task.before
-    incarnation = context.intent.incarnation
+    before, intent = task.before, task.intent
     if task.entry is not None:
-        point, snapshotted = task.entry.consistent_point, incarnation
+        point, snapshotted = task.entry.consistent_point, intent.incarnation
     elif before is not None:
         point, snapshotted = before.snapshot_lsn, before.snapshot_incarnation
     else:
         raise InvariantError(str(task.table), "neither in the lake nor entering it", "report this")
     low, last = (None, NOBODY) if before is None else (before.history_low, before.written_by)
     version, rows = history
-    fields = (context.intent.end_lsn, point, version, current, task.version, incarnation, snapshotted, low)
-    return CutTable(*fields, task.row_bytes, rows, _exact_from(context, task), written_by=last)
+    fields = (intent.end_lsn, point, version, current, task.version, intent.incarnation, snapshotted, low)
+    return CutTable(*fields, task.row_bytes, rows, _exact_from(task), written_by=last)
 
 
-def _exact_from(context: CycleContext, task: TableTask) -> Lsn | None:
+def _exact_from(task: TableTask) -> Lsn | None:
     """Return the position after which history has every change, if the cycle writes all that its range has."""
-    before, entry, intent = task.before, task.entry, context.intent
+    before, entry, intent = task.before, task.entry, task.intent
     if before is None:
         # What landed before a later copy was never read. Before the very first ones, and before a table was created, nothing
         # did.
@@ -260,29 +294,14 @@ def _exact_from(context: CycleContext, task: TableTask) -> Lsn | None:
     return before.exact_from
 
 
-def written(
-    context: CycleContext, task: TableTask, history: tuple[int, HistorySum], current: Applied, counts: ChangeCounts
-) -> Written:
-    """Return the result of a table whose two commits are made."""
-    cut_table = table_at_end(context, task, history, current.version)
-    return Written(cut_table, counts, current.inserted, current.deleted)
-
-
-def entered(
-    context: CycleContext, task: TableTask, history: tuple[int, HistorySum], current: Applied, counts: ChangeCounts
-) -> Entered:
-    """Return the same of a table that has no other rows than those of these commits."""
-    return Entered(table_at_end(context, task, history, current.version), counts, current.inserted)
-
-
-def carried(context: CycleContext, task: TableTask, before: CutTable) -> Carried:
+def carried(task: TableTask, before: CutTable) -> Carried:
     """Return the result of a table without changes: at the cycle's end it is what it was `before`."""
-    return Carried(table_at_end(context, task, (before.history_version, before.history_sum), before.current_version))
+    return Carried(_at_end(task, (before.history_version, before.history_sum), before.current_version))
 
 
-def check_names(context: CycleContext, task: TableTask) -> None:
+def check_names(task: TableTask) -> None:
     """Raise TableHeldError if a portable table is to have names that need column mapping."""
-    if task.table not in context.settings.portable:
+    if not task.portable:
         return
     version = task.work.version if isinstance(task.work, SchemaChange) else task.version
     refused = [name for name in column_names(in_lake(version)) if needs_mapping([name])]

@@ -12,8 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lakeproof.lake.records.documents import Intent
-from lakeproof.lake.records.work import Copy
+from lakeproof.lake.records.documents import Copy, Intent
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName

@@ -9,10 +9,8 @@ Computing the rows belongs to `lakeproof.lake.fold`, which this does not know; t
     schema.py       a change of columns
     log/            commits, states, checkpoints, protocol
     files/          data files and deletion vectors
-    search.py       places of rows by their keys
-    base_rows.py    rows before a range, by their keys
+    search.py       rows by their keys: their places, and the rows before a range
     arrow_rows.py   the rows of a version, without Spark
-    row_changes.py  rows that came and went, for Spark
-    versions.py     tables at the version of a cut
+    versions.py     tables at the version of a cut, and rows that came and went, for Spark
     day_table.py    a table's rows at the end of each day
 """

@@ -1,7 +1,7 @@
 """The apply contract: a table, the rows to delete and the rows to insert as Spark has them → exactly one version, once.
 
-What is deleted and inserted belongs to `rows.change` and its makers; when it is written to `lakeproof.lake.cycle`. What this
-process writes without Spark is committed by `link_commit`; both end in the same commit (`RowCommit`).
+The rows to delete and to insert come from `rows.change` and its makers, the order of commits from `lakeproof.lake.cycle`.
+`link_commit` commits what this process writes without Spark; both end in the same commit (`RowCommit`).
 
     deletes ─► the places of rows ┐
     images ─► plain Parquet in a folder of the table (`files.by_spark`) ─► one commit
@@ -15,15 +15,15 @@ earlier attempt has left above that version was restored over (`log.cleaned`). A
 or not at all: the loser of that race starts again from the newer version (TransientError).
 
 A commit is made in two steps, so that anything that may be refused about a table is known before the first of its Delta
-tables gets a commit: `prepare` finds the rows to delete and checks them (`rows.correction.check_rows`), `Prepared.commit`
-writes.
+tables gets a commit: `prepare` finds the rows to delete and checks them (`rows.correction.check_rows`), and writes the
+files; `RowCommit.commit` makes the version.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from urllib.parse import unquote
 
@@ -36,29 +36,28 @@ from pyspark.sql import types as T
 
 from lakeproof.errors import InvariantError, LakeError
 from lakeproof.hidden_columns import scratch
-from lakeproof.lake.delta.committer import Applied, CommitInfo, NewFile, version_to_follow
+from lakeproof.lake.delta.committer import AddedFile, Applied, CommitInfo, version_to_follow
 from lakeproof.lake.delta.files.by_spark import fields_of, write_by_spark
-from lakeproof.lake.delta.files.links import write_rows
+from lakeproof.lake.delta.files.links import write_new_files
 from lakeproof.lake.delta.link_commit import RowCommit, entry_of, spared, statistics_columns
 from lakeproof.lake.delta.log.commits import NO_VERSION, Action, newest_version
 from lakeproof.lake.delta.log.protocol import TableSpec, check_writable, metadata_of, statistics_of, with_other_columns
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.delta.search import find_places
 from lakeproof.lake.delta.versions import read_at
-from lakeproof.lake.rows.change import AllRows, NetChange, Removed
+from lakeproof.lake.rows.change import FIRST, AllRows, NetChange, Numbers, Removed, check_counts, check_keys
 from lakeproof.lake.rows.columns import col, pick
 from lakeproof.lake.rows.correction import check_rows, join_on_key
-from lakeproof.lake.rows.keys_in_memory import FIRST, Numbers, check_counts, check_keys
 from lakeproof.storage.folder import Folder
 
 
-def apply(session: SparkSession, request: CommitRequest) -> Applied:
+def apply_change(session: SparkSession, request: CommitRequest) -> Applied:
     """Commit once: what the change removes goes, then its `images` come. Raises as `prepare`."""
     return prepare(session, request).commit()
 
 
-def prepare(session: SparkSession, request: CommitRequest) -> Prepared:
-    """Find the rows to delete, and commit nothing yet.
+def prepare(session: SparkSession, request: CommitRequest) -> RowCommit:
+    """Find the rows to delete, write those that come, and commit nothing yet.
 
     Commits after the expected version that change no data are passed over; any other raises ForeignCommitError, one with our
     number InvariantError. Raises DriftedError if the rows that the change presupposes are not those in the table, LakeError
@@ -70,41 +69,29 @@ def prepare(session: SparkSession, request: CommitRequest) -> Prepared:
     if before == NO_VERSION:
         if request.create is None or change.images is None:
             raise LakeError(path, "there is no Delta table", "restore it, or bootstrap the table again")
-        return Prepared(request, None)
+        return with_files(request, None, {})
     state = read_state(path, before)
     check_writable(state)
     match change.removed:
         case AllRows(presupposed):
             check_counts(path, presupposed)
         case Removed() as removed:
-            return Prepared(request, state, _find_rows(session, request, state, removed))
-    return Prepared(request, state)
+            return with_files(request, state, _find_rows(session, request, state, removed))
+    return with_files(request, state, {})
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A commit that can be made, once, on top of `before` (None: there is no table yet): the rows at `places` go."""
-
-    request: CommitRequest
-    before: TableState | None
-    places: Mapping[str, Numbers] = field(default_factory=dict)
-
-    def commit(self) -> Applied:
-        """Write, and commit."""
-        request, before = self.request, self.before
-        path, info, images = request.path, request.info, request.change.images
-        if before is not None:
-            # Before anything is written: somebody else's commit since `prepare` is reported by name.
-            version_to_follow(path, before.version, info)
-        metadata = None if images is None else _metadata(request, before, images)
-        files: list[NewFile] = []
-        columns = metadata if metadata is not None or before is None else before.metadata
-        if images is not None and columns is not None:
-            files += write_by_spark(images, path, info.number, columns)
-        if before is not None:
-            files += _spared_files(before, self.places, info.number)
-        everything = isinstance(request.change.removed, AllRows)
-        return RowCommit(path, info, before, files, self.places, everything, metadata).commit()
+def with_files(request: CommitRequest, before: TableState | None, places: Mapping[str, Numbers]) -> RowCommit:
+    """Write the rows that come; those at `places` of the version `before` (None: there is no table yet) go."""
+    path, info, images = request.path, request.info, request.change.images
+    metadata = None if images is None else _metadata(request, before, images)
+    files: list[AddedFile] = []
+    columns = metadata if metadata is not None or before is None else before.metadata
+    if images is not None and columns is not None:
+        files += write_by_spark(images, path, info.number, columns)
+    if before is not None:
+        files += _spared_files(before, places, info.number)
+    everything = isinstance(request.change.removed, AllRows)
+    return RowCommit(path, info, before, files, places, everything, metadata)
 
 
 def _metadata(request: CommitRequest, before: TableState | None, images: DataFrame) -> Action | None:
@@ -118,11 +105,11 @@ def _metadata(request: CommitRequest, before: TableState | None, images: DataFra
     return None
 
 
-def _spared_files(before: TableState, places: Mapping[str, Numbers], number: int) -> list[NewFile]:
+def _spared_files(before: TableState, places: Mapping[str, Numbers], number: int) -> list[AddedFile]:
     columns, physical = statistics_columns(before.fields, statistics_of(before.metadata)), before.physical()
     rows = (part.rename_columns([physical[name] for name in part.column_names]) for part in spared(before, places))
-    placed = write_rows(rows, Folder.at(before.path), f"rows-{number:012d}-", {*columns})
-    return [NewFile(entry_of(file, columns)) for file in placed]
+    placed = write_new_files(rows, Folder.at(before.path), f"rows-{number:012d}-", {*columns})
+    return [AddedFile(entry_of(file, columns)) for file in placed]
 
 
 # Keys up to here are collected.

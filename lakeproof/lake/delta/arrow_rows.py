@@ -1,6 +1,6 @@
 """The rows of a version of a Delta table as Arrow batches, read from its log and files without Spark.
 
-Choosing the version belongs to `lakeproof.lake.read.arrow.frames`. What our tables use is known here: deletion vectors,
+Choosing the version belongs to `lakeproof.lake.read.arrow.open`. What our tables use is known here: deletion vectors,
 column mapping by name, columns that were widened or added later. Anything else that a reader has to know is refused.
 
 Memory: one batch of rows, and the numbers of one file's deleted rows.
@@ -9,10 +9,9 @@ Memory: one batch of rows, and the numbers of one file's deleted rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,7 @@ import pyarrow.parquet as pq
 from lakeproof.errors import LakeError, UnreadableRowsError
 from lakeproof.lake.delta.files.data_files import DeltaFile, data_file, deleted_rows, live_rows
 from lakeproof.lake.delta.files.statistics import Bounds, bounds_of
-from lakeproof.lake.delta.log.commits import RESTORE_LOG, Action, LogField, LogGapError, is_emptied, physical_name
+from lakeproof.lake.delta.log.commits import Action, LogField, LogType, check_not_emptied, physical_name
 from lakeproof.lake.delta.log.protocol import (
     LISTS_FEATURES_READER,
     MAPPING,
@@ -32,7 +31,7 @@ from lakeproof.lake.delta.log.protocol import (
     in_files,
 )
 from lakeproof.lake.delta.log.state import TableShape, TableState, read_state, table_shape
-from lakeproof.lake.rows.keys_in_memory import Numbers
+from lakeproof.lake.rows.change import Numbers
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.parquet import parquet_file
 from lakeproof.storage.store import NotFoundError
@@ -72,8 +71,7 @@ class DeltaRows:
 
         With `files` these are the version's: nothing but its columns is read.
         """
-        if is_emptied(path, version):
-            raise LogGapError(path, f"version {version} of its log is empty, and a cut names it", RESTORE_LOG)
+        check_not_emptied(path, version)
         if files is None:
             state = read_state(path, version)
             shape: TableShape = state
@@ -96,6 +94,10 @@ class DeltaRows:
         """The columns with their Arrow types, in the table's order."""
         return pa.schema([(field.name, field.type) for field in self.fields])
 
+    def schema_of(self, columns: Iterable[str]) -> pa.Schema:
+        """Return some of them, in this order."""
+        return pa.schema([self.schema.field(name) for name in columns])
+
     @property
     def rows(self) -> int | None:
         """The number of the rows, by the log alone; None if it does not say."""
@@ -113,13 +115,7 @@ class DeltaRows:
 
     def without(self, file: DeltaFile, numbers: Numbers) -> Iterator[pa.RecordBatch]:
         """Yield the live rows of one of the files, but for those with these numbers, in order."""
-        first, deleted = 0, numbers
-        if file.deleted is not None:
-            deleted = np.union1d(numbers, deleted_rows(self.table, file.deleted))
-        with self._opened(file.path) as parquet:
-            for batch in parquet.iter_batches(BATCH_ROWS, columns=_stored(parquet, self.fields)):
-                yield _shaped(_without(batch, deleted, first), self.fields)
-                first += batch.num_rows
+        yield from self._of_file(file, self.fields, gone=numbers)
 
     def bounds(self, file: DeltaFile, column: str) -> Bounds | None:
         """Return the least and greatest value of a column in a file, deleted rows included, by the file's own statistics.
@@ -127,7 +123,7 @@ class DeltaRows:
         None if it has none, or no row. Raises as `batches`.
         """
         (field,) = self._fields([column])
-        with self._opened(file.path) as parquet:
+        with opened_data_file(self.table, file.path) as parquet:
             metadata = parquet.metadata
             if field.physical not in parquet.schema_arrow.names:
                 return None
@@ -144,7 +140,7 @@ class DeltaRows:
         Row groups without any of the rows are not read. Raises as `batches`.
         """
         fields = self._fields(columns)
-        with self._opened(file) as parquet:
+        with opened_data_file(self.table, file) as parquet:
             stored = _stored(parquet, fields)
             first = 0
             for group in range(parquet.num_row_groups):
@@ -166,18 +162,16 @@ class DeltaRows:
         return [by_name[name] for name in (by_name if columns is None else columns)]
 
     def _of_file(
-        self, file: DeltaFile, fields: Sequence[_Field], rows_max: int = BATCH_ROWS
+        self, file: DeltaFile, fields: Sequence[_Field], rows_max: int = BATCH_ROWS, gone: Numbers | None = None
     ) -> Iterator[pa.RecordBatch]:
-        deleted = None if file.deleted is None else deleted_rows(self.table, file.deleted)
-        first = 0
-        with self._opened(file.path) as parquet:
+        deleted, first = gone, 0
+        if file.deleted is not None:
+            marked = deleted_rows(self.table, file.deleted)
+            deleted = marked if gone is None else np.union1d(gone, marked)
+        with opened_data_file(self.table, file.path) as parquet:
             for batch in parquet.iter_batches(rows_max, columns=_stored(parquet, fields)):
-                rows = batch.num_rows
                 yield _shaped(_without(batch, deleted, first), fields)
-                first += rows
-
-    def _opened(self, file: str) -> AbstractContextManager[pq.ParquetFile]:
-        return opened_data_file(self.table, file)
+                first += batch.num_rows
 
 
 @contextmanager
@@ -257,7 +251,7 @@ def _field(field: LogField) -> _Field:
     return _Field(field["name"], physical_name(field), _arrow_type(field["type"]))
 
 
-def _arrow_type(json_type: Any) -> pa.DataType:
+def _arrow_type(json_type: LogType) -> pa.DataType:
     if isinstance(json_type, str):
         decimal = _DECIMAL.fullmatch(json_type)
         if decimal is not None:

@@ -35,21 +35,21 @@ from lakeproof.lake.delta.log.commits import (
     DeltaCommit,
     checksum_name,
     commit_name,
-    digest_of,
+    digest_of_bytes,
     find_commit,
     note_end,
 )
 from lakeproof.lake.delta.log.protocol import CHECKPOINT_INTERVAL, protocol_for
-from lakeproof.lake.delta.log.state import Replay, TableState, keep
+from lakeproof.lake.delta.log.state import Replay, TableState, keep_state
 from lakeproof.lake.records.documents import Intent
-from lakeproof.lake.rows.keys_in_memory import Numbers
+from lakeproof.lake.rows.change import Numbers
 from lakeproof.names import TableName
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import AlreadyExistsError
 
 
 @dataclass(frozen=True, slots=True)
-class NewFile:
+class AddedFile:
     """A data file in the table's folder that becomes the table's: its `entry` in the log.
 
     `left_out` are the numbers of rows in it that are not the table's, in order; None if all are.
@@ -65,7 +65,7 @@ class NewFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class LoggedOperation:
     """What a commit shows in the table's history: its name there, its parameters, and its counts."""
 
     name: str
@@ -74,7 +74,7 @@ class Operation:
     user_metadata: str | None = None
 
 
-class Change:
+class PendingCommit:
     """What changes in one commit on top of a state; `before` is None for a table that has no version yet.
 
     Every method adds actions, and nothing is written but vectors. `commit` makes the version.
@@ -92,7 +92,7 @@ class Change:
         """True if nothing changes."""
         return not self._actions
 
-    def add(self, files: Iterable[NewFile], *, data_change: bool = True) -> int:
+    def add(self, files: Iterable[AddedFile], *, data_change: bool = True) -> int:
         """Add files; returns the number of rows that come with them. A vector is written for rows that are left out."""
         chosen = list(files)
         cut = [file for file in chosen if file.left_out is not None and len(file.left_out)]
@@ -113,7 +113,7 @@ class Change:
         for path, rows in places.items():
             entry = self._entry(path)
             deleted = _with_old(self.table, entry, rows)
-            if len(deleted) == _rows_in(entry):
+            if len(deleted) == data_file(entry).rows:
                 self.remove(entry)
             else:
                 touched.append((entry, deleted))
@@ -136,9 +136,10 @@ class Change:
         }
         if entry.get("deletionVector"):
             removed["deletionVector"] = entry["deletionVector"]
-        if _rows_in(entry) >= 0:
+        rows = data_file(entry).rows
+        if rows is not None:
             # For those who read what went.
-            removed["stats"] = json.dumps({"numRecords": _rows_in(entry)})
+            removed["stats"] = json.dumps({"numRecords": rows})
         self._actions.append(("remove", removed))
 
     def remove_all(self) -> int:
@@ -175,7 +176,7 @@ class Change:
             if before.files.get(path) != entry:
                 self._actions.append(("add", {**entry, "dataChange": True}))
 
-    def commit(self, info: CommitInfo | None, operation: Operation) -> TableState:
+    def commit(self, info: CommitInfo | None, operation: LoggedOperation) -> TableState:
         """Make the version and return the table's state in it; `info` None: no application stands behind it.
 
         Raises TransientError if somebody else has made it meanwhile: then nothing is committed.
@@ -190,18 +191,18 @@ class Change:
         data = "".join(f"{_json({kind: action})}\n" for kind, action in actions).encode()
         failpoint("apply.before_commit")
         try:
-            # Durable with the files that it names (`fsync`): before them it would be worth nothing.
+            # Durable with the files that it names (`sync_commits`): before them it would be worth nothing.
             self.table.store.put_if_absent(self.table.key_of(commit_name(version)), data, durable=False)
         except AlreadyExistsError:
             raise lost(self.path) from None
         failpoint("apply.after_commit")
-        state = _after(self.path, self.before, version, actions, digest_of(data))
-        keep(state)
+        state = _after(self.path, self.before, version, actions, digest_of_bytes(data))
+        keep_state(state)
         self._write_notes(state, described["txnId"])
         note_end(self.path, version)
         return state
 
-    def _commit_info(self, info: CommitInfo | None, operation: Operation) -> Action:
+    def _commit_info(self, info: CommitInfo | None, operation: LoggedOperation) -> Action:
         kinds = {kind for kind, _ in self._actions}
         metadata = info.user_metadata if info is not None else operation.user_metadata
         described = {
@@ -264,7 +265,7 @@ def lost(path: str) -> TransientError:
     return TransientError(path, "someone else committed to the table meanwhile", "the next run finishes the cycle")
 
 
-def _rows_of(file: NewFile) -> Numbers:
+def _rows_of(file: AddedFile) -> Numbers:
     return np.empty(0, np.int64) if file.left_out is None else file.left_out
 
 
@@ -276,14 +277,6 @@ def _with_old(table: Folder, entry: Action, rows: Numbers) -> Numbers:
     if len(deleted) != old.rows + len(rows):
         raise InvariantError(table.url_of(entry["path"]), "a row would be deleted twice", "report this")
     return deleted
-
-
-def _rows_in(entry: Action) -> int:
-    """Return how many rows a file has, deleted ones included; -1 if the log does not say."""
-    try:
-        return int(json.loads(entry.get("stats") or "{}")["numRecords"])
-    except (KeyError, ValueError, TypeError):
-        return -1
 
 
 def _loose(stats: str | None) -> str | None:
@@ -363,7 +356,7 @@ def commit_of_cycle(source: str, intent: Intent, layer: str, table: TableName) -
     return CommitInfo(app, intent.number, json.dumps(metadata, sort_keys=True))
 
 
-def number_of(commit: DeltaCommit, app_prefix: str, number: str = "cycle") -> int | None:
+def commit_number(commit: DeltaCommit, app_prefix: str, number: str = "cycle") -> int | None:
     """Return the number that one of our commits carries, None if the commit is somebody else's.
 
     It stands beside an application id with this prefix, or in the metadata under the name `number` (OPTIMIZE and RESTORE

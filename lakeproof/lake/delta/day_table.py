@@ -1,6 +1,6 @@
 """A Delta table with a table's rows at the end of each day: one partition per day, each replaced as a whole.
 
-The rows do not belong here (`lakeproof.lake.read.days`), nor choosing days (`lakeproof.commands.daily`).
+The rows do not belong here (`lakeproof.lake.read.spark.as_of`), nor choosing days (`lakeproof.commands.daily`).
 
 It has the table's own columns and the day, and none of lakeproof's. A day's rows have the columns of that day: columns that
 other days have are NULL in it. No cut names it, so it may be moved away, and made again from what history still has.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import quoted
-from lakeproof.lake.delta.committer import Change, NewFile, Operation
+from lakeproof.lake.delta.committer import AddedFile, LoggedOperation, PendingCommit
 from lakeproof.lake.delta.files.needed import table_files, unneeded
 from lakeproof.lake.delta.log.commits import NO_VERSION, Action, newest_version, physical_names, read_commit
 from lakeproof.lake.delta.log.protocol import TableSpec, check_writable, in_spark, metadata_of, new_fields
@@ -51,7 +51,7 @@ def write_day(path: str, rows: DataFrame, day: date) -> int:
 
     before = newest_version(path)
     state = None if before == NO_VERSION else read_state(path, before)
-    change, name, text = Change(path, state), _day_column(state, rows.columns), day.isoformat()
+    change, name, text = PendingCommit(path, state), _day_column(state, rows.columns), day.isoformat()
     if state is None:
         options = {**TableSpec().options([*rows.columns, name]), "delta.enableTypeWidening": "true"}
         metadata: Action = metadata_of([*fields_of(rows), *new_fields({name: "date"})], options, [name])
@@ -66,10 +66,10 @@ def write_day(path: str, rows: DataFrame, day: date) -> int:
         if entry["partitionValues"] == partition:
             change.remove(entry)
     files = write_by_spark(rows, path, before + 1, metadata)
-    inserted = change.add(NewFile({**file.entry, "partitionValues": partition}) for file in files)
+    inserted = change.add(AddedFile({**file.entry, "partitionValues": partition}) for file in files)
     note = json.dumps({_MADE_AT: now_text(), "day": text}, sort_keys=True)
     parameters = {"mode": "Overwrite", "partitionBy": json.dumps([name]), "predicate": f"{quoted(name)} = '{text}'"}
-    return change.commit(None, Operation("WRITE", parameters, {"numOutputRows": inserted}, note)).version
+    return change.commit(None, LoggedOperation("WRITE", parameters, {"numOutputRows": inserted}, note)).version
 
 
 def _day_column(state: TableState | None, columns: Sequence[str]) -> str:
@@ -133,7 +133,7 @@ _MOVE = "move that folder away, and make the days again"
 
 
 def _widens(narrow: str, wide: str) -> bool:
-    """True if each value of a type is one of the other, and Delta may widen it."""
+    """True if every value of the old type is a value of the new type, and Delta may widen it."""
     if narrow in _NUMBERS and wide in _NUMBERS:
         return _NUMBERS.index(narrow) < _NUMBERS.index(wide)
     if narrow.startswith("decimal(") and wide.startswith("decimal("):

@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,11 +35,11 @@ from lakeproof.errors import InvariantError, NoRoomError
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.delta.arrow_rows import DeltaRows, arrow_schema
 from lakeproof.lake.delta.committer import (
+    AddedFile,
     Applied,
-    Change,
     CommitInfo,
-    NewFile,
-    Operation,
+    LoggedOperation,
+    PendingCommit,
     Unsupported,
     version_to_follow,
 )
@@ -52,7 +53,7 @@ from lakeproof.lake.delta.files.links import (
     place,
     remove_placed,
     renamed,
-    write_rows,
+    write_new_files,
 )
 from lakeproof.lake.delta.files.statistics import statistics_text
 from lakeproof.lake.delta.log.commits import NO_VERSION, Action, LogField, physical_names
@@ -65,16 +66,15 @@ from lakeproof.lake.delta.log.protocol import (
     new_fields,
 )
 from lakeproof.lake.delta.log.state import TableState, read_state
-from lakeproof.lake.delta.search import Places, find_places
-from lakeproof.lake.rows.change import AllRows, Removed
-from lakeproof.lake.rows.keys_in_memory import Numbers, check_counts, check_keys
+from lakeproof.lake.delta.search import RowPlaces, find_places
+from lakeproof.lake.rows.change import AllRows, Numbers, Removed, check_counts, check_keys
 from lakeproof.landing.segments.file_columns import STATISTICS_COLUMNS
 from lakeproof.storage.disk import is_full
 from lakeproof.storage.folder import Folder
 
 # Letters that a path in the log has as they are: everything else would have to be encoded.
 _NAME = re.compile(r"[0-9a-z][0-9A-Za-z.-]*\.parquet")
-_NOTHING = Places({}, np.empty(0, np.int64))
+_NOTHING = RowPlaces({}, np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class RowCommit:
     path: str
     info: CommitInfo
     before: TableState | None
-    files: Sequence[NewFile]
+    files: Sequence[AddedFile]
     places: Mapping[str, Numbers] = field(default_factory=dict)
     everything: bool = False
     metadata: Action | None = None
@@ -137,7 +137,7 @@ class RowCommit:
         if self.before is not None:
             # Another commit since the rows were found is reported by name; one from here on loses the race or wins it.
             version_to_follow(self.path, self.before.version, self.info)
-        change = Change(self.path, self.before)
+        change = PendingCommit(self.path, self.before)
         if self.metadata is not None:
             change.set_metadata(self.metadata)
         deleted = change.remove_all() if self.everything else self._remove(change)
@@ -147,12 +147,20 @@ class RowCommit:
         state = change.commit(self.info, self._operation(inserted, deleted))
         return Applied(state.version, inserted, deleted)
 
-    def discard(self) -> None:
-        """Take the files out of the table's folder again, if the commit is not to be made."""
-        for file in self.files:
-            remove_placed(Folder.at(self.path), file.entry["path"])
+    @contextmanager
+    def or_discarded(self) -> Iterator[None]:
+        """Take the files out of the table's folder again if the block raises: the commit is not to be made.
 
-    def _remove(self, change: Change) -> int:
+        New files have other names in each attempt: on a full disk, each would leave its own.
+        """
+        try:
+            yield
+        except BaseException:
+            for file in self.files:
+                remove_placed(Folder.at(self.path), file.entry["path"])
+            raise
+
+    def _remove(self, change: PendingCommit) -> int:
         if self.before is None or has_vectors(self.before):
             return change.mark(self.places)
         for path in self.places:
@@ -166,7 +174,7 @@ class RowCommit:
             return 0
         return sum((data_file(self.before.files[p]).live_rows or 0) - len(rows) for p, rows in self.places.items())
 
-    def _operation(self, inserted: int, deleted: int) -> Operation:
+    def _operation(self, inserted: int, deleted: int) -> LoggedOperation:
         """Return what the table's history shows: a MERGE if rows went, else an append."""
         if self.before is None:
             name, parameters = "CREATE TABLE AS SELECT", {"isManaged": "false", "partitionBy": "[]"}
@@ -183,11 +191,11 @@ class RowCommit:
                 "numTargetRowsUpdated": 0,
                 "numSourceRows": inserted + deleted,
             }
-            return Operation("MERGE", {kind: json.dumps(clause) for kind, clause in clauses.items()}, metrics)
+            return LoggedOperation("MERGE", {kind: json.dumps(clause) for kind, clause in clauses.items()}, metrics)
         else:
             name, parameters = "WRITE", {"mode": "Append", "partitionBy": "[]"}
         size = sum(int(file.entry["size"]) for file in self.files)
-        return Operation(
+        return LoggedOperation(
             name, parameters, {"numFiles": len(self.files), "numOutputRows": inserted, "numOutputBytes": size}
         )
 
@@ -219,14 +227,14 @@ def prepare_links(request: LinkRequest, beside: RowCommit | None = None) -> RowC
     placed = _place_all(request, state, places, fields, {} if beside is None else beside.linked)
     failpoint("apply.after_links")
     left_out = (link.left_out for link in request.links)
-    files = [NewFile(entry_of(file, columns), next(left_out, None)) for file in placed]
+    files = [AddedFile(entry_of(file, columns), next(left_out, None)) for file in placed]
     folder = Folder.at(request.path)
     linked = {link.landed: Twin(folder, file) for link, file in zip(request.links, placed, strict=False)}
     everything = isinstance(request.removed, AllRows)
     return RowCommit(request.path, request.info, state, files, places.rows, everything, metadata, linked)
 
 
-def _find(request: LinkRequest, state: TableState | None) -> Places:
+def _find(request: LinkRequest, state: TableState | None) -> RowPlaces:
     """Return the places of the rows that go by their keys; raises DriftedError."""
     places = _NOTHING
     match request.removed:
@@ -252,7 +260,7 @@ def _refuse(reason: str | None) -> None:
 def _place_all(
     request: LinkRequest,
     state: TableState | None,
-    places: Places,
+    places: RowPlaces,
     fields: Sequence[LogField],
     twins: Mapping[LandedFile, Twin],
 ) -> Sequence[PlacedFile]:
@@ -279,7 +287,7 @@ def _place_all(
     return placed
 
 
-def _with_spared(new: Iterable[pa.Table], state: TableState, places: Places) -> Iterator[pa.Table]:
+def _with_spared(new: Iterable[pa.Table], state: TableState, places: RowPlaces) -> Iterator[pa.Table]:
     """Give new rows, and those that are written anew beside them; then all have every column of the table."""
     if has_vectors(state) or not places.rows:
         yield from new
@@ -313,7 +321,7 @@ def _written(
     physical = physical_names(fields)
     named = (part.rename_columns([physical[name] for name in part.column_names]) for part in rows)
     columns = statistics_columns(fields, request.statistics)
-    return write_rows(named, folder, f"rows-{request.info.number:012d}-", {*columns})
+    return write_new_files(named, folder, f"rows-{request.info.number:012d}-", {*columns})
 
 
 def _metadata(request: LinkRequest) -> Action:

@@ -18,13 +18,13 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.columns import needs_mapping, quoted
-from lakeproof.lake.delta.committer import Applied, Change, CommitInfo, Operation, version_to_follow
-from lakeproof.lake.delta.log.commits import PHYSICAL_NAME, TYPE_CHANGES, Action, LogField
+from lakeproof.lake.delta.committer import Applied, CommitInfo, LoggedOperation, PendingCommit, version_to_follow
+from lakeproof.lake.delta.log.commits import PHYSICAL_NAME, TYPE_CHANGES, Action, LogField, LogType, NewLogField
 from lakeproof.lake.delta.log.protocol import COLUMN_ID, MAPPING_MODE, MAX_COLUMN_ID, STATISTICS, check_writable, in_log
 from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
@@ -97,7 +97,7 @@ def change_schema(spark: SparkOnDemand, request: SchemaRequest) -> Applied:
         kept = _under_new_names(read_at(spark.get(), path, before.version), request.change, done.names)
         size = sum(int(entry.get("size") or 0) for entry in before.files.values())
         frames.insert(0, in_large_files(kept, size, request.order))
-    change = Change(path, before)
+    change = PendingCommit(path, before)
     change.set_metadata(metadata)
     if done.rewrites or request.replace:
         change.remove_all()
@@ -108,7 +108,7 @@ def change_schema(spark: SparkOnDemand, request: SchemaRequest) -> Applied:
 
         inserted += change.add(write_by_spark(frame, path, info.number, metadata))
     failpoint("apply.after_links")
-    operation = Operation("CHANGE COLUMNS", {}, {"numOutputRows": inserted})
+    operation = LoggedOperation("CHANGE COLUMNS", {}, {"numOutputRows": inserted})
     return Applied(change.commit(info, operation).version, 0, 0)
 
 
@@ -136,14 +136,14 @@ class _Changed:
     names: Mapping[str, str]
 
 
-def _change(metadata: dict[str, Any], change: ColumnChanges, *, portable: bool) -> _Changed:
+def _change(metadata: NewLogField, change: ColumnChanges, *, portable: bool) -> _Changed:
     """Change a `metaData` action; `portable`: without mapping and widening, unless the table has mapping already."""
     schema = json.loads(metadata["schemaString"])
     configuration = dict(metadata.get("configuration") or {})
     before = json.dumps(schema, sort_keys=True)
     fields = {f["name"]: f for f in schema["fields"]}
     is_mapped = configuration.get(MAPPING_MODE) == "name"
-    retyped = {n: t for n, t in change.retyped.items() if fields[_old(n, change)]["type"] != _json_type(t)}
+    retyped = {n: t for n, t in change.retyped.items() if fields[_old(n, change)]["type"] != in_log(t)}
     rewrites = portable and not is_mapped and bool(change.renamed or change.away or retyped)
     named = bool(change.renamed or change.away) and not rewrites
     if not is_mapped and (named or needs_mapping(set(change.added) - set(fields))):
@@ -157,9 +157,9 @@ def _change(metadata: dict[str, Any], change: ColumnChanges, *, portable: bool) 
     now = {f["name"]: f for f in fields.values()}
     for name, spark_type in retyped.items():
         if rewrites:
-            now[name]["type"] = _json_type(spark_type)
+            now[name]["type"] = in_log(spark_type)
         else:
-            _widen(now[name], _json_type(spark_type), configuration)
+            _widen(now[name], in_log(spark_type), configuration)
     for name, spark_type in change.added.items():
         if name not in now:
             now[name] = _new_field(name, spark_type, list(now.values()), configuration)
@@ -192,7 +192,7 @@ def _under_new_names(rows: DataFrame, change: ColumnChanges, names: Mapping[str,
     )
 
 
-def _map_by_name(fields: Iterable[dict[str, Any]], configuration: dict[str, str]) -> None:
+def _map_by_name(fields: Iterable[NewLogField], configuration: dict[str, str]) -> None:
     """Switch column mapping on: the existing files go by the names that the columns have now."""
     number = 0
     for number, column in enumerate(fields, start=1):
@@ -200,14 +200,12 @@ def _map_by_name(fields: Iterable[dict[str, Any]], configuration: dict[str, str]
     configuration |= {MAPPING_MODE: "name", MAX_COLUMN_ID: str(number)}
 
 
-def _new_field(
-    name: str, spark_type: str, fields: Iterable[dict[str, Any]], configuration: dict[str, str]
-) -> dict[str, Any]:
+def _new_field(name: str, spark_type: str, fields: Iterable[NewLogField], configuration: dict[str, str]) -> NewLogField:
     """Return a new column, under its own name in files if none of them can have it.
 
     A file has columns of the table alone (`links` refuses any other), and a column that is dropped keeps its name in files.
     """
-    column = {"name": name, "type": _json_type(spark_type), "nullable": True, "metadata": {}}
+    column = {"name": name, "type": in_log(spark_type), "nullable": True, "metadata": {}}
     if configuration.get(MAPPING_MODE) == "name":
         number = int(configuration[MAX_COLUMN_ID]) + 1
         configuration[MAX_COLUMN_ID] = str(number)
@@ -217,7 +215,7 @@ def _new_field(
     return column
 
 
-def _widen(column: dict[str, Any], new_type: Any, configuration: dict[str, str]) -> None:
+def _widen(column: NewLogField, new_type: LogType, configuration: dict[str, str]) -> None:
     configuration[_WIDENING] = "true"
     change = {"fromType": column["type"], "toType": new_type}
     column["metadata"] = {**column["metadata"], TYPE_CHANGES: [*column["metadata"].get(TYPE_CHANGES, []), change]}
@@ -230,7 +228,3 @@ def _free(prefix: str, taken: set[str]) -> str:
         number += 1
         name = f"{prefix}_{number}"
     return name
-
-
-def _json_type(spark_type: str) -> Any:
-    return in_log(spark_type)

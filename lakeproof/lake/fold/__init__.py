@@ -4,12 +4,9 @@ Reading landing rows belongs to `lakeproof.lake.rows`; committing the result to 
 know.
 
     key_fold.py           a range added up from its rows' keys, in Arrow, and its rows
-    counted_fold.py       the same of rows that are counted: bags, and configured keys
     holders.py            values that updates left out, in Arrow: the rows that have them, named or filled in
-    table_range.py        a table's files of a range
     net_change.py         the result for a range, by Spark
     toast.py              holders of unchanged large values, by Spark
     unchanged_values.py   history's large values, filled in
-    history.py            history's rows
-    replay.py             a table's rows after a change, or after its history
+    history.py            history's rows, and a table's rows after a change, or after its history
 """

@@ -4,8 +4,8 @@ Ranges that are too large for this process belong to `toast`, with whose results
 adding up the range to `key_fold`.
 
 For every key the walk tracks its row and the change that last set each large value. An unchanged value is read from that
-change, or, if the range never set it, from the row that the table had under the row's first key. Those rows are fetched by
-their keys. History gets the holders' ordinals, the inserted rows get the values (`Unchanged`). If a holder
+change, or, if the range never set it, from the row that the table had under the row's first key. The holders' rows are
+fetched by their keys. History gets the holders' ordinals, the inserted rows get the values (`UnchangedValues`). If a holder
 can't be found (a missing row, a value that was never sent), the range is left to Spark, which refuses it by name if it must.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,11 +25,11 @@ from lakeproof.lake.columns import (
     large_columns,
     merge_key,
 )
-from lakeproof.lake.rows.keys_in_memory import Mask, Numbers
+from lakeproof.lake.rows.change import Mask, Numbers
 from lakeproof.landing.segments.reader import Slice
 from lakeproof.schema import SchemaVersion
 
-Key: TypeAlias = tuple[Any, ...]
+Key: TypeAlias = tuple[object, ...]
 # `Base.fetch`.
 Fetch: TypeAlias = Callable[[pa.Table, Sequence[str]], pa.Table]
 
@@ -137,28 +137,28 @@ def find_holders(schema: SchemaVersion, changes: pa.Table, fetch: Fetch | None) 
 
 def _marks(walk: _Walk, rows: pa.Table, stored: pa.Table, schema: SchemaVersion) -> dict[int, dict[str, int]]:
     ordinals = rows.column(ORD).to_pylist()
-    held = _held(stored, schema, walk.columns) if walk.fetched else []
+    stored_in = _holders_in(stored, schema, walk.columns) if walk.fetched else []
     marks: dict[int, dict[str, int]] = {}
     for i in walk.columns:
         name = str(schema.columns[i].attnum)
         for number, source in walk.sources.get(i, {}).items():
-            place = ordinals[source] if source < walk.count else held[source - walk.count].get(name)
+            place = ordinals[source] if source < walk.count else stored_in[source - walk.count].get(name)
             if place is None:
                 raise _HolderNotFoundError
             marks.setdefault(number, {})[name] = place
     return marks
 
 
-def _held(stored: pa.Table, schema: SchemaVersion, columns: Sequence[int]) -> list[dict[str, int | None]]:
+def _holders_in(stored: pa.Table, schema: SchemaVersion, columns: Sequence[int]) -> list[dict[str, int | None]]:
     """Return, for each of the table's rows, the ordinals of the rows that hold its large values, by attribute number."""
-    held = []
+    stored_in = []
     is_set = {i: stored.column(schema.columns[i].name).is_valid().to_pylist() for i in columns}
     columns_of = (stored.column(c).to_pylist() for c in (ORD, FROM, TEXT))
     for number, (ordinal, named, text) in enumerate(zip(*columns_of, strict=True)):
         texts, older = json.loads(text or "{}"), json.loads(named or "{}")
         attnums = ((i, str(schema.columns[i].attnum)) for i in columns)
-        held.append({a: older.get(a, ordinal) for i, a in attnums if is_set[i][number] or a in texts})
-    return held
+        stored_in.append({a: older.get(a, ordinal) for i, a in attnums if is_set[i][number] or a in texts})
+    return stored_in
 
 
 def _follow(walk: _Walk, rows: pa.Table, keys: Sequence[Key]) -> None:
@@ -219,7 +219,7 @@ SOURCE_BYTES_MAX = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Unchanged:
+class UnchangedValues:
     """The values that a range's rows lack: `rows` hold them, in the places that `place_of` gives by a row's number."""
 
     schema: SchemaVersion
@@ -261,7 +261,7 @@ def values_of(
     holders: Holders,
     files: Iterable[FoldedFile],
     read: Callable[[FoldedFile, Mask, Sequence[str]], Iterator[pa.Table]],
-) -> Unchanged:
+) -> UnchangedValues:
     """Read the values that the rows of `files` which current gets lack; `read` gives the rows of a file that a mask has.
 
     Raises NotFolded if they take too much memory.
@@ -287,7 +287,7 @@ def values_of(
     if stored:
         place_of |= {s: len(place_of) + k for k, s in enumerate(stored)}
         parts.append(holders.stored.select(names).take(pa.array([s - holders.count for s in stored], pa.int64())))
-    return Unchanged(schema, holders, _concatenated(parts) if parts else pa.table({}), place_of)
+    return UnchangedValues(schema, holders, _concatenated(parts) if parts else pa.table({}), place_of)
 
 
 def _concatenated(parts: Sequence[pa.Table]) -> pa.Table:
@@ -307,5 +307,5 @@ def _with(rows: pa.Table, name: str, values: pa.ChunkedArray | pa.Array) -> pa.T
     return rows.set_column(rows.column_names.index(name), name, values)
 
 
-def _json(entries: Mapping[str, Any]) -> str:
+def _json(entries: Mapping[str, object]) -> str:
     return json.dumps(entries, ensure_ascii=False, separators=(",", ":"))

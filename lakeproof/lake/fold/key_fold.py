@@ -1,14 +1,19 @@
 """A range added up from its rows' keys, in Arrow: which landed rows are alive at its end.
 
-Bags and identity FULL, whose rows are counted, belong to `counted_fold`, the holders of values that updates leave out to
-`holders`; a range that is too large for this process to `net_change`, with whose results these agree. Nothing is written
-here.
+The holders of values that updates leave out belong to `holders`; a range that is too large for this process to `net_change`,
+with whose results these agree. Nothing is written here.
 
     key, `_lp_op` of each file ─► after the last TRUNCATE ─► each key's first change (is a row presupposed?) and its last
                                ─► per file: the rows that current gets; all keys whose rows current loses
 
 The rows that current gets lie in landed files, so a file most of whose rows are alive can become current's as it is
 (`lakeproof.lake.delta.link_commit`): a value that nobody compares is never decoded.
+
+Rows of a bag, or under a configured key with identity FULL, are counted by their digests:
+
+    bag   +1 for a row that came, -1 for one that went: of surplus rows the copies that came last stay, each under its own
+          `_lp_dup`; of missing ones the copies that arrived first go. A bag with fewer copies is not what the source was
+    key   the same by key and digest: a key may be unique only at commit, but then at most one row comes and one goes
 """
 
 from __future__ import annotations
@@ -22,17 +27,109 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.hidden_columns import FROM, KEY, LSN, OP, ORD, UNCHANGED
+from lakeproof.hidden_columns import DUP, FROM, KEY, LSN, OP, ORD, UNCHANGED
 from lakeproof.lake.columns import current_columns, has_old_rows, history_columns, keeps_key, key_may_be_null, merge_key
-from lakeproof.lake.fold.counted_fold import bag_change, keyed_change
-from lakeproof.lake.fold.holders import Base, FoldedFile, Holders, NotFolded, Unchanged, find_holders, values_of
+from lakeproof.lake.fold.holders import Base, FoldedFile, Holders, NotFolded, UnchangedValues, find_holders, values_of
 from lakeproof.lake.records.documents import HistorySum
-from lakeproof.lake.rows.change import AllRows, Removed
+from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
+from lakeproof.lake.rows.change import FIRST, AllRows, Mask, Numbers, Removed, codes, presupposed
 from lakeproof.lake.rows.file_rows import DIGEST, FileRows, LandedRange
-from lakeproof.lake.rows.keys_in_memory import FIRST, Mask, Numbers, codes, presupposed
 from lakeproof.landing.segments.reader import Slice, in_range_mask
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion
+
+ROW_NOT_THERE = "a row that the source deleted or updated is not in the lake, or not as often"
+_IMAGES = pa.array(["insert", "update"])
+
+
+def bag_change(schema: SchemaVersion, after: pa.Table, base: Base | None) -> tuple[np.ndarray, pa.Table]:
+    """Return which rows of a bag's changes stay, and the copies that go, by `_lp_key` and `_lp_dup`, with `__lp_first`.
+
+    Raises TableHeldError.
+    """
+    of_row, count = codes(after, [KEY])
+    net, came = _net(of_row, count, _signs(after))
+    alive = np.zeros(after.num_rows, np.bool_)
+    newest = came[::-1]
+    alive[newest] = _ranks(of_row[newest]) < net[of_row[newest]]
+    missing = np.flatnonzero(net < 0)
+    sought = after.select([KEY]).take(pa.array(_first_of(of_row, count)[missing]))
+    return alive, _oldest_copies(schema, sought, -net[missing], base)
+
+
+def keyed_change(schema: SchemaVersion, after: pa.Table, base: Base | None) -> tuple[np.ndarray, pa.Table]:
+    """Return which rows of changes stay, and the keys whose rows differ, with `__lp_first` if a row goes.
+
+    Raises TableHeldError if a key would have two rows.
+    """
+    key = merge_key(schema)
+    (of_row, count), (pair, pairs) = codes(after, key), codes(after, [*key, DIGEST])
+    net, came = _net(pair, pairs, _signs(after))
+    key_of = np.empty(pairs, np.int64)
+    key_of[pair] = of_row
+    newest, since = np.zeros(pairs, np.int64), np.zeros(pairs, np.int64)
+    newest[pair[came]] = came
+    went = np.setdiff1d(np.arange(after.num_rows), came)[::-1]
+    since[pair[went]] = went
+    plus, minus = np.flatnonzero(net > 0), np.flatnonzero(net < 0)
+    inserted, deleted = (np.bincount(key_of[of], np.abs(net[of]), count).astype(np.int64) for of in (plus, minus))
+    distinct = after.select(list(key)).take(pa.array(_first_of(of_row, count)))
+    existing, coming = np.zeros(count, np.int64), np.flatnonzero(inserted)
+    if base is not None and len(coming):
+        existing[coming] = base.counts(distinct.take(pa.array(coming)))
+    left = existing + inserted - deleted
+    if ((inserted > 1) | (deleted > 1) | ((inserted == 1) & (left > 1))).any():
+        raise TableHeldError(str(schema.table), HeldCause.KEY_NOT_UNIQUE, WayOut.OTHER_KEY_THEN_SNAPSHOT)
+    alive = np.zeros(after.num_rows, np.bool_)
+    alive[newest[plus]] = True
+    first, has_first = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+    first[key_of[minus]], has_first[key_of[minus]] = since[minus], True
+    ordinals = pc.if_else(pa.array(has_first), after.column(ORD).take(pa.array(first)), pa.scalar(None, pa.int64()))
+    touched = pa.array(np.union1d(key_of[plus], key_of[minus]))
+    return alive, distinct.append_column(FIRST, ordinals).take(touched)
+
+
+def _oldest_copies(schema: SchemaVersion, sought: pa.Table, numbers: Numbers, base: Base | None) -> pa.Table:
+    """Return so many copies of each digest sought, those that arrived first; raises TableHeldError if there are fewer."""
+    stored = pa.table([pa.array([], pa.string()), pa.array([], pa.int64())], [KEY, DUP])
+    if base is not None and len(numbers):
+        stored = base.fetch(sought, [KEY, DUP]).sort_by(DUP)
+    of = pc.index_in(stored.column(KEY), value_set=sought.column(KEY).combine_chunks()).to_numpy().astype(np.int64)
+    chosen = np.flatnonzero(_ranks(of) < numbers[of])
+    if len(chosen) < numbers.sum():
+        raise TableHeldError(str(schema.table), HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, {"problem": ROW_NOT_THERE})
+    return stored.take(pa.array(chosen)).append_column(FIRST, pa.array(np.arange(len(chosen))))
+
+
+def _is_image(ops: pa.ChunkedArray) -> Mask:
+    mask: Mask = pc.is_in(ops, value_set=_IMAGES).to_numpy()
+    return mask
+
+
+def _signs(after: pa.Table) -> Numbers:
+    return np.where(_is_image(after.column(OP)), 1, -1)
+
+
+def _net(of_row: Numbers, count: int, signs: Numbers) -> tuple[Numbers, Numbers]:
+    """Return how often each numbered thing came more than it went, and the places of the rows that came."""
+    return np.bincount(of_row, signs, count).astype(np.int64), np.flatnonzero(signs > 0)
+
+
+def _first_of(of_row: Numbers, count: int) -> Numbers:
+    """Return the first place of each number."""
+    first = np.empty(count, np.int64)
+    first[of_row[::-1]] = np.arange(len(of_row))[::-1]
+    return first
+
+
+def _ranks(numbers: Numbers) -> Numbers:
+    """Return for each place how many before it have the same number."""
+    order = np.argsort(numbers, kind="stable")
+    in_order = numbers[order]
+    ranks = np.empty(len(numbers), np.int64)
+    ranks[order] = np.arange(len(numbers)) - np.searchsorted(in_order, in_order)
+    return ranks
+
 
 # The key columns of a range in memory, in Arrow; adding them up takes about three times as much.
 KEY_BYTES_MAX = 256 << 20
@@ -40,7 +137,6 @@ KEY_BYTES_MAX = 256 << 20
 ROWS_AT_ONCE = 1 << 17
 # The walk to the holders of unchanged values goes row by row, some microseconds for each.
 WALKED_ROWS_MAX = 1_000_000
-_IMAGES = pa.array(["insert", "update"])
 _TRUNCATE = "truncate"
 
 
@@ -108,10 +204,12 @@ def fold_keys(
 
 def _newest(key: Sequence[str], after: pa.Table) -> tuple[Mask, pa.Table]:
     """Return which rows are alive, each key's newest if it is an image, and the keys with `__lp_first`."""
-    first, last = _ends(after, key)
-    alive = np.zeros(after.num_rows, np.bool_)
-    alive[last] = pc.is_in(after.column(OP).take(last), value_set=_IMAGES).to_numpy()
-    return alive, presupposed(key, after.take(first), after)
+    of_row, count = codes(after, key)
+    last, alive = np.empty(count, np.int64), np.zeros(after.num_rows, np.bool_)
+    # Of several places with one code the one that comes last stays.
+    last[of_row] = np.arange(len(of_row))
+    alive[last] = _is_image(after.column(OP).take(last))
+    return alive, presupposed(key, after.take(_first_of(of_row, count)), after)
 
 
 def _files(
@@ -160,17 +258,6 @@ def _in_order(changes: pa.Table) -> Numbers | None:
     """Return the places of the rows in the order of `_lp_ord`; None if they stand in it."""
     ordinals = changes.column(ORD).to_numpy()
     return np.argsort(ordinals) if (ordinals[1:] < ordinals[:-1]).any() else None
-
-
-def _ends(changes: pa.Table, key: Sequence[str]) -> tuple[Numbers, Numbers]:
-    """Return the places of each key's first change and of its last, of rows in order."""
-    of_row, count = codes(changes, key)
-    places = np.arange(len(of_row))
-    first, last = np.empty(count, np.int64), np.empty(count, np.int64)
-    # Of several places with one code the one that comes last stays.
-    first[of_row[::-1]] = places[::-1]
-    last[of_row] = places
-    return first, last
 
 
 def _inserted(piece: Slice, landed: LandedRange) -> FoldedFile:
@@ -257,9 +344,9 @@ class FoldedRows:
                 rows = batch if chosen.all() else batch.filter(pa.array(chosen))
                 yield pa.table(source.of(rows, moved)), numbers
 
-    def _marks(self) -> Unchanged | None:
+    def _marks(self) -> UnchangedValues | None:
         holders = self.fold.holders
-        return None if holders is None else Unchanged(self.landed.schema, holders, pa.table({}), {})
+        return None if holders is None else UnchangedValues(self.landed.schema, holders, pa.table({}), {})
 
     def _values(self, file: FoldedFile, mask: Mask, names: Sequence[str]) -> Iterator[pa.Table]:
         return (part for part, _ in self.rows(file, mask, names))
@@ -294,5 +381,5 @@ def sum_of(schema: SchemaVersion, rows: Iterator[pa.Table]) -> HistorySum:
 
 
 def in_landing(schema: SchemaVersion, columns: Sequence[str]) -> list[str]:
-    """Return the columns that a landed row has, or that are computed from it; the others are NULL."""
+    """Return the columns that a landed row has, or that are computed from it; all other columns are NULL."""
     return [name for name in columns if name != FROM and (name != KEY or keeps_key(schema))]

@@ -1,7 +1,7 @@
 """The net change of a table's changes in a range: the keys of the rows to delete, and the rows to insert.
 
 Reading the changes belongs to `rows.landing_rows`, writing the result to `delta.apply`; the same in Arrow belongs to
-`key_fold` and `counted_fold`.
+`key_fold`.
 
     landing rows ─► after the last truncate ─► keyed table: the newest row of each key
                                                configured key under FULL: rows gone and come, by digest
@@ -27,17 +27,16 @@ from pyspark.sql import functions as F
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import DUP, FROM, KEY, OP, ORD, UNCHANGED, scratch
 from lakeproof.lake.columns import current_columns, has_old_rows, key_may_be_null, merge_key
-from lakeproof.lake.fold.counted_fold import ROW_NOT_THERE
+from lakeproof.lake.fold.key_fold import ROW_NOT_THERE
 from lakeproof.lake.fold.toast import MarkedEvents, mark
 from lakeproof.lake.fold.unchanged_values import ANY_ROW, resolve_history
 from lakeproof.lake.records.held import WayOut
-from lakeproof.lake.rows.change import AllRows, NetChange, Removed
+from lakeproof.lake.rows.change import FIRST, AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col, key_value, pick, row_key
 from lakeproof.lake.rows.correction import NET, first_changes, join_on_key, net_counts
 from lakeproof.lake.rows.file_rows import DIGEST
-from lakeproof.lake.rows.keys_in_memory import FIRST
-from lakeproof.lake.rows.landing_rows import Changes
-from lakeproof.lake.rows.memory import keep
+from lakeproof.lake.rows.landing_rows import LandedChanges
+from lakeproof.lake.rows.memory import persist
 from lakeproof.lake.rows.refusal import refuse_table
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.exact_kinds import FIXED_SIZE_KINDS
@@ -89,14 +88,14 @@ class ResolvedChanges:
             frame.unpersist()
 
 
-def resolve_range(session: SparkSession, changes: Changes, base: DataFrame | None) -> ResolvedChanges:
+def resolve_range(session: SparkSession, changes: LandedChanges, base: DataFrame | None) -> ResolvedChanges:
     """Find the holders of unchanged values, and add the changes up.
 
     `base` is the table before the range (current's columns), None if empty. Evaluating the frames may raise refusals
     (see `refusal`).
     """
     schema = changes.schema
-    keyed = Changes(schema, changes.frame.withColumn(KEY, key_value(schema)), changes.counts)
+    keyed = LandedChanges(schema, changes.frame.withColumn(KEY, key_value(schema)), changes.counts)
     truncates = _truncates(changes)
     persisted: tuple[DataFrame, ...] = ()
     marked: MarkedEvents | None = None
@@ -109,7 +108,7 @@ def resolve_range(session: SparkSession, changes: Changes, base: DataFrame | Non
     summed = add_up(schema, live.where(F.col(OP) != "truncate"), changes.counts, base, truncate=bool(truncates))
     presupposed = None
     if summed.keys is not None:
-        presupposed = int(keep(summed.keys).agg(F.count(FIRST)).collect()[0][0])
+        presupposed = int(persist(summed.keys).agg(F.count(FIRST)).collect()[0][0])
         persisted = (*persisted, summed.keys)
     resolved = ResolvedChanges(events, summed.net(schema, presupposed), changes.counts, persisted)
     if marked is None:
@@ -189,7 +188,7 @@ def _with_existing(by_key: DataFrame, key: tuple[str, ...], base: DataFrame | No
     return join_on_key(by_key, existing, key, "left", null_safe=True).fillna(0, [_EXISTING])
 
 
-def _truncates(changes: Changes) -> list[int]:
+def _truncates(changes: LandedChanges) -> list[int]:
     """Return the ordinals of the range's truncates, in order: a few per cycle at most, so they are brought to the driver."""
     if changes.counts.truncates == 0:
         return []

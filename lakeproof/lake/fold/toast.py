@@ -33,11 +33,11 @@ from pyspark.sql import functions as F
 from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import FROM, OP, ORD, TEXT, UNCHANGED, scratch
 from lakeproof.lake.columns import has_old_rows, large_columns
-from lakeproof.lake.fold.unchanged_values import NOT_THERE, has_value, holder, marks
+from lakeproof.lake.fold.unchanged_values import NOT_THERE, has_value, holder_ordinal, marks
 from lakeproof.lake.rows.columns import col, int_pairs, pick, relation
 from lakeproof.lake.rows.correction import same_key
-from lakeproof.lake.rows.landing_rows import Changes
-from lakeproof.lake.rows.memory import keep
+from lakeproof.lake.rows.landing_rows import LandedChanges
+from lakeproof.lake.rows.memory import persist
 from lakeproof.lake.rows.refusal import refuse_invariant, refuse_table
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.exact_kinds import FIXED_SIZE_KINDS
@@ -62,7 +62,7 @@ class MarkedEvents:
 
 
 def mark(
-    session: SparkSession, changes: Changes, key: Sequence[str], base: DataFrame | None, truncates: Sequence[int]
+    session: SparkSession, changes: LandedChanges, key: Sequence[str], base: DataFrame | None, truncates: Sequence[int]
 ) -> MarkedEvents:
     """Find the holder of every unchanged value; `changes.frame` must have the `key` columns.
 
@@ -74,18 +74,20 @@ def mark(
         raise InvariantError(str(schema.table), "has unchanged values but no key to find them by", "report this")
     events = changes.frame.where(F.col(OP) != "truncate")
     events = with_lineage(session, events, key, truncates, moves=changes.counts.befores > 0)
-    last = keep(_with_last_holders(events, schema))
+    last = persist(_with_last_holders(events, schema))
     kept = [last]
     stored = None
     if base is not None:
-        stored = keep(_base_rows(last, schema, key, base, broadcast=changes.counts.unchanged <= _keys_max(schema, key)))
+        stored = persist(
+            _base_rows(last, schema, key, base, broadcast=changes.counts.unchanged <= _keys_max(schema, key))
+        )
         kept.append(stored)
-    held = _with_base(last, schema, key, stored)
-    rows = held.select(*(_mark(schema) if n == UNCHANGED else col(n) for n in changes.frame.columns))
+    with_base = _with_base(last, schema, key, stored)
+    rows = with_base.select(*(_mark(schema) if n == UNCHANGED else col(n) for n in changes.frame.columns))
     if changes.counts.truncates:
         truncated = changes.frame.where(F.col(OP) == "truncate").withColumn(UNCHANGED, F.lit(None).cast("string"))
         rows = rows.unionAll(truncated.withColumnRenamed(UNCHANGED, FROM))
-    rows = keep(rows)
+    rows = persist(rows)
     names = [*(schema.columns[i].name for i in large_columns(schema)), TEXT, ORD, FROM]
     sources = pick(rows.where(F.col(OP).isin("insert", "update")), names)
     if stored is not None:
@@ -127,7 +129,9 @@ def _with_base(events: DataFrame, schema: SchemaVersion, key: Sequence[str], sto
     if stored is None:
         nothing = [F.lit(None).cast("bigint").alias(_base(i)) for i in columns]
         return events.select("*", *nothing)
-    holders = [F.when(has_value([c.name], c.attnum), holder(c.attnum)).alias(_base(i)) for i, c in columns.items()]
+    holders = [
+        F.when(has_value([c.name], c.attnum), holder_ordinal(c.attnum)).alias(_base(i)) for i, c in columns.items()
+    ]
     # A damaged lake may have a key twice; history must not get a row twice because of it.
     names = _base_key(key)
     rows = stored.select(*(F.col(n) for n in names), *holders).dropDuplicates(names)

@@ -41,7 +41,7 @@ RANGES_MAX = 32
 ANY_ROW = 1 << 62
 NO_ROW = -ANY_ROW
 NOT_THERE = "the row that an unchanged large value would come from is not in the lake"
-_ATTNUM, _HOLDER, _HELD_TEXT = scratch("attnum"), scratch("holder"), scratch("held_text")
+_ATTNUM, _HOLDER, _HOLDER_TEXT = scratch("attnum"), scratch("holder_ordinal"), scratch("holder_text")
 _TEXTS, _HOLDERS = "map<string,string>", "map<string,bigint>"
 
 
@@ -79,17 +79,17 @@ def marks(holders: Mapping[int, SparkColumn]) -> SparkColumn:
     return F.when(F.size(set_entries) > 0, F.to_json(F.map_from_entries(set_entries)))
 
 
-def holder(attnum: int) -> SparkColumn:
+def holder_ordinal(attnum: int) -> SparkColumn:
     """Return the ordinal of the row that holds the column's value: the holder that the row names, else the row's own."""
     return F.coalesce(_named(attnum), F.col(ORD))
 
 
 def has_value(names: Iterable[str], attnum: int) -> SparkColumn:
     """True if a row has a value of the attribute: in one of the attribute's columns `names`, or as an exact text."""
-    return reduce(or_, (col(name).isNotNull() for name in names)) | text_of(attnum).isNotNull()
+    return reduce(or_, (col(name).isNotNull() for name in names)) | text_entry(attnum).isNotNull()
 
 
-def text_of(attnum: int) -> SparkColumn:
+def text_entry(attnum: int) -> SparkColumn:
     """Return the value's entry in `_lp_text`."""
     return F.try_element_at(F.from_json(F.col(TEXT), _TEXTS), F.lit(str(attnum)))
 
@@ -118,38 +118,38 @@ def _columns_of(schema: SchemaVersion, attnum: int, history: DataFrame) -> list[
 
 
 def _holding(history: DataFrame, attnum: int, names: list[str], holders: _Holders, low: int) -> DataFrame:
-    """Return `__lp_holder`, the values under other names, `__lp_held_text`: one row for each ordinal that has a value."""
+    """Return `__lp_holder`, the values under other names, `__lp_holder_text`: one row for each ordinal that has a value."""
     ordinals = holders.ordinals
     ranges = ranges_of(ordinals) if holders.frame is None else [(ordinals[0], ordinals[-1])]
     near = reduce(or_, (F.col(ORD).between(first, last) for first, last in ranges))
     if ordinals[0] < low:
         near = near | ((F.col(ORD) < F.lit(low)) & F.col(FROM).isNotNull())
-    values = [col(name).alias(_held_value(i)) for i, name in enumerate(names)]
-    held = history.where(near & has_value(names, attnum)).select(
-        holder(attnum).alias(_HOLDER), text_of(attnum).alias(_HELD_TEXT), *values
+    values = [col(name).alias(_holder_value(i)) for i, name in enumerate(names)]
+    holding = history.where(near & has_value(names, attnum)).select(
+        holder_ordinal(attnum).alias(_HOLDER), text_entry(attnum).alias(_HOLDER_TEXT), *values
     )
     if holders.frame is None:
-        held = held.where(f"{_HOLDER} IN ({', '.join(f'{ordinal}L' for ordinal in ordinals)})")
+        holding = holding.where(f"{_HOLDER} IN ({', '.join(f'{ordinal}L' for ordinal in ordinals)})")
     else:
-        held = held.join(holders.frame, _HOLDER, "left_semi")
-    chosen = (F.first(name, ignorenulls=True).alias(name) for name in held.columns if name != _HOLDER)
-    return held.groupBy(_HOLDER).agg(*chosen)
+        holding = holding.join(holders.frame, _HOLDER, "left_semi")
+    chosen = (F.first(name, ignorenulls=True).alias(name) for name in holding.columns if name != _HOLDER)
+    return holding.groupBy(_HOLDER).agg(*chosen)
 
 
-def _given(rows: DataFrame, attnum: int, names: list[str], held: DataFrame) -> DataFrame:
+def _given(rows: DataFrame, attnum: int, names: list[str], holding: DataFrame) -> DataFrame:
     """Return the rows with the attribute's values filled in if they are marked and have none."""
     here = [name for name in names if name in rows.columns]
     named = _named(attnum)
     joined = rows.withColumn(_ATTNUM, F.when(named.isNotNull() & ~has_value(here, attnum), named))
-    joined = joined.join(held, F.col(_ATTNUM) == F.col(_HOLDER), "left")
+    joined = joined.join(holding, F.col(_ATTNUM) == F.col(_HOLDER), "left")
     marked, absent = F.col(_ATTNUM).isNotNull(), F.col(_HOLDER).isNull()
     types = dict(rows.dtypes)
     values = {}
     for i, name in enumerate(names):
         if name in here:
-            given = F.when(absent, refuse_table(NOT_THERE, types[name])).otherwise(F.col(_held_value(i)))
+            given = F.when(absent, refuse_table(NOT_THERE, types[name])).otherwise(F.col(_holder_value(i)))
             values[name] = F.when(marked, given).otherwise(col(name))
-    text = F.col(_HELD_TEXT)
+    text = F.col(_HOLDER_TEXT)
     own = F.coalesce(F.from_json(F.col(TEXT), _TEXTS), F.expr(f"cast(map() as {_TEXTS})"))
     merged = F.to_json(F.map_concat(own, F.create_map(F.lit(str(attnum)), text)))
     values[TEXT] = F.when(marked & text.isNotNull(), merged).otherwise(F.col(TEXT))
@@ -163,8 +163,8 @@ def ranges_of(ordinals: Sequence[int], ranges_max: int = RANGES_MAX) -> list[tup
     return [(ordinals[a], ordinals[b - 1]) for a, b in zip(begins, [*begins[1:], len(ordinals)], strict=True)]
 
 
-def _held_value(i: int) -> str:
-    return scratch(f"held_{i}")
+def _holder_value(i: int) -> str:
+    return scratch(f"holder_{i}")
 
 
 def completing(table: CutTable, history: DataFrame) -> Callable[[DataFrame], DataFrame]:

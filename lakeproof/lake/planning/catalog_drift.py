@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from lakeproof.catalog.differences import DECISIONS, Consequence, Difference, TableChange
+from lakeproof.catalog.differences import DECISIONS, Consequence, Difference, TableDifferences
 from lakeproof.lake.planning.schema_change import compare_schemas, taken_in, why_not_in_place
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
@@ -48,7 +48,7 @@ class SuspectedChange:
     table: TableName
     lower_lsn: Lsn
     upper_lsn: Lsn
-    change: TableChange
+    change: TableDifferences
 
     @property
     def holds_from(self) -> Lsn:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lakeproof.lake.planning.pending import pending_snapshots
+from lakeproof.lake.planning.entries import pending_snapshots
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
-from lakeproof.lake.records.documents import Cut, CutTable, next_number
+from lakeproof.lake.records.documents import Copy, Cut, CutTable, SchemaChange, next_number
 from lakeproof.lake.records.held import Held
-from lakeproof.lake.records.work import Copy, SchemaChange
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName

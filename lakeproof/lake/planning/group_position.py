@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lakeproof.errors import RECOVER, LakeError, TransientError
-from lakeproof.lake.planning.pending import pending_snapshots
+from lakeproof.lake.planning.entries import pending_snapshots
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.missing import no_landing
@@ -49,8 +49,8 @@ class _Member:
         return self.lake.source
 
 
-def group_position(group: str, lakes: Sequence[SourceLake], end: Lsn | None = None) -> GroupPosition:
-    """Return the position that a compaction brings the group's sources to, `end` at most.
+def group_position(group: str, lakes: Sequence[SourceLake]) -> GroupPosition:
+    """Return the position that a compaction brings the group's sources to: the least end of their landings.
 
     Raises LakeError if a source has no landing, or if they are not of one history of one database; TransientError if a
     source waits for its copy, or stands beyond what another one has landed.
@@ -58,14 +58,13 @@ def group_position(group: str, lakes: Sequence[SourceLake], end: Lsn | None = No
     members = [_member(lake) for lake in lakes]
     _check_one_database(group, members)
     slowest = min(members, key=lambda member: member.chain.end)
-    position = slowest.chain.end if end is None else min(slowest.chain.end, end)
+    position = slowest.chain.end
     floors = {member.name: _floor(member) for member in members}
     first = max(floors, key=lambda name: floors[name])
     if position < floors[first]:
-        behind = f"{slowest.name} has landed up to {slowest.chain.end}" if end is None else f"the end is {position}"
         raise TransientError(
             f"group {group}",
-            f"{behind}, and {first} can't be read before {floors[first]}",
+            f"{slowest.name} has landed up to {position}, and {first} can't be read before {floors[first]}",
             f"see that the drain of {slowest.name} runs, then compact again",
         )
     timeline = _one_timeline(group, members, position)

@@ -22,8 +22,7 @@ from lakeproof.lake.planning.catalog_drift import (
     suspected_changes,
     usable_until,
 )
-from lakeproof.lake.planning.created_tables import created_tables
-from lakeproof.lake.planning.entries import Entrant, EntryLimit, entering_until
+from lakeproof.lake.planning.entries import Entrant, EntryLimit, created_tables_to_enter, entering_until
 from lakeproof.lake.planning.landing.order import CycleOrdinals, cycle_ordinals, range_ordinals
 from lakeproof.lake.planning.schema_change import describe_change, taken_in
 from lakeproof.lake.planning.schema_changes import (
@@ -35,9 +34,18 @@ from lakeproof.lake.planning.schema_changes import (
     newer_recorded,
 )
 from lakeproof.lake.planning.set_aside import with_paused
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, TableIntent
+from lakeproof.lake.records.documents import (
+    Changes,
+    Copy,
+    Created,
+    Cut,
+    CutTable,
+    CycleKind,
+    Keys,
+    SchemaChange,
+    TableIntent,
+)
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
-from lakeproof.lake.records.work import Changes, Copy, Created, Keys, SchemaChange
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
@@ -206,7 +214,7 @@ def _admit(before: _Before, suspected: _Suspected, *, created: bool) -> _Admitte
         else:
             cut_table = before.tables.get(table)
             held[table] = change.held(point if cut_table is None else cut_table.at_lsn)
-    for table, one in created_tables(before.chain, before.cut, before.start).items() if created else ():
+    for table, one in created_tables_to_enter(before.chain, before.cut, before.start).items() if created else ():
         if table not in entrants and one.enters_at <= before.last:
             entrants[table] = Entrant(one.pending, one)
     return _Admitted(entrants, with_paused(held, before.chain.lake), bounds)
@@ -346,7 +354,7 @@ def _end_of_range(
 def _not_outdated(
     before: _Before, pending: Mapping[TableName, FinishedCopy]
 ) -> tuple[dict[TableName, FinishedCopy], dict[TableName, Held]]:
-    """Return the copies that can enter, and why the others can't.
+    """Return the copies that can enter, and the reasons of the copies that can't.
 
     The others' table has another schema by now, or the changes after them were removed from the landing.
     """

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from lakeproof.catalog.differences import AddedColumn, Consequence, Difference, TableChange
+from lakeproof.catalog.differences import AddedColumn, Consequence, Difference, TableDifferences
 from lakeproof.errors import InvariantError, LakeError
 from lakeproof.lake.planning.schema_change import (
     SchemaDifference,
@@ -30,9 +30,8 @@ from lakeproof.lake.planning.schema_change import (
     why_not_in_place,
 )
 from lakeproof.lake.records.cuts.documents import read_table_schema
-from lakeproof.lake.records.documents import Cut, CutTable
+from lakeproof.lake.records.documents import Cut, CutTable, SchemaChange
 from lakeproof.lake.records.held import Held, HeldCause, TableHeldError, WayOut
-from lakeproof.lake.records.work import SchemaChange
 from lakeproof.landing.catalog_history import catalog_manifests, newest_catalog
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.manifest import Manifest, SchemaEntry
@@ -179,7 +178,7 @@ def unknown_schema(piece: Slice) -> TableHeldError:
 def _decide(
     chain: Chain, cut_table: CutTable, versions: Sequence[SchemaVersion], since: Lsn, *, mixed: bool
 ) -> SchemaDecision | None:
-    """Decide on one table, which has `versions` one after the other, and the last of them from `since` on.
+    """Decide on one table with successive `versions`; the last one is in force from `since` on.
 
     `mixed`: rows under both keys are in one transaction. None: the lake has that schema.
     """
@@ -220,7 +219,7 @@ def _under_two_keys(chain: Chain, start: Lsn, new: SchemaVersion) -> bool:
 
 
 def _still_kept(chain: Chain, difference: SchemaDifference, columns: Mapping[int, Column]) -> dict[int, str]:
-    """Return what the catalog has of these columns at the newest reading, if the records of their coming were removed.
+    """Return these columns as the newest reading of the catalog has them, if the records of their addition were removed.
 
     A fast default is set when the column is added, stays as it is, and goes with the first rewrite: if there is one, all
     older rows read it. If there is none, nothing is known.
@@ -238,7 +237,7 @@ def _fitting(column: Column, text: str) -> str:
     return text
 
 
-def _default(added: AddedColumn, change: TableChange) -> str | None:
+def _default(added: AddedColumn, change: TableDifferences) -> str | None:
     if added.missing is not None:
         return element_of_one(added.missing)
     if _NEW_FILES & set(change.differences):
@@ -334,6 +333,6 @@ def _same(a: SchemaVersion, b: SchemaVersion) -> bool:
     return _facts(a) == _facts(b)
 
 
-def _facts(version: SchemaVersion) -> list[Any]:
+def _facts(version: SchemaVersion) -> list[object]:
     columns = [(c.attnum, c.name, c.type_oid, c.typmod, c.identity) for c in version.columns]
     return [version.identity, version.key, *columns]

@@ -4,7 +4,4 @@ Nothing is written here; writing belongs to `lakeproof.lake.cycle`.
 
     arrow/           without Spark
     spark/           with Spark
-    landed.py        tables at the landing's end, with Spark
-    changed_rows.py  rows that went and came, as changes
-    days.py          tables at the end of days
 """

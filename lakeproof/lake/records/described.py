@@ -44,7 +44,7 @@ class DescribedTable(Document):
     description: TableDescription
 
 
-def described(lake: SourceLake) -> dict[TableName, TableDescription]:
+def read_described(lake: SourceLake) -> dict[TableName, TableDescription]:
     """Return what is kept; empty if nothing is, or it can't be read."""
     try:
         document = Described.read(lake.store, lake.paths.descriptions)
@@ -55,7 +55,7 @@ def described(lake: SourceLake) -> dict[TableName, TableDescription]:
 
 def keep_described(lake: SourceLake, tables: Mapping[TableName, TableDescription]) -> bool:
     """Keep a reading if it differs from what is kept, with a version for each table that has changed; True if it differs."""
-    before = described(lake)
+    before = read_described(lake)
     if not tables or tables == before:
         return False
     now = now_text()

@@ -1,18 +1,18 @@
-"""Intents and cuts as values; an intent is also a document.
+"""Intents and cuts as values; an intent is also a document, with each kind of work that a cycle does on a table.
 
-A cut's bytes are in `cuts.documents`, the folders in `lakeproof.storage.paths`, the moment of writing in
-`lakeproof.lake.cycle`. FORMAT.md says what the fields mean.
+A cut's bytes are in `cuts.documents`, the folders in `lakeproof.storage.paths`; doing the work and the moment of writing are
+in `lakeproof.lake.cycle`. FORMAT.md says what the fields mean.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from lakeproof.errors import LakeError
 from lakeproof.field_types import (
@@ -21,15 +21,100 @@ from lakeproof.field_types import (
     CycleField,
     IncarnationField,
     LsnField,
+    NumberKey,
     Ordinal,
+    SchemaField,
     TableField,
 )
 from lakeproof.lake.records.held import Held
-from lakeproof.lake.records.work import Work
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Layer, TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.document import Document, Part
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(Part):
+    """The table's changes in the cycle's range."""
+
+    kind: Literal["changes"] = "changes"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy(Part):
+    """A snapshot that enters, with the changes since; `folder` is its key in the store.
+
+    `was_held`: it ends a hold, so changes before it may never have landed.
+    """
+
+    folder: str
+    was_held: bool = False
+    kind: Literal["copy"] = "copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Created(Part):
+    """The schema of a table that enters without a snapshot: it had no row where its changes begin. `was_held` as above."""
+
+    version: SchemaField
+    was_held: bool = False
+    kind: Literal["created"] = "created"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys(Part):
+    """Some keys (`lakeproof.snapshot.copy.keyed_copy`): their rows become those of the source at the cycle's end."""
+
+    folder: str
+    kind: Literal["keys"] = "keys"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange(Part):
+    """A schema that a table gets, and what its older rows read in columns that were added (attribute number → text).
+
+    `called_for` is the consistent point of the snapshot that calls for it, None if the stream does.
+    """
+
+    version: SchemaField
+    default_for_old_rows: Mapping[NumberKey, str] = field(default_factory=dict)
+    called_for: LsnField | None = None
+    kind: Literal["schema"] = "schema"
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild(Part):
+    """Current is written anew from history."""
+
+    kind: Literal["rebuild"] = "rebuild"
+
+
+@dataclass(frozen=True, slots=True)
+class Optimize(Part):
+    """Small files are put together; `smallest_only`: no more of them than are too many."""
+
+    smallest_only: bool = False
+    kind: Literal["optimize"] = "optimize"
+
+
+@dataclass(frozen=True, slots=True)
+class Trim(Part):
+    """History's rows below an ordinal become those that the table had then."""
+
+    below: Ordinal
+    kind: Literal["trim"] = "trim"
+
+
+@dataclass(frozen=True, slots=True)
+class Restore(Part):
+    """What was archived of history comes back."""
+
+    kind: Literal["restore"] = "restore"
+
+
+Work: TypeAlias = Annotated[
+    Changes | Copy | Created | Keys | SchemaChange | Rebuild | Optimize | Trim | Restore, Field(discriminator="kind")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +246,11 @@ class WrittenBy(Part):
     reason: str
 
 
+def fields_of(value: Any, kind: type[Any]) -> dict[str, Any]:
+    """Return those fields of a value that another kind of value has, too."""
+    return {f.name: getattr(value, f.name) for f in fields(kind) if hasattr(value, f.name)}
+
+
 NOBODY = WrittenBy("arrow", "no change came yet")
 
 
@@ -219,42 +309,17 @@ class CutTable:
     def entry(self, position: Lsn, incarnation: Incarnation) -> CutEntry:
         """Return the entry in a cut at `position` of `incarnation`."""
         is_there = (self.at_lsn, self.incarnation) == (position, incarnation)
-        return CutEntry(
-            at_lsn=None if is_there else self.at_lsn,
-            ordinals=None if is_there else self.ordinals,
-            snapshot_lsn=self.snapshot_lsn,
-            history_version=self.history_version,
-            current_version=self.current_version,
-            schema_id=self.version.id,
-            incarnation=None if is_there else self.incarnation,
-            snapshot_incarnation=self.snapshot_incarnation,
-            history_low=self.history_low,
-            row_bytes=self.row_bytes,
-            history_sum=self.history_sum,
-            exact_from=self.exact_from,
-            written_by=self.written_by,
-        )
+        stands = dict.fromkeys(("at_lsn", "ordinals", "incarnation")) if is_there else {}
+        return CutEntry(**{**fields_of(self, CutEntry), **stands}, schema_id=self.version.id)
 
     @classmethod
     def of(
         cls, entry: CutEntry, position: Lsn, incarnation: Incarnation, version: SchemaVersion, *, ordinals: CutOrdinals
     ) -> CutTable:
         """Do the inverse of `entry` for a cut with `ordinals`; `version` is the schema that the entry names."""
-        return cls(
-            at_lsn=position if entry.at_lsn is None else entry.at_lsn,
-            snapshot_lsn=entry.snapshot_lsn,
-            history_version=entry.history_version,
-            current_version=entry.current_version,
-            version=version,
-            incarnation=incarnation if entry.incarnation is None else entry.incarnation,
-            snapshot_incarnation=entry.snapshot_incarnation,
-            history_low=entry.history_low,
-            row_bytes=entry.row_bytes,
-            history_sum=entry.history_sum,
-            exact_from=entry.exact_from,
-            written_by=entry.written_by,
-            ordinals=ordinals if entry.ordinals is None else entry.ordinals,
-        )
+        own = {"at_lsn": position, "ordinals": ordinals, "incarnation": incarnation}
+        stands = {name: value for name, value in own.items() if getattr(entry, name) is None}
+        return cls(**{**fields_of(entry, cls), **stands}, version=version)
 
 
 @dataclass(frozen=True, slots=True)

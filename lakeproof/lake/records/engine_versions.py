@@ -1,6 +1,6 @@
-"""The versions of what computes views: another one may give other rows for the same query, so nothing is built on those.
+"""The versions of what computes views: the rows of another version are no basis, since it may compute differently.
 
-What is decided by them does not belong here (`lakeproof.views.incremental.since_cut`, `lakeproof.views.drift`).
+`lakeproof.views.incremental.since_cut` and `lakeproof.views.drift` decide by them.
 """
 
 from __future__ import annotations

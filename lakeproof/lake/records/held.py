@@ -1,7 +1,7 @@
 """Tables that stand still: the cause and the way out as values, and the one place that makes sentences of them.
 
 Nothing else may write these sentences, and no code reads them: a decision about a held table asks
-`Held.cause`, `Held.way_out` and `Held.differences`. Documents of a cut have the values; `describe` is for people.
+`Held.cause`, `Held.way_out` and `Held.differences`. Documents of a cut have the values; `describe_held` is for people.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from lakeproof.catalog.differences import Difference
-from lakeproof.config.table_names import write_table
+from lakeproof.config.table_names import table_text
 from lakeproof.errors import BEGIN_AGAIN, TableError, manual
 from lakeproof.field_types import LsnField
 from lakeproof.lsn import Lsn
@@ -118,7 +118,7 @@ class TableHeldError(TableError):
 
 @dataclass(frozen=True, slots=True)
 class HeldReport:
-    """A held table as a person sees it: the values, and the sentences that `describe` made of them."""
+    """A held table as a person sees it: the values, and the sentences that `describe_held` made of them."""
 
     at_lsn: Lsn
     cause: HeldCause
@@ -131,21 +131,21 @@ class HeldReport:
         return f"held since {self.at_lsn}: {self.reason}; {self.remedy}"
 
 
-def describe(held: Held, source: str, table: TableName) -> HeldReport:
+def describe_held(held: Held, source: str, table: TableName) -> HeldReport:
     """Make the sentences about a held table; the remedy can be typed as it stands."""
-    remedy = _remedy(held.way_out, held.detail, source, shlex.quote(write_table(table)))
+    remedy = _remedy(held.way_out, held.detail, source, shlex.quote(table_text(table)))
     return HeldReport(held.at_lsn, held.cause, held.way_out, held.reason, remedy, held.history_lost)
 
 
 def describe_all(held: Mapping[TableName, Held], source: str, remedy: str | None = None) -> dict[TableName, HeldReport]:
     """Make the sentences about each held table of a source; `remedy` is the source's own, if it comes before theirs."""
-    reports = {table: describe(why, source, table) for table, why in held.items()}
+    reports = {table: describe_held(why, source, table) for table, why in held.items()}
     return reports if remedy is None else {t: replace(report, remedy=remedy) for t, report in reports.items()}
 
 
 def snapshot_command(source: str, table: TableName) -> str:
     """Return what to type for a new snapshot of a table."""
-    return _snapshot(source, shlex.quote(write_table(table)))
+    return _snapshot(source, shlex.quote(table_text(table)))
 
 
 def _snapshot(source: str, table: str) -> str:

@@ -4,7 +4,9 @@ Writing under the lease is in `lakeproof.lake.cycle`.
 
 A process takes an epoch by putting its document if there is none; the newest epoch is the lease. The holder also keeps a
 lock of the store (in a local folder a `flock`, which a killed process gives up at once): so a second compaction is refused
-while the first one lives. Its JVM may live on for seconds: the next holder on the same host ends it (`outlived_jvm`).
+while the first one lives. Its JVM may live on for seconds, and might still commit: the next holder on the same host ends it.
+A process is identified by its number and the time of its start, since the system gives a number again. If the system has no
+`/proc`, nothing is done.
 
 A process that follows the landing holds the lease as long as nobody else wants it. Whoever comes then waits for its turn,
 with a lock that the follower looks for between two cycles (`someone_waits`).
@@ -13,31 +15,76 @@ with a lock that the follower looks for between two cycles (`someone_waits`).
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from lakeproof.errors import LakeError, TransientError
+from lakeproof.errors import TransientError
 from lakeproof.events import Stop
 from lakeproof.field_types import Count
-from lakeproof.lake.records.outlived_jvm import Process, jvm_of, process
 from lakeproof.lake.spark_on_demand import SparkOnDemand
-from lakeproof.storage.document import Document
+from lakeproof.storage.document import Document, Part
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import AlreadyExistsError, refuse_if_locked
+from lakeproof.storage.store import number_in, put_new, refuse_if_locked
 from lakeproof.storage.times import now_text
 
 if TYPE_CHECKING:
-    # A process that only reads leases starts no Spark.
     from pyspark.sql import SparkSession
+
+_TIMEOUT_S = 30.0
+_POLL_S = 0.05
+# Of what follows the command's name in /proc/<pid>/stat.
+_STATE, _STARTED = 0, 19
+
+
+@dataclass(frozen=True, slots=True)
+class Process(Part):
+    """A process of this machine: its number, and its start in the kernel's ticks since boot."""
+
+    pid: Count
+    started: Count
+
+    @property
+    def lives(self) -> bool:
+        """True if the process still runs."""
+        return process(self.pid) == self
+
+    def end(self, thing: str) -> None:
+        """Kill it, and wait until it is gone; raises TransientError about `thing` if it does not go."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, signal.SIGKILL)
+        until = time.monotonic() + _TIMEOUT_S
+        while self.lives:
+            if time.monotonic() > until:
+                raise TransientError(thing, f"the JVM of its last holder still runs (process {self.pid})", "end it")
+            time.sleep(_POLL_S)
+
+
+def process(pid: int) -> Process | None:
+    """Return the process of this number, None if there is none, or if the system does not say."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return None if fields[_STATE] in ("Z", "X") else Process(pid, int(fields[_STARTED]))
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def jvm_of(session: SparkSession | None) -> Process | None:
+    """Return the session's JVM if this process started it on this machine, else None."""
+    gateway: Any = None if session is None else session.sparkContext._gateway  # noqa: SLF001  PySpark has no public name for its JVM
+    child = getattr(gateway, "proc", None)
+    return None if child is None else process(child.pid)
+
 
 # The longest time that a follower's cycle may keep somebody else waiting.
 TURN_S = 600.0
-_HELD = "another process is writing to this source's lake"
+_TAKEN = "another process is writing to this source's lake"
 # On an object store each look is a request.
 _LOOK_S = 0.25
 
@@ -58,7 +105,7 @@ class LeaseDoc(Document):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A held lease. `check` is called before each commit."""
+    """A lease that this process has. `check` is called before each commit."""
 
     lake: SourceLake
     epoch: int
@@ -78,15 +125,10 @@ class Lease:
 def newest_epoch(lake: SourceLake, above: int = 0) -> int:
     """Return the epoch of the newest lease ever taken, 0 if there was none; raises LakeError for a foreign file.
 
-    Those up to `above` are not looked at: there is one for each compaction since the last maintenance.
+    Numbers up to `above` are not looked at: there is one for each compaction since the last maintenance.
     """
     keys = lake.store.list(lake.paths.leases, lake.paths.lease(above) if above else "")
-    if not keys:
-        return 0
-    name = keys[-1].rpartition("/")[2].removesuffix(".json")
-    if not name.isdecimal():
-        raise LakeError(keys[-1], "its name is not an epoch", "move the file away")
-    return int(name)
+    return number_in(keys[-1]) if keys else 0
 
 
 @contextmanager
@@ -98,12 +140,12 @@ def hold_lease(
     If that process follows the landing, this waits for its turn, `TURN_S` seconds at most or until `stop` is requested.
     `spark` is that of the JVM that will write, once it runs.
     """
-    with ExitStack() as held:
-        _lock_in_turn(lake, held, stop or Stop())
+    with ExitStack() as stack:
+        _lock_in_turn(lake, stack, stop or Stop())
         _end_jvm_of_last_holder(lake)
         lease = _take(lake)
         if spark is not None:
-            held.enter_context(SparkOnDemand.of(spark).heard_by(lambda session: _name_jvm(lease, jvm_of(session))))
+            stack.enter_context(SparkOnDemand.of(spark).heard_by(lambda session: _name_jvm(lease, jvm_of(session))))
         yield lease
 
 
@@ -113,7 +155,7 @@ def check_free(lake: SourceLake) -> None:
     What a process that follows holds is as good as free: it lets others have their turn.
     """
     if not lake.store.is_locked(lake.paths.follow_lock):
-        refuse_if_locked(lake.store, lake.paths.lease_lock, f"{lake.source}: lease", _HELD)
+        refuse_if_locked(lake.store, lake.paths.lease_lock, f"{lake.source}: lease", _TAKEN)
 
 
 def someone_waits(lake: SourceLake) -> bool:
@@ -132,11 +174,11 @@ def followed(lake: SourceLake) -> Iterator[None]:
             lock.release()
 
 
-def _lock_in_turn(lake: SourceLake, held: ExitStack, stop: Stop) -> None:
-    """Enter the lease's lock into `held`; raises TransientError if it stays with another process."""
-    thing, reason = f"{lake.source}: lease", _HELD
+def _lock_in_turn(lake: SourceLake, stack: ExitStack, stop: Stop) -> None:
+    """Enter the lease's lock into `stack`; raises TransientError if it stays with another process."""
+    thing, reason = f"{lake.source}: lease", _TAKEN
     try:
-        held.enter_context(lake.store.lock(lake.paths.lease_lock, thing, reason))
+        stack.enter_context(lake.store.lock(lake.paths.lease_lock, thing, reason))
     except TransientError:
         if not lake.store.is_locked(lake.paths.follow_lock):
             raise
@@ -146,7 +188,7 @@ def _lock_in_turn(lake: SourceLake, held: ExitStack, stop: Stop) -> None:
         deadline = time.monotonic() + TURN_S
         while True:
             try:
-                held.enter_context(lake.store.lock(lake.paths.lease_lock, thing, reason))
+                stack.enter_context(lake.store.lock(lake.paths.lease_lock, thing, reason))
             except TransientError:
                 if stop.wait(_LOOK_S) or time.monotonic() > deadline:
                     raise
@@ -178,12 +220,8 @@ def _end_jvm_of_last_holder(lake: SourceLake) -> None:
 
 def _take(lake: SourceLake) -> Lease:
     lease = Lease(lake, newest_epoch(lake) + 1, uuid4().hex)
-    try:
-        lake.store.put_if_absent(lake.paths.lease(lease.epoch), _document(lease, None).to_bytes())
-    except AlreadyExistsError:
-        raise TransientError(
-            f"{lake.source}: lease", f"epoch {lease.epoch} was taken by another process at the same time", "try again"
-        ) from None
+    thing = f"{lake.source}: lease, epoch {lease.epoch}"
+    put_new(lake.store, lake.paths.lease(lease.epoch), _document(lease, None).to_bytes(), thing)
     return lease
 
 

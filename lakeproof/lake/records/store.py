@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from lakeproof.errors import LakeError, TransientError
-from lakeproof.lake.records.cuts.documents import NAMED_MIN, document_of, load_cut_doc, opened
+from lakeproof.errors import LakeError
+from lakeproof.lake.records.cuts.documents import NAMED_MIN, document_of, load_cut_doc, open_cut
 from lakeproof.lake.records.documents import Cut, Intent
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import AlreadyExistsError, Store, get_or_none
+from lakeproof.storage.store import Store, get_or_none, number_in, put_new
 from lakeproof.storage.times import time_of
 
 # Earlier than every commit: the time of a cut without one.
@@ -38,7 +38,7 @@ def newest_number(store: Store, folder: str) -> CycleNumber:
             number += 1
     else:
         keys = store.list(folder)
-        number = _number(keys[-1]) if keys else 0
+        number = number_in(keys[-1]) if keys else 0
     _newest[place] = number
     return CycleNumber(number)
 
@@ -52,7 +52,7 @@ def read_cut(lake: SourceLake, number: CycleNumber) -> Cut:
     doc = load_cut_doc(lake, number)
     if doc is None:
         raise LakeError(f"{lake.source}: cut {number}", "there is no such cut", "ask for a cut that exists")
-    return opened(lake, doc)
+    return open_cut(lake, doc)
 
 
 def newest_cut(lake: SourceLake) -> Cut | None:
@@ -97,7 +97,7 @@ def cut_at_time(lake: SourceLake, time: datetime) -> Cut:
 
 def cut_numbers(lake: SourceLake) -> list[CycleNumber]:
     """Return the numbers of the cuts that are kept, ascending and without holes; raises LakeError for a foreign file."""
-    return [CycleNumber(_number(key)) for key in lake.store.list(lake.paths.cuts)]
+    return [CycleNumber(number_in(key)) for key in lake.store.list(lake.paths.cuts)]
 
 
 def cut_after(lake: SourceLake, cut: Cut | None) -> Cut | None:
@@ -121,20 +121,14 @@ def read_intent(lake: SourceLake, number: CycleNumber) -> tuple[Intent, str] | N
 def write_intent(lake: SourceLake, intent: Intent) -> str:
     """Put the intent, durably, and return its SHA-256. Raises TransientError if another process has taken the number."""
     data = intent.to_bytes()
-    try:
-        lake.store.put_if_absent(lake.paths.intent(intent.number), data)
-    except AlreadyExistsError:
-        raise _taken(lake, f"intent {intent.number}") from None
+    put_new(lake.store, lake.paths.intent(intent.number), data, f"{lake.source}: intent {intent.number}")
     return hashlib.sha256(data).hexdigest()
 
 
 def write_cut(lake: SourceLake, cut: Cut, named_min: int = NAMED_MIN) -> None:
     """Put the cut, durably, after what it names. Raises TransientError if another process has ended the cycle."""
     data = document_of(lake, cut, named_min).to_bytes()
-    try:
-        lake.store.put_if_absent(lake.paths.cut(cut.number), data)
-    except AlreadyExistsError:
-        raise _taken(lake, f"cut {cut.number}") from None
+    put_new(lake.store, lake.paths.cut(cut.number), data, f"{lake.source}: cut {cut.number}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,17 +144,6 @@ class _Place:
 
 def _commit_time(cut: Cut) -> datetime:
     return _EARLIEST if cut.commit_time is None else time_of(cut.commit_time)
-
-
-def _number(key: str) -> int:
-    name = key.rpartition("/")[2].removesuffix(".json")
-    if not name.isdecimal():
-        raise LakeError(key, "its name is not a number", "move the file away")
-    return int(name)
-
-
-def _taken(lake: SourceLake, what: str) -> TransientError:
-    return TransientError(f"{lake.source}: {what}", "another process has written it", "nothing is lost; try again")
 
 
 # Cuts are listed again this often: after a long pause, the next one may have been removed, and newer ones are there.

@@ -2,10 +2,12 @@
 
 Adding changes up belongs to `lakeproof.lake.fold`, committing to `lakeproof.lake.delta`.
 
-    columns.py        columns by exact name      exact.py            exact forms and digests
-    landing_rows.py   a range's landing rows     memory.py           how many rows Spark takes at once
-    change.py         the value NetChange        correction.py       what turns one state into another
-    refusal.py        errors within a plan       history_sum.py      a history's checksum
-    keys_in_memory.py keys of a range's rows, in Arrow alone, and the rows that they presuppose
-    file_rows.py      columns of the lake from landed files, in Arrow alone
+    columns.py       columns by exact name, exact forms and digests
+    landing_rows.py  a range's landing rows
+    memory.py        how many rows Spark takes at once
+    correction.py    what turns one state into another
+    refusal.py       errors within a plan
+    history_sum.py   a history's checksum
+    change.py        the value NetChange; keys in memory, and the rows that they presuppose
+    file_rows.py     a range's landed files and their changes, and columns of the lake from them, in Arrow alone
 """

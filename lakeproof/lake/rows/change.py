@@ -1,13 +1,28 @@
-"""The net change of a table: the rows that go and the rows that come, no matter who computed them.
+"""The net change of a table, no matter who computed it: the rows that go and come; keys in memory, and their check.
 
 `lakeproof.lake.fold` computes it from changes, in Spark's frames or Arrow's tables, and `lakeproof.lake.delta` commits it;
 neither knows the other, and nothing is computed or committed here.
+
+Keys of a range's rows in memory have numbers, and say whether a key's first change presupposes a row. The check of that is
+by counts alone. The same by Spark belongs to `correction`, finding rows to `lake.delta.search`. Spark is not imported here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeproof.hidden_columns import OP, ORD, scratch
+from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 # Spark's DataFrame, or Arrow's Table.
 Frame = TypeVar("Frame")
@@ -55,3 +70,58 @@ def unchecked(removed: Removed[Frame] | AllRows | None) -> Removed[Frame] | AllR
         case AllRows():
             return replace(removed, presupposed=0)
     return None
+
+
+# Beside a key: a number if a row is presupposed (the ordinal of the key's first change), else NULL.
+FIRST = scratch("first")
+# Of rows, or of keys.
+Numbers: TypeAlias = "npt.NDArray[np.int64]"
+Mask: TypeAlias = "npt.NDArray[np.bool_]"
+
+
+def presupposed(key: Sequence[str], firsts: pa.Table, live: pa.Table) -> pa.Table:
+    """Return the keys of `firsts`, each key's first change of those in `live`, with `__lp_first`."""
+    firsts = firsts.select([*key, ORD, OP])
+    old = pc.add(live.filter(pc.equal(live.column(OP), "before")).column(ORD), 1).combine_chunks()
+    presupposes = pc.and_(pc.not_equal(firsts.column(OP), "insert"), pc.invert(pc.is_in(firsts.column(ORD), old)))
+    nothing = pa.scalar(None, pa.int64())
+    return firsts.select(list(key)).append_column(FIRST, pc.if_else(presupposes, firsts.column(ORD), nothing))
+
+
+def codes(rows: pa.Table, key: Sequence[str]) -> tuple[Numbers, int]:
+    """Return a number for each row, from zero on, the same for rows with the same key, and the count of keys.
+
+    NULL is a value like any other.
+    """
+    numbers, count = np.zeros(rows.num_rows, np.int64), min(1, rows.num_rows)
+    for name in key:
+        column = rows.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
+        numbers = numbers * len(column.dictionary) + column.indices.to_numpy()
+        count *= len(column.dictionary)
+        if len(key) > 1:
+            # Numbers of pairs of columns have gaps, and must not grow with each column.
+            pairs = pa.array(numbers).dictionary_encode()
+            numbers, count = pairs.indices.to_numpy().astype(np.int64), len(pairs.dictionary)
+    return numbers, count
+
+
+class DriftedError(TableHeldError):
+    """The lake does not have the rows that the changes presuppose."""
+
+
+def check_keys(thing: str, removed: Removed[pa.Table], met: Numbers) -> None:
+    """Raise DriftedError unless the rows that were met, named by their key's number, are those that are presupposed."""
+    if removed.presupposed is not None:
+        firsts = removed.rows.column(FIRST).take(pa.array(met))
+        check_counts(thing, removed.presupposed, rows=len(met), keys=pc.count_distinct(firsts).as_py())
+
+
+def check_counts(thing: str, presupposed: int, *, rows: int = 0, keys: int = 0) -> None:
+    """Raise DriftedError unless the `rows` that were met are one of each key presupposed, of which `keys` were met."""
+    detail: dict[str, str] = {}
+    if presupposed > keys:
+        detail |= {"absent": f"{presupposed - keys:,}", "presupposed": f"{presupposed:,}"}
+    if rows > keys:
+        detail["unexpected"] = f"{rows - keys:,}"
+    if detail:
+        raise DriftedError(thing, HeldCause.ROWS_DIFFER, WayOut.SNAPSHOT, detail)

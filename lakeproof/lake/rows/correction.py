@@ -1,6 +1,6 @@
 """Two states of a table compared: the fewest rows to delete and insert so that what is persisted becomes what is desired.
 
-Computing the two sides belongs to `cycle.entries.snapshot` and the views; committing the correction to `delta.apply`.
+Computing the two sides belongs to `cycle.commits_by_spark` and the views; committing the correction to `delta.apply`.
 
 Invariant self-correcting: persisted + correction = desired, as multisets; the correction is minimal. Rows are compared by
 the digest of their exact forms, since Spark's own grouping makes -0.0 and 0.0 one value. Cost: one shuffle of both sides'
@@ -37,11 +37,9 @@ from pyspark.sql import functions as F
 from lakeproof.config.section.spark import is_local
 from lakeproof.hidden_columns import OP, ORD, TEXT, scratch
 from lakeproof.lake.columns import merge_key
-from lakeproof.lake.rows.change import Removed
-from lakeproof.lake.rows.columns import col, int_pairs, pick, relation
-from lakeproof.lake.rows.exact import exact_form, exact_text
-from lakeproof.lake.rows.keys_in_memory import FIRST, check_counts
-from lakeproof.lake.rows.memory import keep
+from lakeproof.lake.rows.change import FIRST, Removed, check_counts
+from lakeproof.lake.rows.columns import col, exact_form, exact_text, int_pairs, pick, relation
+from lakeproof.lake.rows.memory import persist
 from lakeproof.lake.rows.refusal import refuse_table
 from lakeproof.schema import Column, SchemaVersion
 from lakeproof.values.exact_kinds import key_columns
@@ -110,7 +108,7 @@ def numbered(session: SparkSession, rows: DataFrame, first: int) -> Numbered:
     """
     if not is_local(session.sparkContext.master):
         rows = _in_one_order(rows)
-    rows = keep(rows.withColumn(_INDEX, F.monotonically_increasing_id()))
+    rows = persist(rows.withColumn(_INDEX, F.monotonically_increasing_id()))
     partition = F.shiftright(F.col(_INDEX), _INDEX_BITS)
     counts = rows.groupBy(partition.alias(_PARTITION)).count().collect()
     starts, total = dict[int, int](), 0
@@ -267,7 +265,7 @@ def _within(schema: SchemaVersion, rows: DataFrame, buckets: list[int]) -> DataF
         return rows.limit(0)
     chosen = relation(rows.sparkSession, pa.table({_BUCKET: pa.array(buckets, pa.int64())}))
     rows = rows.join(F.broadcast(chosen), _bucket(schema) == F.col(_BUCKET), "left_semi")
-    return keep(rows)
+    return persist(rows)
 
 
 def _sums(schema: SchemaVersion, rows: DataFrame, sign: int) -> DataFrame:

@@ -1,7 +1,8 @@
-"""The landed files of a table's range, and columns of the lake from their batches, in Arrow: read, or computed.
+"""A table's landed files in a range: their changes, counted, and columns of the lake from their batches, read or computed.
 
-The expressions of Spark for the same are in `columns`, and one suite over all kinds holds the two equal; exact forms belong
-to `lakeproof.values.exact_texts`. Spark is not imported here.
+Choosing the range and its files belongs to `lakeproof.lake.planning`, adding changes up to `lakeproof.lake.fold`; exact
+forms belong to `lakeproof.values.exact_texts`. The expressions of Spark for the same columns are in `columns`, and one
+suite over all kinds holds the two equal. Spark is not imported here.
 
     `_lp_key`      a bag: the row's digest; a key that is not compared as it is: its framed text; NULL beside a TRUNCATE
     `_lp_dup`      of a bag: the ordinal of the row's arrival
@@ -11,7 +12,7 @@ to `lakeproof.values.exact_texts`. Spark is not imported here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,8 +20,11 @@ import pyarrow.compute as pc
 from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import DUP, FROM, KEY, OP, ORD, TEXT, scratch
 from lakeproof.lake.columns import column_names, has_old_rows, keeps_key
+from lakeproof.lake.planning.schema_changes import older_versions
+from lakeproof.lake.records.documents import CutTable
+from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.file_columns import file_names
-from lakeproof.landing.segments.reader import Slice
+from lakeproof.landing.segments.reader import Slice, count_changes
 from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.exact_kinds import key_columns
@@ -60,11 +64,11 @@ class FileRows:
     @property
     def needed(self) -> list[str]:
         """The names in the file of the columns that are read."""
-        return list(in_files(self.schema, self._read()).values())
+        return list(names_in_files(self.schema, self._read()).values())
 
     def of(self, batch: pa.RecordBatch, moved: int = 0) -> dict[str, pa.Array]:
         """Return the columns of a batch; `moved` is added to `_lp_ord`."""
-        own = in_files(self.schema, self._read())
+        own = names_in_files(self.schema, self._read())
         values = {name: batch.column(in_file) for name, in_file in own.items()}
         if moved and ORD in values:
             values[ORD] = pc.add(values[ORD], pa.scalar(moved, pa.int64()))
@@ -98,7 +102,7 @@ class FileRows:
         return result
 
 
-def in_files(schema: SchemaVersion, columns: Sequence[str]) -> dict[str, str]:
+def names_in_files(schema: SchemaVersion, columns: Sequence[str]) -> dict[str, str]:
     """Return columns of the lake with their names in landed files."""
     own: Mapping[str, str] = dict(zip(column_names(schema), file_names(schema), strict=True))
     return {name: own.get(name, name) for name in columns}
@@ -121,3 +125,32 @@ def _check_types(schema: SchemaVersion, values: Mapping[str, pa.Array]) -> None:
         if column.name in values and values[column.name].type != arrow_type(column):
             reason = f"a landed file has {values[column.name].type} for the kind {column.kind}"
             raise InvariantError(f"column {column.name}", reason, "report this")
+
+
+class TableRange:
+    """A table's landed changes in a range, whatever schemas its files have: counted, and read by Spark.
+
+    `landed` has all of its files; `before` is the table in the cut that the range follows, None if it was in none.
+    """
+
+    def __init__(self, chain: Chain, version: SchemaVersion, before: CutTable | None, landed: LandedRange) -> None:
+        self.chain = chain
+        self.version = version
+        self.before = before
+        self.schema = landed.schema
+        pieces = [f for f in landed.slices if f.file.schema_id == version.id]
+        self.landed = replace(landed, slices=pieces)
+        alike = len(pieces) == len(landed.slices)
+        self.older = {} if alike else older_versions(chain, version, landed.slices, landed.start, landed.end)
+        self.counts = count_changes(self.all_slices, landed.start, landed.end)
+
+    @property
+    def all_slices(self) -> list[Slice]:
+        """The files of all schema versions."""
+        return [*self.landed.slices, *(piece for pieces in self.older.values() for piece in pieces)]
+
+    @property
+    def needs_base(self) -> bool:
+        """True if the table's rows before the range may be needed to add it up."""
+        by_digest = not self.counts.inserts_only if self.schema.is_bag else has_old_rows(self.schema)
+        return self.counts.unchanged > 0 or by_digest

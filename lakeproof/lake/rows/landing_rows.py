@@ -7,7 +7,8 @@ rows without Spark to `lakeproof.landing.segments.reader`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,10 +19,11 @@ from pyspark.sql import functions as F
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID, scratch
 from lakeproof.lake.columns import in_lake, landing_schema
-from lakeproof.lake.planning.schema_change import SchemaDifference
+from lakeproof.lake.planning.schema_change import SchemaDifference, compare_schemas
+from lakeproof.lake.planning.schema_changes import first_record, proven_defaults
 from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.rows.columns import col, named, relation
-from lakeproof.lake.rows.file_rows import LandedRange
+from lakeproof.lake.rows.file_rows import LandedRange, TableRange
 from lakeproof.lake.rows.refusal import refuse_table
 from lakeproof.landing.segments.file_columns import file_names
 from lakeproof.landing.segments.reader import Slice
@@ -48,7 +50,7 @@ _MARKED_REGEX = MARKED.replace("{", r"\{")
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class LandedChanges:
     """A table's changes in a range; the frame's columns: `_lp_ord`, the landing's hidden ones, the table's by name."""
 
     schema: SchemaVersion
@@ -56,8 +58,22 @@ class Changes:
     counts: ChangeCounts
 
 
-def read_changes(session: SparkSession, landed: LandedRange) -> DataFrame:
-    """Return the range's rows as `Changes` has them."""
+def read_range(session: SparkSession, changes: TableRange) -> LandedChanges:
+    """Return the rows of a range, those of older schemas as rows of the newest."""
+    frames = [read_landed_changes(session, changes.landed)] if changes.landed.slices else []
+    for old, slices in changes.older.items():
+        rows = read_landed_changes(session, replace(changes.landed, schema=in_lake(old), slices=slices))
+        change, before = compare_schemas(old, changes.version), changes.before
+        # A table that was made in the stream enters with all that it ever had.
+        own = before is not None and before.version.oid == changes.version.oid
+        first = first_record(changes.chain, before) if own and before is not None else changes.landed.start
+        missing = proven_defaults(changes.chain, first, change, changes.landed.end)
+        frames.append(convert_rows(session, rows, change, missing))
+    return LandedChanges(changes.schema, reduce(lambda one, other: one.unionByName(other), frames), changes.counts)
+
+
+def read_landed_changes(session: SparkSession, landed: LandedRange) -> DataFrame:
+    """Return the range's rows as `LandedChanges` has them."""
     schema, slices = landed.schema, landed.slices
     frame = session.read.schema(landing_schema(schema, _HIDDEN)).parquet(*(p.url for p in slices))
     if not all(p.whole for p in slices):
@@ -132,7 +148,7 @@ _DEFAULT = scratch("default_")
 def convert_rows(
     session: SparkSession, rows: DataFrame, change: SchemaDifference, missing: Mapping[int, str]
 ) -> DataFrame:
-    """Convert rows with the old schema's columns (under the lake's names); the new schema's come first, then the others.
+    """Convert rows with the old schema's columns (under the lake's names); the new schema's columns come first.
 
     Added columns have the value that older rows read in them (`missing`), else null; dropped columns are left out.
     """

@@ -77,9 +77,9 @@ def fit(session: SparkSession, row_bytes: int, at_once: int = 1) -> None:
     if at_once > 1 and not session.sparkContext.getConf().contains(_BROADCAST):
         session.conf.set(_BROADCAST, str(BROADCAST_BYTES // at_once))
     share = heap_bytes(session) // at_once
-    if not settings(row_bytes):
+    if not settings_for_rows(row_bytes):
         return
-    for name, value in settings(row_bytes, min(TOGETHER_BYTES, share // _TOGETHER_SHARE)).items():
+    for name, value in settings_for_rows(row_bytes, min(TOGETHER_BYTES, share // _TOGETHER_SHARE)).items():
         session.conf.set(name, value)
 
 
@@ -88,7 +88,7 @@ def views_at_once(session: SparkSession, configured: int) -> int:
     return max(1, min(configured, heap_bytes(session) // VIEW_HEAP_BYTES))
 
 
-def settings(row_bytes: int, together: int = TOGETHER_BYTES) -> dict[str, str]:
+def settings_for_rows(row_bytes: int, together: int = TOGETHER_BYTES) -> dict[str, str]:
     """Return the settings that `fit` makes; none for rows of an ordinary size."""
     rows = max(1, together // max(1, row_bytes))
     if rows >= ROWS_TOGETHER_MAX:
@@ -110,7 +110,7 @@ def has_ordinary_rows(session: SparkSession) -> bool:
     return session.conf.get(_ON_DISK, "") == ""
 
 
-def keep(rows: DataFrame) -> DataFrame:
+def persist(rows: DataFrame) -> DataFrame:
     """Persist `rows`: in memory and on disk, or on disk alone if `fit` found them large.
 
     Spark persists in up to half of the heap, and does not know how little of it large arrays leave.

@@ -37,7 +37,7 @@ def refuse_invariant(reason: str, spark_type: str) -> SparkColumn:
 
 
 @contextmanager
-def refusals(thing: str) -> Iterator[None]:
+def refusals_as_errors(thing: str) -> Iterator[None]:
     """Turn a refusal that surfaces in the block into TableHeldError or InvariantError about `thing`."""
     try:
         yield

@@ -1,6 +1,6 @@
 """Checks whether a cluster's executors read and write the lake that the driver sees, before anything is written to it.
 
-The session's settings belong to `session.py` and `cluster.py`. A session whose tasks run in the driver is not checked.
+The session's settings belong to `session.py`. A session whose tasks run in the driver is not checked.
 
 Without this check a folder that is not shared would be found late, or not at all: Spark's writers commit what the driver's
 own folder has, and files in another machine's folder of the same name are simply not there.
@@ -38,7 +38,7 @@ _reached: set[tuple[str, str]] = set()
 
 
 def check_executors(session: SparkSession, lake: LakeLocation, wait_s: float = EXECUTOR_WAIT_S) -> None:
-    """Raise LakeError if executors don't read what the driver writes or the other way round.
+    """Raise LakeError unless driver and executors read each other's files.
 
     Raises TransientError if no executor comes within `wait_s`.
     """

@@ -12,20 +12,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import unquote
 
 from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError, UnreadableRowsError
-from lakeproof.lake.spark.driver_end import how_ended
-from lakeproof.lake.spark.error_classes import connection_errors, java_errors, spark_errors
-from lakeproof.lake.spark.lost_driver import DriverLostError, why_lost
+from lakeproof.lake.spark.driver import (
+    DriverLostError,
+    connection_errors,
+    how_ended,
+    java_errors,
+    spark_errors,
+    why_lost,
+)
 from lakeproof.lake.spark_on_demand import NoSparkError
 from lakeproof.storage.disk import is_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
 _CLASS = re.compile(r"\b(?:[a-z][\w$]*\.)+([A-Z][\w$]*(?:Exception|Error))\b")
 _PARQUET = r"[^\s,;'\"]+?\.(?:parquet|bin)"
@@ -167,7 +172,7 @@ def without_java(thing: Callable[..., str]) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         @wraps(function)
-        def called(*arguments: Any, **named: Any) -> Any:
+        def called(*arguments: object, **named: object) -> object:
             try:
                 return function(*arguments, **named)
             except spark_errors(ConnectionRefusedError, ConnectionResetError, BrokenPipeError) as error:

@@ -1,7 +1,7 @@
 """Spark's own plans and expressions over py4j: the session's JVM, and conversions of Scala's sequences.
 
-What is asked of them does not belong here (`lakeproof.views.incremental.plan_trees`, `lakeproof.proof.lake.jvm_functions`).
-No name inside Delta is used, and nothing here evaluates rows.
+The questions are in `lakeproof.views.incremental.plan_trees` and `lakeproof.proof.lake.jvm_functions`. No name inside Delta
+is used, and nothing here evaluates rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Counts the rows that scans of files have given, by the metrics of the plans of frames that were evaluated.
 
-What is done with the count belongs to the callers. A frame that is evaluated a second time counts once: its plan has the
-metrics of the last time. A plan that was kept in memory has those of the evaluation that filled it.
+A frame that is evaluated a second time counts once: its plan has the metrics of the last time. A plan that was kept in
+memory has those of the evaluation that filled it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def counting() -> Iterator[ScannedRows]:
         _COUNT.reset(token)
 
 
-def note(frame: DataFrame) -> None:
+def note_scans(frame: DataFrame) -> None:
     """Add an evaluated frame's scans to the count of the block that one is in, if any."""
     count = _COUNT.get()
     if count is not None:

@@ -1,7 +1,7 @@
 """The columns of landed files, segments' and chunks': their names, which the lake's tables share, and which have statistics.
 
-Rows do not belong here (`segment.py`, `lakeproof.snapshot.copy.chunk_rows`), nor what a table must be to have a file as it
-is (`lakeproof.lake.delta.files.links`).
+Rows are in `segment.py` and `lakeproof.snapshot.copy.chunk_rows`; linking a file into a table is in
+`lakeproof.lake.delta.files.links`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def file_names(version: SchemaVersion) -> list[str]:
     return result
 
 
-def counted(version: SchemaVersion, schema: pa.Schema) -> list[str]:
+def columns_with_statistics(version: SchemaVersion, schema: pa.Schema) -> list[str]:
     """Return the columns of a file with `schema` that have statistics: what a table's files are pruned by."""
     # Arrow is for those who write files: others want the names alone, and it takes 0.2 s.
     from lakeproof.storage.parquet import bounded

@@ -1,6 +1,6 @@
 """Finishes a segment's files, several at a time: a file's end is a wait for a disk or an object store.
 
-What a file holds does not belong here (`row_file.py`), nor which files a segment has (`segment.py`).
+A file's contents are in `row_file.py`, the files of a segment in `segment.py`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FileEnds(Generic[T]):
         return self._done
 
     def abandon(self) -> None:
-        """End the threads after their current tasks, without the others; may be called any number of times."""
+        """End the threads after their current tasks, and do no waiting task; may be called any number of times."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None

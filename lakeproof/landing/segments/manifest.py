@@ -54,7 +54,7 @@ _CommitTime = Annotated[int, AsText(_commit_time_us, _commit_time_text, "is not 
 _Writer = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
-class Kind(Enum):
+class ManifestKind(Enum):
     """The four kinds of manifests."""
 
     HEAD = "head"
@@ -168,7 +168,7 @@ class Manifest(Document):
     REMEDY = f"restore this file from a backup, or {RECOVER}"
     ABSENT_IF_NONE = frozenset({"source", "catalog"})
 
-    kind: Kind
+    kind: ManifestKind
     number: Count
     incarnation: IncarnationField
     first_ordinal: Count
@@ -203,7 +203,7 @@ class Manifest(Document):
     @property
     def next_ordinal(self) -> int:
         """The `first_ordinal` of the manifest behind this one."""
-        has_room = self.kind is Kind.HEAD or self.rows > 0
+        has_room = self.kind is ManifestKind.HEAD or self.rows > 0
         return ordinal_behind(self.first_ordinal, self.rows) if has_room else self.first_ordinal
 
     @property
@@ -224,13 +224,13 @@ class Manifest(Document):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Manifest:
-        head = self.kind is Kind.HEAD
+        head = self.kind is ManifestKind.HEAD
         if head != (self.number == 0) or head != (self.previous_sha256 is None) or head != (self.source is not None):
             raise ValueError("only number 0 is a head, with a source and without a predecessor")
-        catalog = self.kind is Kind.CATALOG
+        catalog = self.kind is ManifestKind.CATALOG
         if self.start_lsn > self.end_lsn or (self.start_lsn == self.end_lsn) != (head or catalog):
             raise ValueError(f"its range ({self.start_lsn}, {self.end_lsn}] is not one of a {self.kind.value}")
-        if (self.kind is Kind.SEGMENT) != bool(self.named):
+        if (self.kind is ManifestKind.SEGMENT) != bool(self.named):
             raise ValueError("a segment has files, and nothing else has")
         if (catalog and self.catalog is None) or (self.catalog is not None and not (catalog or head)):
             raise ValueError("a catalog reading must have its own manifest, or be in the head")

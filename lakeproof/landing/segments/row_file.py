@@ -16,7 +16,7 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import COMMIT_TIME, LSN, OP, TEXT, UNCHANGED, XID
 from lakeproof.landing.segments.decoded_size import DecodedCount
-from lakeproof.landing.segments.file_columns import counted, file_names
+from lakeproof.landing.segments.file_columns import columns_with_statistics, file_names
 from lakeproof.landing.segments.manifest import SegmentFile
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.parquet import abandon, open_parquet
@@ -48,7 +48,7 @@ class RowFile:
         rows = self._counted(batches)
         if self._writer is None:
             self._file = self._create()
-            statistics = counted(self._version, rows.schema)
+            statistics = columns_with_statistics(self._version, rows.schema)
             self._writer = open_parquet(
                 self._file,
                 rows.schema,

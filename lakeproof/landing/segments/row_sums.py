@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,7 +93,7 @@ class RowSum:
         self._order = self._order[len(self._constants) :]
 
 
-def warm_up() -> None:
+def warm_up_sums() -> None:
     """Run every loop once, so that no row waits for the compiler; raises InvariantError if one can't be loaded."""
     values = [pa.array([1]), pa.array(["a"]), pa.array(["a"]).dictionary_encode(), pa.array([Decimal(10**20)])]
     with loading():
@@ -188,9 +187,9 @@ def _valid(column: pa.Array) -> Flags:
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
 
 
-def _values(column: pa.Array, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+def _values(column: pa.Array, kind: npt.DTypeLike) -> npt.NDArray[np.generic]:
     """Return the values as the buffer has them; those of NULL may be anything."""
-    values: npt.NDArray[Any] = np.frombuffer(column.buffers()[1], kind)
+    values: npt.NDArray[np.generic] = np.frombuffer(column.buffers()[1], kind)
     return values[column.offset : column.offset + len(column)]
 
 

@@ -33,13 +33,13 @@ from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, ORD, XID
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.logical_messages import LogicalMessageWriter
 from lakeproof.landing.segments.file_ends import FileEnds
-from lakeproof.landing.segments.manifest import Kind, LandedCommit, Manifest, SchemaEntry, SegmentFile
+from lakeproof.landing.segments.manifest import LandedCommit, Manifest, ManifestKind, SchemaEntry, SegmentFile
 from lakeproof.landing.segments.row_file import RowFile
 from lakeproof.landing.segments.row_order import ordinal_behind
 from lakeproof.landing.segments.writer_thread import WriterThread
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
-from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges
+from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableBatch
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.store import NewFile
 from lakeproof.storage.times import now_text, time_us
@@ -151,7 +151,7 @@ class SegmentWriter:
         self._messages.add(batch.logical_messages)
         self._first_us = _either(min, self._first_us, batch.first_commit_time_us)
         self._last_us = _either(max, self._last_us, batch.last_commit_time_us)
-        if self._held_bytes > self._limits.buffered_bytes:
+        if self._buffered_bytes > self._limits.buffered_bytes:
             self._make_room()
 
     def announce(self, schemas: Iterable[SchemaInForce]) -> None:
@@ -204,7 +204,7 @@ class SegmentWriter:
         failpoint("drain.after_data_files")
         created_at = now_text()
         manifest = Manifest(
-            kind=Kind.SEGMENT if written else Kind.PROGRESS,
+            kind=ManifestKind.SEGMENT if written else ManifestKind.PROGRESS,
             number=self._start.number,
             incarnation=self._chain.incarnation,
             first_ordinal=self._start.ordinal,
@@ -238,7 +238,7 @@ class SegmentWriter:
         self._open.clear()
         self._files.clear()
 
-    def _add_changes(self, changes: TableChanges, base: int) -> None:
+    def _add_changes(self, changes: TableBatch, base: int) -> None:
         rows = changes.rows
         if rows.num_rows == 0:
             return
@@ -271,7 +271,7 @@ class SegmentWriter:
             self._last = LandedCommit(end, Xid(xid.as_py()), time_us)
 
     @property
-    def _held_bytes(self) -> int:
+    def _buffered_bytes(self) -> int:
         return self._waiting_bytes + self._thread.bytes
 
     def _make_room(self) -> None:

@@ -1,6 +1,6 @@
 """A second thread that encodes, compresses and writes a segment's rows while the next ones are decoded.
 
-The files and their contents do not belong here (`row_file.py`), nor when a row group is full (`segment.py`).
+The files are in `row_file.py`; `segment.py` decides when a row group is full.
 
 Arrow's Parquet writer, zstd, SHA-256 and the compiled loops run without the interpreter's lock, so the two threads share a
 machine's cores. The thread begins with the first task and ends with the segment.
@@ -54,7 +54,7 @@ class WriterThread:
         self.abandon()
 
     def abandon(self) -> None:
-        """End the thread after its current task, without the others; may be called at any time, any number of times."""
+        """End the thread after its current task, and do no waiting task; may be called at any time, any number of times."""
         self._failed = True
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)

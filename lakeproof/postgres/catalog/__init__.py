@@ -1,6 +1,6 @@
 """What the server's catalog says of tables, types and publications, read and made into values.
 
-What is wrong with it does not belong here (`lakeproof.postgres.checks`).
+Findings about it are in `lakeproof.postgres.checks`.
 
     published.py     publications and their tables
     tables.py        one published table, as a value

@@ -1,6 +1,6 @@
 """Finds tables that have no row at a position of the stream, so that it does not matter what was done to their rows before.
 
-Which tables are asked about does not belong here (`lakeproof.drain.catalog.empty_tables`).
+`lakeproof.drain.catalog.empty_tables` chooses the tables.
 
 A file without a page has no row, neither of a transaction that has ended nor of one that is open. While a table is locked in
 ACCESS SHARE mode, its file gets no shorter and is not replaced: TRUNCATE, a rewriting ALTER and the end of a VACUUM all need

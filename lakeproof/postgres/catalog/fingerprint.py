@@ -196,7 +196,7 @@ WHERE t.oid >= 16384
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CatalogReading:
     """A fingerprint and its two positions, the rules of publication in force, and the tables created under them.
 
     Of a created table None is known if its rows need not be in the stream. A rule is the catalog's line for it, with its
@@ -239,14 +239,14 @@ class CommitVisibility:
             del self._waiting[1]
 
 
-def read(
+def observe_catalog(
     conn: Connection,
     names: Iterable[str],
     visibility: CommitVisibility,
     created: Callable[
         [Fingerprint, Mapping[str, int]], Mapping[Oid, TableCreated | None]
     ] = lambda _reading, _rules: {},
-) -> Reading:
+) -> CatalogReading:
     """Read the catalog as it is now, for the publications of these names; `created` is called under the same snapshot.
 
     Raises as `source_errors`.
@@ -260,7 +260,7 @@ def read(
             fingerprint = _fingerprint(conn, names, None)
             rules = read_rules(conn, names)
             created_tables = created(fingerprint, rules)
-        return Reading(fingerprint, visibility.lower_lsn, upper_lsn, rules, read_horizon(conn), created_tables)
+        return CatalogReading(fingerprint, visibility.lower_lsn, upper_lsn, rules, read_horizon(conn), created_tables)
 
 
 def read_at_snapshot(conn: Connection, names: Iterable[str], only: Iterable[Oid] | None = None) -> Fingerprint:

@@ -1,6 +1,6 @@
 """Reads what the catalog proves about a table's origin: its creation, its rule of publication, and later alterations.
 
-Conclusions from it do not belong here (`lakeproof.drain.catalog.created_tables`, `lakeproof.lake.planning.created_tables`);
+Conclusions from it do not belong here (`lakeproof.drain.catalog.created_tables`, `lakeproof.lake.planning.entries`);
 docs/decisions/0023-tables-created-in-the-stream.md says why it is enough.
 
 A rule publishes tables that nobody has named: all tables, those of a schema, the partitions of a table. A table younger than

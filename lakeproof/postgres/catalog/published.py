@@ -1,8 +1,7 @@
 """Reads what the source publishes and each table's schema: publications, columns, identities, leaves.
 
-Judging if that can be replicated does not belong here (`checks/source.py`), nor does a type's form in the lake
-(`lakeproof.values.types`). All reads are ordinary MVCC queries, so under an imported snapshot they return the catalog as it
-was at that snapshot.
+Whatever can't be replicated is judged in `checks/source.py`; types have their form in the lake by `lakeproof.values.types`.
+All reads are ordinary MVCC queries, so under an imported snapshot they return the catalog as it was at that snapshot.
 
 A source has one publication in its configuration, and sometimes a second one with the suffix `_inserts`, for tables without
 identity (see `lakeproof.commands.publish`); `publications_of` returns those that exist.
@@ -20,7 +19,7 @@ from lakeproof.errors import ConfigError, DefiniteError, SourceError
 from lakeproof.names import Oid, TableName
 from lakeproof.postgres.catalog import queries
 from lakeproof.postgres.catalog.locks import naming_lock_holders
-from lakeproof.postgres.catalog.tables import ACTIONS, Leaf, PublishedTable, Way
+from lakeproof.postgres.catalog.tables import ACTIONS, Leaf, PublicationWay, PublishedTable
 from lakeproof.postgres.catalog.unpublished import SENDS_GENERATED, left_out
 from lakeproof.postgres.connections.connect import Connection, Row, one_snapshot, rows, source_errors
 from lakeproof.schema import Column, Identity, SchemaVersion
@@ -239,7 +238,9 @@ def _published_table(oid: int, entries: Sequence[Row], facts: _Facts, source: So
             )
             for row in sent
         ]
-    version = SchemaVersion(table, Oid(oid), identity, tuple(columns), key_of(identity, index, columns, config, table))
+    version = SchemaVersion(
+        table, Oid(oid), identity, tuple(columns), identifying_columns(identity, index, columns, config, table)
+    )
     filters = [e["rowfilter"] for e in entries]
     changing = [e for e in entries if e["pubupdate"] or e["pubdelete"]]
     listed_columns = any(e["column_list"] for e in changing)
@@ -268,13 +269,13 @@ def _published_table(oid: int, entries: Sequence[Row], facts: _Facts, source: So
     )
 
 
-def _way(entry: Row) -> Way:
+def _way(entry: Row) -> PublicationWay:
     """Return how a publication comes to have the table; with its schema it has it whatever its own line says."""
     if entry["puballtables"]:
-        return Way.ALL
+        return PublicationWay.ALL
     if entry["by_schema"]:
-        return Way.SCHEMA
-    return Way.LINE if entry["by_name"] else Way.ROOT
+        return PublicationWay.SCHEMA
+    return PublicationWay.LINE if entry["by_name"] else PublicationWay.ROOT
 
 
 def _uncovered(
@@ -316,7 +317,7 @@ def configured(table: TableName) -> Iterator[None]:
         raise ConfigError(f"table {table}", str(error), "correct the table's section in the configuration") from None
 
 
-def key_of(
+def identifying_columns(
     identity: Identity, index: Sequence[str], columns: Sequence[Column], config: TableConfig, table: TableName
 ) -> tuple[str, ...]:
     """Return the columns that identify rows: the whole identity index, the configured ones under FULL, or none."""

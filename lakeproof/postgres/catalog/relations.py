@@ -1,7 +1,7 @@
 """Turns a Relation message into a schema version with attribute numbers and types, though the catalog may have changed.
 
-Choosing the readings around the message does not belong here (`lakeproof.drain.catalog.readings`), nor does deriving the
-numbers from them (`lakeproof.catalog.attribute_numbers`).
+The readings around a message are chosen by `lakeproof.drain.catalog.readings`; `lakeproof.catalog.attribute_numbers` derives
+the numbers.
 
 The stream names columns and types as they were. Numbers come from two readings, one from before the message and one from
 after it; the present catalog is always one from after it. A dropped type is taken from a reading that has it.
@@ -21,7 +21,7 @@ from lakeproof.config.model import SourceConfig, TableConfig
 from lakeproof.names import Oid, TableName
 from lakeproof.pgoutput.messages import Relation
 from lakeproof.postgres.catalog import queries
-from lakeproof.postgres.catalog.published import configured, key_of, read_types
+from lakeproof.postgres.catalog.published import configured, identifying_columns, read_types
 from lakeproof.postgres.catalog.type_lines import type_of_line
 from lakeproof.postgres.connections.connect import Connection, Row, one_snapshot, rows, source_errors
 from lakeproof.schema import Column, Identity, SchemaVersion
@@ -108,7 +108,7 @@ def version_of(
             columns.append(_configured(build, config, strict=strict))
     config = config if strict else _without_missing_key(config, columns)
     index = _index(relation, columns, [now.index, *_indexes_then(around, relation)])
-    key = key_of(relation.identity, index, columns, config, table)
+    key = identifying_columns(relation.identity, index, columns, config, table)
     return SchemaVersion(table, relation.oid, relation.identity, tuple(columns), key)
 
 
@@ -132,7 +132,7 @@ def version_in(
         columns.append(_configured(build, config))
     config = _without_missing_key(config, columns)
     names = {column.attnum: column.name for column in columns}
-    key = key_of(identity, [names.get(number, "") for number in numbers], columns, config, table.table)
+    key = identifying_columns(identity, [names.get(number, "") for number in numbers], columns, config, table.table)
     return SchemaVersion(table.table, oid, identity, tuple(columns), key)
 
 

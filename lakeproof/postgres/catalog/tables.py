@@ -15,7 +15,7 @@ from lakeproof.schema import Identity, LeftOutColumn, SchemaVersion, identity_fi
 ACTIONS = ("insert", "update", "delete", "truncate")
 
 
-class Way(Enum):
+class PublicationWay(Enum):
     """How a publication comes to have a table: by a line of its own, or with all tables, its schema or its root."""
 
     LINE = "line"
@@ -67,7 +67,7 @@ class PublishedTable:
     outside: Mapping[TableName, str] = field(default_factory=dict)
     left_out: tuple[LeftOutColumn, ...] = ()
     unsent_identity: tuple[str, ...] = ()
-    ways: Mapping[str, Way] = field(default_factory=dict)
+    ways: Mapping[str, PublicationWay] = field(default_factory=dict)
 
     @property
     def table(self) -> TableName:
@@ -105,7 +105,7 @@ class PublishedTable:
 
         Then its rows are a bag of what was inserted since the last TRUNCATE, in the source as in the lake.
         """
-        return self.changes_refused and bool(self.ways) and Way.LINE not in self.ways.values()
+        return self.changes_refused and bool(self.ways) and PublicationWay.LINE not in self.ways.values()
 
     @property
     def keyed_leaves(self) -> tuple[Leaf, ...]:

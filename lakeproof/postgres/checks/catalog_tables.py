@@ -2,7 +2,7 @@
 
 A table WITH (user_catalog_table = true) is for an output plugin that looks into it. Where it is dropped before a slot has
 read the changes of its rows, the server fails at them, whether a publication has the table or not
-(`lakeproof.landing.stuck`). Other tables do not belong here.
+(`lakeproof.landing.stuck`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from psycopg.sql import SQL
 
-from lakeproof.config.table_names import write_table
+from lakeproof.config.table_names import table_text
 from lakeproof.names import TableName
 from lakeproof.postgres.checks.findings import Finding, warning
 from lakeproof.postgres.connections.connect import Connection, rows, source_errors
@@ -31,7 +31,7 @@ _SHOWN = 10
 def catalog_table_findings(conn: Connection) -> Iterator[Finding]:
     """Yield one warning that names the database's user catalog tables, if it has any."""
     with source_errors("the database's user catalog tables"):
-        names = [write_table(TableName(row["schema"], row["name"])) for row in rows(conn, _TABLES)]
+        names = [table_text(TableName(row["schema"], row["name"])) for row in rows(conn, _TABLES)]
     if not names:
         return
     shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

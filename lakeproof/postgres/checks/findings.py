@@ -58,7 +58,7 @@ def from_error(failure: LakeproofError) -> Finding:
     return replace(error(failure.thing, failure.reason, failure.remedy), transient=isinstance(failure, TransientError))
 
 
-def refusals(findings: Iterable[Finding]) -> dict[TableName, TableError]:
+def refused_tables(findings: Iterable[Finding]) -> dict[TableName, TableError]:
     """Return the refused tables, each with all its errors; raise as `refuse` if an error is about no single table."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if any(finding.table is None for finding in errors):

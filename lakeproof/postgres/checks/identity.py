@@ -14,10 +14,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from lakeproof.config.model import SourceConfig
-from lakeproof.postgres.catalog.tables import PublishedTable, Way
+from lakeproof.postgres.catalog.tables import PublicationWay, PublishedTable
 from lakeproof.postgres.checks.findings import Finding, error, note, warning
 from lakeproof.postgres.checks.privileges import as_identifier, qualified
-from lakeproof.postgres.publication_ways import described, out_of
+from lakeproof.postgres.publication_ways import out_of, way_in_words
 from lakeproof.schema import Identity
 
 _SHOWN = 10
@@ -53,7 +53,7 @@ def identity_findings(table: PublishedTable, source: SourceConfig) -> Iterator[F
 
 def only_inserted(tables: Iterable[PublishedTable], source: str) -> Iterator[Finding]:
     """Yield one finding for all tables that a publication has with others and whose updates and deletes are refused."""
-    groups: dict[tuple[str, Way, bool], list[PublishedTable]] = defaultdict(list)
+    groups: dict[tuple[str, PublicationWay, bool], list[PublishedTable]] = defaultdict(list)
     for table in tables:
         for publication, way in table.ways.items() if table.only_inserted else ():
             groups[publication, way, bool(table.uncovered)].append(table)
@@ -61,7 +61,7 @@ def only_inserted(tables: Iterable[PublishedTable], source: str) -> Iterator[Fin
         listed = [f"{table.table} ({_why_refused(table)})" for table in members[:_SHOWN]]
         more = f" and {len(members) - _SHOWN} more" if len(members) > _SHOWN else ""
         reason = (
-            f"{described(way, {t.table.schema for t in members})} and publishes updates and deletes, so {_OWN_FAIL} for"
+            f"{way_in_words(way, {t.table.schema for t in members})} and publishes updates and deletes, so {_OWN_FAIL} for"
             f" {', '.join(listed)}{more}; each is followed as a bag of its inserts and truncates"
         )
         names = [table.table for table in members]
@@ -134,7 +134,9 @@ def _remedy(table: PublishedTable, source: str) -> str:
     identify = _identified(generated=False, publication=None)
     if not table.ways:
         return identify
-    out = "; ".join(out_of(name, way, [table.table], source) for name, way in table.ways.items() if way is Way.LINE)
+    out = "; ".join(
+        out_of(name, way, [table.table], source) for name, way in table.ways.items() if way is PublicationWay.LINE
+    )
     return f"{identify}; or take it out with {out} and run `lakeproof apply`, which publishes inserts only"
 
 

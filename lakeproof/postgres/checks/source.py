@@ -1,7 +1,7 @@
 """Checks everything that can be wrong with a source before a pipeline runs, without stopping at the first finding.
 
-Single tables do not belong here (`tables.py`), nor does the question if slot and landing meet
-(`lakeproof.continuity.gap`). Nothing here changes anything on the source.
+Single tables are in `tables.py`; `lakeproof.continuity.gap` compares slot and landing. Nothing here changes anything on the
+source.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from psycopg.sql import SQL
 
 from lakeproof.config.model import SourceConfig
-from lakeproof.config.table_names import write_table
+from lakeproof.config.table_names import table_text
 from lakeproof.errors import DefiniteError, SourceError, manual
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import publications_of, read_tables
@@ -144,7 +144,7 @@ def _role(conn: Connection) -> Iterator[Finding]:
 
 def _too_old(server_version: int, source: SourceConfig) -> Iterator[Finding]:
     """Yield the finding that PostgreSQL 14 publishes neither parts of tables nor whole schemas."""
-    parts = [write_table(table) for table, part in sorted(source.table.items()) if part.is_part]
+    parts = [table_text(table) for table, part in sorted(source.table.items()) if part.is_part]
     if server_version >= PARTS_SINCE or not (parts or source.schemas):
         return
     asked = [f"rows or columns of {', '.join(parts)}"] if parts else []

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import SourceConfig, TableConfig
-from lakeproof.config.table_names import TablePattern, write_table
+from lakeproof.config.table_names import TablePattern, table_text
 from lakeproof.errors import DefiniteError
 from lakeproof.names import Oid, TableName
 from lakeproof.postgres.catalog import queries
@@ -130,7 +130,7 @@ def _selection(conn: Connection, source: SourceConfig, judged: Collection[TableN
             yield warning(f"table {table}", reason, remedy, table)
     others = [table for table in selected.others if table not in judged]
     for schema in sorted({table.schema for table in others}):
-        names = [write_table(table) for table in others if table.schema == schema]
+        names = [table_text(table) for table in others if table.schema == schema]
         more = f" and {len(names) - _OTHERS_SHOWN} more" if len(names) > _OTHERS_SHOWN else ""
         reason = f"not selected and not published: {', '.join(names[:_OTHERS_SHOWN])}{more}"
         every = TablePattern(schema, "*")
@@ -182,7 +182,7 @@ def candidate_problem(
         reason = "it does not exist any more; the lake keeps what it has of it"
         return error(thing, reason, f"{out}, or create it again", table)
     if facts is None:
-        hint = "correct its name" if near is None else f"did you mean {write_table(near)}? Correct its name"
+        hint = "correct its name" if near is None else f"did you mean {table_text(near)}? Correct its name"
         return error(thing, "it does not exist", f"{hint} (case counts), create it, or {out}", table)
     if facts["relkind"] not in ("r", "p"):
         return error(thing, f"it is {_KINDS.get(facts['relkind'], 'no table')}, which sends no changes", out, table)
@@ -247,7 +247,7 @@ def left_out_findings(
                 f"ALTER PUBLICATION {as_identifier(name)} SET (publish_generated_columns = stored)"
                 for name in table.publications
             )
-            again = f"lakeproof bootstrap {source} --tables {shlex.quote(write_table(table.table))}"
+            again = f"lakeproof bootstrap {source} --tables {shlex.quote(table_text(table.table))}"
             remedy = f"run {alter}, then copy the table: `{again}`; or {remedy}"
         yield warning(thing, reason, remedy, table.table)
 
@@ -290,7 +290,7 @@ def _bare_numerics(table: PublishedTable, config: TableConfig, types: Mapping[in
         return
     pins = {**config.numeric, **dict.fromkeys(bare, _PIN)}
     listed = ", ".join(f"{yaml_text(name)}: [{precision}, {scale}]" for name, (precision, scale) in pins.items())
-    line = f"table: {{{yaml_text(write_table(table.table))}: {{numeric: {{{listed}}}}}}}"
+    line = f"table: {{{yaml_text(table_text(table.table))}: {{numeric: {{{listed}}}}}}}"
     reason = f"without precision, and so kept as exact text: {', '.join(bare)}"
     yield note(f"table {table.table}", reason, f"to keep them as decimals, configure e.g. {line}", table.table)
 
@@ -312,7 +312,7 @@ def _leaves(table: PublishedTable) -> Iterator[Finding]:
         )
         own = ", ".join(c.name for c in table.version.columns if c.identity)
         better = "FULL" if not own else f"USING INDEX …, of an index that has {own}; or FULL"
-        remedy = f"ALTER TABLE {write_table(leaf.table)} REPLICA IDENTITY {better}"
+        remedy = f"ALTER TABLE {table_text(leaf.table)} REPLICA IDENTITY {better}"
         yield error(f"table {table.table}", reason, remedy, table.table)
     if table.partitioned and table.column_list and table.version.identity is not Identity.FULL:
         yield from _leaves_under_a_list(table)

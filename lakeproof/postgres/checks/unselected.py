@@ -13,11 +13,11 @@ from psycopg.sql import SQL
 from lakeproof.config.model import SourceConfig
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import publications_of
-from lakeproof.postgres.catalog.tables import Way
+from lakeproof.postgres.catalog.tables import PublicationWay
 from lakeproof.postgres.checks.findings import Finding, note, warning
 from lakeproof.postgres.connections.connect import Connection, rows, source_errors
 from lakeproof.postgres.publication_lines import Publication, read_publications
-from lakeproof.postgres.publication_ways import by_name_instead, described, out_of
+from lakeproof.postgres.publication_ways import by_name_instead, out_of, way_in_words
 
 _SHOWN = 10
 
@@ -53,7 +53,7 @@ def unselected(
         named = sorted(others & publication.entries.keys())
         if named:
             reason = f"it has tables that the configuration does not select: {_listed(named, parents)}"
-            way_out = f"run {out_of(publication.name, Way.LINE, named, source.name)}"
+            way_out = f"run {out_of(publication.name, PublicationWay.LINE, named, source.name)}"
             if publication.ours:
                 way_out = "run `lakeproof apply`, which takes them out"
             remedy = f"add them to `tables`, or {way_out}"
@@ -66,13 +66,13 @@ def _with_others(
 ) -> Iterator[Finding]:
     """Yield the note that a publication has tables beside the selected ones, since it has all of them."""
     if publication.all_tables:
-        way, tables, remedy = Way.ALL, others, by_name_instead(source)
+        way, tables, remedy = PublicationWay.ALL, others, by_name_instead(source)
     else:
-        way, tables = Way.SCHEMA, [table for table in others if table.schema in publication.schemas]
+        way, tables = PublicationWay.SCHEMA, [table for table in others if table.schema in publication.schemas]
         remedy = out_of(publication.name, way, tables, source)
     if tables:
         reason = (
-            f"{described(way, publication.schemas)}, and so has tables that the configuration does not select, which are"
+            f"{way_in_words(way, publication.schemas)}, and so has tables that the configuration does not select, which are"
             f" followed: {_listed(tables, parents)}"
         )
         yield note(f"publication {publication.name}", reason, f"add them to `tables`, or {remedy}")

@@ -1,6 +1,6 @@
 """The changes of published tables since the server's statistics began: how much each of them writes.
 
-What follows from it does not belong here (`lakeproof.postgres.checks.spread`).
+`lakeproof.postgres.checks.spread` judges them.
 """
 
 from __future__ import annotations

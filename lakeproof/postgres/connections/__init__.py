@@ -1,6 +1,6 @@
 """Connections to a server: the usual ones, and the channel that a replication stream is read from.
 
-What is sent over a connection does not belong here.
+The statements belong to the callers.
 
     connect.py    open, pin settings, turn errors into ours
     timeouts.py   limits on every wait

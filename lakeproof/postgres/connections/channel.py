@@ -77,10 +77,10 @@ class DirectChannel:
         room_bytes: int,
     ) -> None:
         # Imported here, since it imports the compiler: only a process that copies should pay for that.
-        from lakeproof.postgres.connections.framing import find_messages, warm_up
+        from lakeproof.postgres.connections.framing import find_messages, warm_up_framing
 
         # Before the server begins to send: another thread may be compiling, and only one thread at a time can load a loop.
-        warm_up()
+        warm_up_framing()
         self._find = find_messages
         self._protocol = protocol
         self._on_notice = on_notice

@@ -1,7 +1,7 @@
 """Opens connections to a source, ordinary and replicating, with every setting that affects how a value is written pinned.
 
-What is asked over them does not belong here. Each error of libpq and of the server becomes one of `lakeproof.errors`,
-without the password and without a row's value: only the primary message is passed on, never a DETAIL.
+The statements belong to the callers. Each error of libpq and of the server becomes one of `lakeproof.errors`, without the
+password and without a row's value: only the primary message is passed on, never a DETAIL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pydantic import SecretStr
 
 from lakeproof.errors import LakeproofError, SourceError, TransientError, manual
 from lakeproof.postgres.connections.pooler import a_pooler, pooler_at, pooler_in
-from lakeproof.postgres.connections.refusals import refusal
+from lakeproof.postgres.connections.refusals import refusal_error
 from lakeproof.postgres.connections.security import CLEAR_PASSWORD, UNVERIFIED_REMEDY, authentication
 from lakeproof.postgres.connections.timeouts import ASKED_TO_STOP, TimedConnection
 from lakeproof.values.pinned_settings import PINNED_SETTINGS
@@ -123,7 +123,7 @@ def connect_replication(dsn: SecretStr, application_name: str = "lakeproof") -> 
     return _open(dsn, application_name, {"replication": "database"}, "")
 
 
-def describe(dsn: SecretStr) -> str:
+def dsn_in_words(dsn: SecretStr) -> str:
     """Return `user@host:port/database` for messages, never a password."""
     try:
         parts = _parse(dsn)
@@ -231,7 +231,7 @@ def _open(dsn: SecretStr, application_name: str, extra: Mapping[str, str], defau
         "options": _options(f"{defaults} {parts.get('options') or ''}"),
         "client_encoding": "UTF8",
     }
-    thing = f"source {describe(dsn)}"
+    thing = f"source {dsn_in_words(dsn)}"
     pooler = pooler_at(parts)
     if pooler is not None:
         raise a_pooler(thing, parts, pooler)
@@ -249,7 +249,7 @@ def _open(dsn: SecretStr, application_name: str, extra: Mapping[str, str], defau
     return conn
 
 
-def _pin(conn: Connection, thing: str, parts: Mapping[str, Any]) -> None:
+def _pin(conn: Connection, thing: str, parts: Mapping[str, str | int | None]) -> None:
     """Check the settings in force, and set the wrong ones: libpq sends PGTZ after ours, and a pooler may send none of them.
 
     Costs one query if all settings are right.
@@ -274,7 +274,7 @@ def _not_in_force(conn: Connection) -> dict[str, str]:
     return {name: value for name, value in _IN_FORCE.items() if values.get(name, value) != value}
 
 
-def _parse(dsn: SecretStr) -> dict[str, Any]:
+def _parse(dsn: SecretStr) -> dict[str, str | int | None]:
     text = dsn.get_secret_value()
     bad = "it can't be read as a libpq connection string"
     remedy = "correct it; in a URI percent-encode each special character of the password"
@@ -302,7 +302,7 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
-def _refused(error: psycopg.Error, thing: str, parts: Mapping[str, Any]) -> LakeproofError:
+def _refused(error: psycopg.Error, thing: str, parts: Mapping[str, str | int | None]) -> LakeproofError:
     reason, password = _first_line(str(error)), str(parts.get("password") or "")
     if password:
         reason = reason.replace(password, "***")
@@ -310,7 +310,7 @@ def _refused(error: psycopg.Error, thing: str, parts: Mapping[str, Any]) -> Lake
     return _lost(thing, reason, parts) if pooler is None else a_pooler(thing, parts, pooler, reason)
 
 
-def _lost(thing: str, reason: str, parts: Mapping[str, Any] | None = None) -> LakeproofError:
+def _lost(thing: str, reason: str, parts: Mapping[str, str | int | None] | None = None) -> LakeproofError:
     lower = reason.lower()
     if any(words in lower for words in _UNREACHABLE):
         return TransientError(thing, reason, "check host and port in the DSN and that the server runs, then try again")
@@ -322,7 +322,7 @@ def _lost(thing: str, reason: str, parts: Mapping[str, Any] | None = None) -> La
         return SourceError(thing, reason, remedy)
     if "wal sender" in lower or "wal-sender" in lower or "walsender" in lower:
         return SourceError(thing, reason, "ALTER ROLE <role> REPLICATION (on RDS: GRANT rds_replication TO <role>)")
-    return refusal(thing, reason, parts or {})
+    return refusal_error(thing, reason, parts or {})
 
 
 def _first_line(text: str) -> str:

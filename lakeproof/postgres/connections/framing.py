@@ -46,7 +46,7 @@ def find_messages(
     return start, count, False
 
 
-def warm_up() -> None:
+def warm_up_framing() -> None:
     """Load the loop, or compile it the first time on a machine (a second)."""
     none = np.zeros(0, np.int64)
     find_messages(np.zeros(0, np.uint8), 0, 0, 0, 0, none, none, 0)

@@ -1,7 +1,6 @@
 """The libpq conversation below psycopg's cursors: sending a query, waiting for the socket, reading COPY data.
 
-The meaning of the bytes does not belong here. Nothing here blocks inside libpq: its blocking calls hold the interpreter's
-lock, so no other thread would run meanwhile.
+Nothing here blocks inside libpq: its blocking calls hold the interpreter's lock, so no other thread would run meanwhile.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Says what to correct if a server or libpq definitely refuses a connection: host, database, role, password, pg_hba.conf.
 
-Which refusals may pass by themselves does not belong here (`connect.py`), nor poolers (`pooler.py`).
+Refusals that may pass by themselves are in `connect.py`, poolers in `pooler.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PasswordMissingError(SourceError):
     """The server asks for a password, and there is none."""
 
 
-def refusal(thing: str, text: str, parts: Mapping[str, object]) -> SourceError:
+def refusal_error(thing: str, text: str, parts: Mapping[str, object]) -> SourceError:
     """Return the error of a definite refusal, whose words `text` are; `parts` are the DSN's."""
     kind = PasswordMissingError if _NO_PASSWORD in text else SourceError
     return kind(thing, text, _remedy_of(text, parts))

@@ -1,6 +1,6 @@
 """Limits every wait for a server's answer, and ends the wait if a stop is requested.
 
-What is asked does not belong here; a replication stream has its own clock (`replication_stream.py`).
+The statements belong to the callers; a replication stream has its own clock (`replication_stream.py`).
 
 A server, or a proxy before it, may keep a connection open and stay silent: TCP sees no fault, no statement timeout is ever
 reported, and libpq waits for ever. A caller that must not hang sets a timeout, and every connection opened inside has it:

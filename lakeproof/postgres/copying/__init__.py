@@ -1,6 +1,6 @@
 """COPY from a server under a snapshot: its statements, its blocks of rows, and their text.
 
-Which tables are copied, and into what, does not belong here (`lakeproof.snapshot`).
+The choice of tables and the files are in `lakeproof.snapshot`.
 
     snapshot.py  a snapshot exact at an LSN
     blocks.py    COPY to Arrow batches

@@ -168,7 +168,7 @@ class SnapshotSession:
         `conn` must be idle and in autocommit mode, and is so again afterwards. Raises TableChangedError if a file is a
         different one now, or the lock could not be taken, else as `source_errors`.
         """
-        with self._held(conn, [(table, leaves)], waits=True):
+        with self._locking(conn, [(table, leaves)], waits=True):
             yield
 
     @contextmanager
@@ -177,7 +177,7 @@ class SnapshotSession:
 
         Of several tables no lock is waited for: one who waits for a lock and holds others may be waited for by its holder.
         """
-        with self._held(conn, [(table, table.leaves) for table in tables], waits=len(tables) == 1):
+        with self._locking(conn, [(table, table.leaves) for table in tables], waits=len(tables) == 1):
             only = [table.version.oid for table in tables]
             with self.open() as outside:
                 then, now = read_catalog(conn, source, only), read_catalog(outside, source, only)
@@ -188,7 +188,7 @@ class SnapshotSession:
             yield
 
     @contextmanager
-    def _held(self, conn: Connection, locked: _Locked, *, waits: bool) -> Iterator[None]:
+    def _locking(self, conn: Connection, locked: _Locked, *, waits: bool) -> Iterator[None]:
         try:
             self._import_and_lock(conn, locked, waits=waits)
             self._compare_files(conn, locked)
@@ -354,7 +354,7 @@ def _changed(thing: str, reason: str) -> TableChangedError:
 
 
 def _named(locked: _Locked) -> str:
-    """Return the table that is held, or how many."""
+    """Return the table that is locked, or how many."""
     return f"table {locked[0][0].table}" if len(locked) == 1 else f"{len(locked)} tables"
 
 

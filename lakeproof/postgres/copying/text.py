@@ -92,6 +92,6 @@ def _split(
     return 0
 
 
-def warm_up() -> None:
+def warm_up_copy_text() -> None:
     """Load the loop, or compile it the first time on a machine."""
     split(MessageBuffer(np.frombuffer(bytearray(b"1\n"), np.uint8), np.array([0]), np.array([2])), 1)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lakeproof.concurrently import few_at_a_time
 from lakeproof.config.model import Config
-from lakeproof.config.table_names import write_table
+from lakeproof.config.table_names import table_text
 from lakeproof.errors import LakeError
 from lakeproof.events import Event, RunControl, Stop
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
-from lakeproof.proof.compare import Sums
+from lakeproof.proof.compare import FilledBuckets
 from lakeproof.proof.lake.history import HistoryProof, check_history, prove_history
-from lakeproof.proof.lake.side import Reader
+from lakeproof.proof.lake.side import LakeReader
 from lakeproof.proof.record import histories_due, read_proved, read_views, views_due
 from lakeproof.proof.result import LakeProof
 from lakeproof.storage.source_lake import SourceLake
@@ -51,7 +51,7 @@ class LakeScope:
     tables: Sequence[TableName] = ()
     everything: bool = False
     part: LakePart | None = None
-    current: Mapping[TableName, Sums] = field(default_factory=dict)
+    current: Mapping[TableName, FilledBuckets] = field(default_factory=dict)
 
 
 def prove_lake(
@@ -63,7 +63,7 @@ def prove_lake(
     in_lake = [t for t in (scope.tables if part is None else part.histories) if t in cut.tables]
     rows = {t: cut.tables[t].history_sum.rows for t in in_lake}
     every = scope.everything or part is not None
-    reader = Reader.of(lake, spark, source.compaction.engine)
+    reader = LakeReader.of(lake, spark, source.compaction.engine)
     chosen = in_lake if every else histories_due(rows, read_proved(lake), source.proof_rows)
 
     def history(table: TableName) -> HistoryProof | None:
@@ -91,13 +91,13 @@ def prove_lake(
     return LakeProof(int(cut.number), cut.position, histories, _until_stopped(named, view, control.stop))
 
 
-def refuse_damaged(reader: Reader, cut: Cut, tables: Iterable[TableName]) -> None:
+def refuse_damaged(reader: LakeReader, cut: Cut, tables: Iterable[TableName]) -> None:
     """Raise LakeError for the first of `tables` whose history is not what was written; reads them."""
     lake = reader.lake
     for table in tables:
         proof = check_history(reader, table, cut.table(table, lake.source))
         if proof.status != "equal":
-            named = shlex.quote(write_table(table))
+            named = shlex.quote(table_text(table))
             raise LakeError(
                 f"{lake.source}: {table}",
                 f"current is not made from a history that is damaged: {proof.reason}",

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 from lakeproof.hidden_columns import scratch
 from lakeproof.lake.columns import quoted
-from lakeproof.lake.rows.columns import col
-from lakeproof.lake.rows.exact import (
+from lakeproof.lake.rows.columns import (
+    col,
     digest_bits,
     ended_form,
     exact_form,

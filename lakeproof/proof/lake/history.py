@@ -24,10 +24,10 @@ from lakeproof.lake.delta.log.commits import LogGapError
 from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.names import TableName
-from lakeproof.proof.compare import Buckets, Sums, differing
+from lakeproof.proof.compare import Buckets, FilledBuckets, differing_buckets
 from lakeproof.proof.lake.history_in_arrow import ArrowHistory
 from lakeproof.proof.lake.in_arrow import TooLargeError
-from lakeproof.proof.lake.side import TOO_LARGE, Reader
+from lakeproof.proof.lake.side import TOO_LARGE, LakeReader
 from lakeproof.storage.source_lake import SourceLake
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class _History(Protocol):
 _Work: TypeAlias = "Callable[[_History, SparkSession | None], HistoryProof]"
 
 
-def check_history(reader: Reader, table: TableName, cut_table: CutTable) -> HistoryProof:
+def check_history(reader: LakeReader, table: TableName, cut_table: CutTable) -> HistoryProof:
     """Check that the files of history have the rows that were written; reads them once.
 
     A full disk, or a lost driver, is raised: it is not about the files.
@@ -73,7 +73,7 @@ def check_history(reader: Reader, table: TableName, cut_table: CutTable) -> Hist
 
 
 def prove_history(
-    reader: Reader, table: TableName, cut_table: CutTable, buckets_max: int, current: Sums | None = None
+    reader: LakeReader, table: TableName, cut_table: CutTable, buckets_max: int, current: FilledBuckets | None = None
 ) -> HistoryProof:
     """Do the same, and check that current is what history adds up to.
 
@@ -91,7 +91,7 @@ def prove_history(
             reason = f"its rows are whole, but current can't be read ({reason_of(attempt.error)})"
             return HistoryProof("differs", proof.rows, f"{reason}; {_look(reader.lake)}")
         with reading(session, LogGapError, UnreadableRowsError) as attempt:
-            wrong = differing(history.state(sums.number), sums.buckets)
+            wrong = differing_buckets(history.state(sums.number), sums.buckets)
         if attempt.error is not None:
             reason = f"its rows are whole, but can't be added up ({reason_of(attempt.error)})"
         elif not wrong:
@@ -104,7 +104,9 @@ def prove_history(
     return _read(reader, table, cut_table, work, keeps=replays)
 
 
-def _read(reader: Reader, table: TableName, cut_table: CutTable, work: _Work, *, keeps: bool = False) -> HistoryProof:
+def _read(
+    reader: LakeReader, table: TableName, cut_table: CutTable, work: _Work, *, keeps: bool = False
+) -> HistoryProof:
     """Do the work with history as this process reads it, or Spark where that is needed."""
     by_spark = reader.by_spark
     if by_spark is None:
@@ -122,11 +124,11 @@ def _read(reader: Reader, table: TableName, cut_table: CutTable, work: _Work, *,
         return replace(work(history, session), by_spark=by_spark)
 
 
-def _current(reader: Reader, table: TableName, cut_table: CutTable, buckets_max: int) -> Sums:
+def _current(reader: LakeReader, table: TableName, cut_table: CutTable, buckets_max: int) -> FilledBuckets:
     side = reader.open(table, cut_table, buckets_max)
     with suppress(TooLargeError):
-        return Sums(side.buckets(), side.number)
-    return Sums(side.buckets(), side.number)
+        return FilledBuckets(side.buckets(), side.number)
+    return FilledBuckets(side.buckets(), side.number)
 
 
 def _check(

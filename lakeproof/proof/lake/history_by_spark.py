@@ -1,6 +1,6 @@
 """A table's history as a proof reads it by Spark: the sum of its rows, and the buckets of what they add up to.
 
-The same in this process is in `history_in_arrow`; what is compared with what belongs to `history`.
+The same in this process is in `history_in_arrow`; `history` compares them.
 
 Both go over history several times. If its rows are few, the first time keeps them: each further one would cost Spark a job
 that filters the table's files and a job that reads its deletion vectors, which is most of what small tables cost.
@@ -18,7 +18,7 @@ from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.lake.rows.history_sum import sum_of
-from lakeproof.lake.rows.memory import fit_table, keep
+from lakeproof.lake.rows.memory import fit_table, persist
 from lakeproof.names import TableName
 from lakeproof.proof.compare import Buckets
 from lakeproof.proof.lake.form import lake_buckets
@@ -62,7 +62,7 @@ class SparkHistory:
         if self._rows is None:
             self._rows = read_layer(self._session, self._lake, self._table, self._cut_table, "history")
             if self._keeps:
-                self._rows = keep(self._rows)
+                self._rows = persist(self._rows)
                 self._kept.callback(self._rows.unpersist)
         return self._rows
 

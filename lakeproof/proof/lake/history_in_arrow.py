@@ -1,6 +1,6 @@
 """A table's history as a proof reads it in this process: the sum of its rows, and the buckets of what they add up to.
 
-The same by Spark is in `history_by_spark`; what is compared with what belongs to `history`.
+The same by Spark is in `history_by_spark`; `history` compares them.
 
     a key alone identifies rows      the newest row of each key counts, if it is no deletion
     whole old rows (bag, FULL)       the rows that came, less those that went: sums can be taken away, so nothing is matched
@@ -74,14 +74,14 @@ class ArrowHistory:
         schema = self._schema
         alive = _whole_rows if schema.is_bag or has_old_rows(schema) else _newest_rows
         places = alive(self._places(), schema)
-        held = self._held(places)
+        values = self._large_values(places)
         sums = BucketSums(schema, buckets)
         names = [*dict.fromkeys([*read_columns(schema, self._delta), ORD, FROM])]
         for batch in self._batches(names):
             for ordinals, sign in places:
                 chosen = batch.filter(pc.is_in(batch.column(ORD), value_set=ordinals))
                 if chosen.num_rows:
-                    sums.add(held.completed(schema, chosen), sign)
+                    sums.add(values.completed(schema, chosen), sign)
         return sums.sums()
 
     def _places(self) -> pa.Table:
@@ -93,21 +93,21 @@ class ArrowHistory:
         last = pc.max(rows.filter(_is_one_of(rows, _ENDS)).column(ORD)).as_py()
         return rows if last is None else rows.filter(pc.greater(rows.column(ORD), last))
 
-    def _held(self, places: _Places) -> _Held:
+    def _large_values(self, places: _Places) -> _LargeValues:
         """Read the large values that the rows at these places have from others."""
-        held = _Held()
+        values = _LargeValues()
         columns = {str(self._schema.columns[i].attnum): self._schema.columns[i] for i in large_columns(self._schema)}
         if not columns:
-            return held
+            return values
         for batch in self._batches([ORD, FROM]):
             for ordinals, _ in places:
-                held.seek(batch.filter(pc.is_in(batch.column(ORD), value_set=ordinals)))
-        sought = {attnum: columns[attnum] for attnum in held.sought if attnum in columns}
+                values.seek(batch.filter(pc.is_in(batch.column(ORD), value_set=ordinals)))
+        sought = {attnum: columns[attnum] for attnum in values.sought if attnum in columns}
         if sought:
             names = [*dict.fromkeys([ORD, FROM, TEXT, *(column.name for column in sought.values())])]
             for batch in self._batches(names):
-                held.take(batch, sought)
-        return held
+                values.take(batch, sought)
+        return values
 
     def _batches(self, names: Sequence[str], bytes_max: int | None = None) -> Iterator[pa.RecordBatch]:
         return read_rows(self._delta, names, self._cut_table.row_bytes, bytes_max or BYTES_MAX)
@@ -138,7 +138,7 @@ def _is_one_of(rows: pa.Table, ops: Sequence[str]) -> pa.ChunkedArray:
 
 
 @dataclass(slots=True)
-class _Held:
+class _LargeValues:
     """Large values by attribute number and the ordinal of the row that holds them: those `sought`, and those that are there.
 
     A value is an array of one, None where the type does not hold it; beside it the exact text.

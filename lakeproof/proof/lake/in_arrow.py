@@ -138,7 +138,7 @@ def proof_rows(version: SchemaVersion, rows: RowsOfBatch) -> list[ProofRow]:
     return list(_rows_of([pa.array(bits), *rows.key(version)]))
 
 
-def key_texts(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Iterator[tuple[str | None, ...]]:
+def decoded_keys(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Iterator[tuple[str | None, ...]]:
     """Yield each row's key, whose columns are octets."""
     return zip(*(_decoded(column.to_pylist()) for column in columns), strict=True)
 
@@ -146,7 +146,7 @@ def key_texts(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Iterator[tuple[s
 def _rows_of(columns: Sequence[pa.Array]) -> Iterator[ProofRow]:
     """Yield rows of their hashes and their keys' columns."""
     hashes, *texts = columns
-    keys: Iterable[tuple[str | None, ...]] = key_texts(texts) if texts else [()] * len(hashes)
+    keys: Iterable[tuple[str | None, ...]] = decoded_keys(texts) if texts else [()] * len(hashes)
     return (ProofRow(hash=bits, key=key) for bits, key in zip(hashes.to_pylist(), keys, strict=True))
 
 

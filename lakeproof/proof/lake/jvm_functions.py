@@ -9,7 +9,7 @@ functions.
 from __future__ import annotations
 
 import threading
-from typing import Any, cast
+from typing import cast
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -18,13 +18,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from lakeproof.lake.rows.exact import digest_bits, typed_text
+from lakeproof.lake.rows.columns import digest_bits, typed_text
 from lakeproof.lake.spark.jvm import Jvm
 
 _lock = threading.Lock()
 # One entry per JVM that this process has had, by its gateway, which outlives each session; None where the functions can't
 # be used.
-_functions: dict[Any, JvmFunctions | None] = {}
+_functions: dict[object, JvmFunctions | None] = {}
 _TRIED = (
     "'NaN', '-0.0', '0.0', 'Infinity', '-Infinity', '4.9E-324', '-2.5E-310', '1.4E-45', '0.1', '-3.4E38', '1.7E308'"
 )
@@ -73,10 +73,10 @@ class JvmFunctions:
         )
         return self._column(call)
 
-    def _expression(self, value: Column) -> Any:
+    def _expression(self, value: Column) -> object:
         return self._jvm.java.org.apache.spark.sql.classic.ExpressionUtils.expression(cast("ClassicColumn", value)._jc)
 
-    def _column(self, expression: Any) -> Column:
+    def _column(self, expression: object) -> Column:
         return ClassicColumn(self._jvm.java.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
 
     def _type(self, data_type: T.DataType) -> object:

@@ -26,7 +26,7 @@ TOO_LARGE = f"it has more than {BYTES_MAX >> 20:,} MiB"
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class LakeReader:
     """The lake whose tables are read, and Spark for those that need it: for all of them if `by_spark` says why."""
 
     lake: SourceLake
@@ -34,7 +34,7 @@ class Reader:
     by_spark: str | None = None
 
     @classmethod
-    def of(cls, lake: SourceLake, spark: SparkOnDemand, engine: str) -> Reader:
+    def of(cls, lake: SourceLake, spark: SparkOnDemand, engine: str) -> LakeReader:
         """Return the reader under `compaction.engine`."""
         if spark.everywhere:
             return cls(lake, spark, "Spark's tasks run on a cluster")
@@ -59,7 +59,7 @@ class Reader:
 class LakeSide:
     """A table's current at a cut. `number`: of its buckets; `by_spark`: why Spark reads it, None if this process does."""
 
-    reader: Reader
+    reader: LakeReader
     table: TableName
     cut_table: CutTable
     number: int

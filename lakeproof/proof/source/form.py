@@ -1,4 +1,4 @@
-"""The exact form of a row's values as PostgreSQL's SQL: the twin of `lakeproof.lake.rows.exact`.
+"""The exact form of a row's values as PostgreSQL's SQL: the twin of `lakeproof.lake.rows.columns`.
 
 Connections, snapshots and comparing belong elsewhere: here are `psycopg.sql` composables and nothing runs.
 
@@ -93,14 +93,6 @@ def _hash_and_key(relation: ComparedRelation) -> list[sql.Composable]:
         for c in key_columns(relation.version)
     ]
     return [_bits(_row_text(relation), relation), *texts]
-
-
-def digest_query(relation: ComparedRelation) -> sql.Composed:
-    """One row (row's digest, row's framed text) for each row: what the lake's digests must be equal to."""
-    text = _row_text(relation)
-    return sql.SQL("SELECT {digest}, {text} {source}").format(
-        digest=sql.SQL("md5({})").format(_octets(text, relation)), text=text, source=_from(relation)
-    )
 
 
 def framed(column: Column, encoding: str = "UTF8") -> sql.Composed:

@@ -43,7 +43,7 @@ class Counted:
 
 @dataclass(slots=True)
 class Differences:
-    """Rows by the way they differ: other values under the same key, too many in the lake, missing from the lake."""
+    """Rows by the way they differ: other values under the same key, surplus in the lake, missing from the lake."""
 
     other: Counted = field(default_factory=Counted)
     surplus: Counted = field(default_factory=Counted)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeproof.hidden_columns import LSN, OP, ORD, TEXT
-from lakeproof.landing.segments.file_columns import counted, file_names
+from lakeproof.landing.segments.file_columns import columns_with_statistics, file_names
 from lakeproof.landing.segments.row_order import chunk_ordinal
 from lakeproof.landing.segments.row_sums import RowSum
 from lakeproof.lsn import Lsn
@@ -54,4 +54,6 @@ class ChunkRows:
 
     def open(self, file: NewFile, schema: pa.Schema) -> pq.ParquetWriter:
         """Return a writer of such batches into `file`."""
-        return open_parquet(file, schema, dictionaries=_CONSTANT, statistics=counted(self._version, schema))
+        return open_parquet(
+            file, schema, dictionaries=_CONSTANT, statistics=columns_with_statistics(self._version, schema)
+        )

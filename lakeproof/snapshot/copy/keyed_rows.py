@@ -22,7 +22,7 @@ from lakeproof.values.exact_kinds import key_columns
 from lakeproof.values.types import arrow_type
 
 
-def write_rows(  # noqa: PLR0917  where, what, and its form
+def write_keyed_rows(  # noqa: PLR0917  where, what, and its form
     store: Store, folder: str, name: str, version: SchemaVersion, point: Lsn, batches: Iterable[pa.RecordBatch]
 ) -> SnapshotTable:
     """Write batches (`_lp_text`, `c0`, …) as a durable file, and return what a document says of it; no rows make no file."""

@@ -11,7 +11,7 @@ their files are made durable, in one go, too.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -67,20 +67,12 @@ class CatalogNow:
 class SnapshotParts:
     """The documents of one snapshot as they are written; raises TransientError if another process wrote one of them."""
 
-    def __init__(
-        self,
-        store: Store,
-        folder: str,
-        request: SnapshotRequest,
-        catalog: CatalogNow,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, store: Store, folder: str, request: SnapshotRequest, catalog: CatalogNow) -> None:
         self.folder = folder
         self.catalog = catalog
         self._store = store
         self._request = request
         self.consistent_point = request.consistent_point
-        self._clock = clock
         self._complete: dict[TableName, SnapshotTable] = {}
         self._put: set[TableName] = set()
         self._number = 0
@@ -98,11 +90,11 @@ class SnapshotParts:
 
     def due(self) -> bool:
         """True if a table waits for a part, and the last part is old enough."""
-        return bool(self._complete) and self._clock() - self._last >= INTERVAL_S
+        return bool(self._complete) and time.monotonic() - self._last >= INTERVAL_S
 
     def publish(self) -> tuple[list[TableName], dict[TableName, str]]:
         """Put a part of the complete tables; return the tables in it, and those altered meanwhile, with the reason."""
-        self._last = self._clock()
+        self._last = time.monotonic()
         oids = {table: document.version.oid for table, document in self._complete.items()}
         changed = self.catalog.changed_tables(oids)
         for table in changed:

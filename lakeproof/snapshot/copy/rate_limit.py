@@ -1,7 +1,7 @@
 """A limit on how fast all copying threads together read from the source.
 
-What is read does not belong here. A client that stops reading fills the connection's buffers, and then the server waits: so
-a pause here slows the server down too.
+A client that stops reading fills the connection's buffers, and then the server waits: so a pause here slows the server down
+too.
 """
 
 from __future__ import annotations

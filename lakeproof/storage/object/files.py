@@ -37,7 +37,7 @@ READ_AHEAD_BYTES = 1 << 20
 READ_AHEAD_BYTES_MAX = 8 << 20
 
 
-class Memory:
+class UploadMemory:
     """The parts that all unfinished files of this process keep in memory."""
 
     def __init__(self, parts: int) -> None:
@@ -58,7 +58,7 @@ class Memory:
             self._left += parts
 
 
-MEMORY = Memory(MEMORY_BYTES_MAX // PART_BYTES)
+MEMORY = UploadMemory(MEMORY_BYTES_MAX // PART_BYTES)
 # A file that was on disk is read and uploaded with two parts more in memory.
 _one_from_disk = threading.Lock()
 
@@ -90,7 +90,7 @@ class FileStore(Protocol):
 class ObjectFile:
     """A `NewFile` of an object store: nothing has its name before it is finished."""
 
-    def __init__(self, store: FileStore, key: str, memory: Memory = MEMORY) -> None:
+    def __init__(self, store: FileStore, key: str, memory: UploadMemory = MEMORY) -> None:
         self.key = key
         self._store = store
         self._memory = memory
@@ -206,7 +206,7 @@ class ObjectFile:
             except Exception as error:  # broad: whatever the library raises is sorted here
                 raise store_error(error, self._store.thing(self.key), "writing a part of it") from error
 
-    def _complete(self, call: Callable[[], Any]) -> None:
+    def _complete(self, call: Callable[[], object]) -> None:
         """Complete the upload; if its answer was lost, the file under the name decides."""
         self._store.requests.count("complete")
         try:

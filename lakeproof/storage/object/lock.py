@@ -1,6 +1,6 @@
 """Locks on an object store: a document that is taken and renewed by compare-and-swap, and expires if nobody renews it.
 
-What a lock protects does not belong here. It decides who waits, and is no fence: see `Store`.
+A lock decides who waits, and is no fence: see `Store`.
 
 The age of a lock is measured by the store's own clock: when it wrote the document, against when it writes a small object
 now. Machines' clocks are never compared; this process's own only measures how long ago its last renewal was.
@@ -26,7 +26,7 @@ from typing import Protocol
 
 from lakeproof.errors import LakeproofError, TransientError
 from lakeproof.storage.document import Document
-from lakeproof.storage.store import Lock, held_by
+from lakeproof.storage.store import Lock, reason_with_holder
 from lakeproof.storage.times import now_text
 
 _RENEW_AGAIN_S = 2.0
@@ -162,7 +162,7 @@ class ObjectLocks:
         remedy = f"wait until it has ended (if it was killed, {self._times.ttl_s:g} s), then try again"
         taken = self._take(key)
         if taken is None:
-            raise TransientError(thing, held_by(reason, self.lock_holder(key)), remedy)
+            raise TransientError(thing, reason_with_holder(reason, self.lock_holder(key)), remedy)
         doc, version = taken
 
         def renew() -> bool:

@@ -1,6 +1,6 @@
 """Sends requests to an object store: counts them, and repeats for a limited time what may succeed later.
 
-What a request means does not belong here, nor what an error means (`errors.py`).
+The meaning of an error is in `errors.py`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,15 @@ from lakeproof.storage.object.files import READ_AHEAD_BYTES, ObjectFile, RangedF
 from lakeproof.storage.object.lock import LOCK_TIMES, LockTimes, ObjectLocks, Version
 from lakeproof.storage.object.probe import Probed
 from lakeproof.storage.object.requests import Requests
-from lakeproof.storage.store import AlreadyExistsError, HeldLock, Lock, NewFile, NotFoundError, SharedBytes, StoredFile
+from lakeproof.storage.store import (
+    AlreadyExistsError,
+    Lock,
+    LockHandle,
+    NewFile,
+    NotFoundError,
+    SharedBytes,
+    StoredFile,
+)
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode
@@ -176,7 +184,7 @@ class ObjectStore:
         del prefix, older_than_s
         return 0
 
-    def lock(self, key: str, thing: str, reason: str) -> AbstractContextManager[HeldLock]:
+    def lock(self, key: str, thing: str, reason: str) -> AbstractContextManager[LockHandle]:
         self._probed.ensure()
         return self._locks.lock(_path(key), thing, reason)
 

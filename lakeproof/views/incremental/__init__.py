@@ -9,7 +9,7 @@ The commit of a correction does not belong here, nor the computation as a whole 
     linear_terms.py   the query over the changes
     added_sums.py     counts and sums, added
     touched_keys.py   the query over touched keys
-    held_rows.py      rows that this process holds
+    collected.py      rows that this process has collected
     carried_keys.py   what a plan can be restricted by
     sum_plans.py      the groups of a plan
     plan_trees.py     walks Spark's plans

@@ -19,25 +19,28 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakeproof.hidden_columns import DUP, KEY
-from lakeproof.views.definition import digest_of
-from lakeproof.views.incremental.held_rows import (
+from lakeproof.views.definition import digest_of_columns
+from lakeproof.views.incremental.collected import (
     DUP_BITS,
-    HeldCorrection,
+    CollectedCorrection,
     NotIncrementalError,
     Signed,
     StoredView,
+    collect_signed,
     correction_of,
     frame_of,
-    hold_signed,
 )
-from lakeproof.views.incremental.sum_plans import Output, Sums
+from lakeproof.views.incremental.sum_plans import Output, SumPlan
 
 _DRIFT = "a group would have fewer rows than none: the view was not its query's answer"
 # Spark divides decimals to this scale, then rounds to the type's.
 _DIVISION_SCALE = 39
 # Spark adds whole numbers up as doubles, in any order. So many of 32 bits stay below 2^53, up to where each is one.
 _EXACT_ROWS = 1 << 22
-_Values: TypeAlias = Mapping[str, Any]
+# A value of a column as Python has it: a number, or None.
+_Value: TypeAlias = Any
+_Values: TypeAlias = Mapping[str, _Value]
+_Key: TypeAlias = tuple[object, ...]
 
 
 class _OpenError(Exception):
@@ -62,12 +65,12 @@ class TouchedGroups:
     keys: pa.Table
     schema: T.StructType
     answers: Signed
-    groups: Mapping[tuple[Any, ...], _Group]
+    groups: Mapping[_Key, _Group]
 
 
-def touched_groups(sums: Sums, came: list[DataFrame], went: list[DataFrame]) -> TouchedGroups | None:
+def touched_groups(sums: SumPlan, came: list[DataFrame], went: list[DataFrame]) -> TouchedGroups | None:
     """Return the groups that the query's answers over what came and went are about; None if they are too many."""
-    answers = hold_signed(came, went)
+    answers = collect_signed(came, went)
     if answers is None:
         return None
     names = tuple(output.name for output in sums.of("group"))
@@ -77,7 +80,7 @@ def touched_groups(sums: Sums, came: list[DataFrame], went: list[DataFrame]) -> 
     return TouchedGroups(names, keys, T.StructType([fields[name] for name in names]), answers, groups)
 
 
-def held_correction(sums: Sums, touched: TouchedGroups, stored: StoredView) -> HeldCorrection | None:
+def collected_correction(sums: SumPlan, touched: TouchedGroups, stored: StoredView) -> CollectedCorrection | None:
     """Return the correction by adding the answers to the view's rows; None if that does not decide it."""
     persisted = stored.with_values(touched.names, touched.keys, touched.schema)
     if persisted is None:
@@ -90,8 +93,8 @@ def held_correction(sums: Sums, touched: TouchedGroups, stored: StoredView) -> H
         return None
 
 
-def _groups(sums: Sums, names: Sequence[str], answers: Signed) -> dict[tuple[Any, ...], _Group]:
-    groups: dict[tuple[Any, ...], _Group] = {}
+def _groups(sums: SumPlan, names: Sequence[str], answers: Signed) -> dict[_Key, _Group]:
+    groups: dict[_Key, _Group] = {}
     added = [output.name for output in sums.of("rows", "count", "sum")]
     values = {name: answers.rows.column(name).to_pylist() for name in added}
     for row, (key, sign) in enumerate(zip(_keys(answers.rows, names), answers.signs, strict=True)):
@@ -100,7 +103,7 @@ def _groups(sums: Sums, names: Sequence[str], answers: Signed) -> dict[tuple[Any
     return groups
 
 
-def _keys(rows: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
+def _keys(rows: pa.Table, names: Sequence[str]) -> list[_Key]:
     """Return each row's values in these columns; dates and times as whole numbers, as Python's end with the year 9999."""
     lists = [_plain(rows.column(name)).to_pylist() for name in names]
     return list(zip(*lists, strict=True)) if lists else [()] * rows.num_rows
@@ -112,9 +115,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
 
 
-def _meet(
-    groups: Mapping[tuple[Any, ...], _Group], persisted: pa.Table, names: Sequence[str], *, is_grouped: bool
-) -> None:
+def _meet(groups: Mapping[_Key, _Group], persisted: pa.Table, names: Sequence[str], *, is_grouped: bool) -> None:
     """Let each group know its row in the view."""
     for row, key in enumerate(_keys(persisted, names)):
         if groups[key].stored is not None:
@@ -125,8 +126,8 @@ def _meet(
 
 
 def _correction(
-    sums: Sums, groups: Mapping[tuple[Any, ...], _Group], answers: Signed, persisted: pa.Table, stored: StoredView
-) -> HeldCorrection:
+    sums: SumPlan, groups: Mapping[_Key, _Group], answers: Signed, persisted: pa.Table, stored: StoredView
+) -> CollectedCorrection:
     names = [output.name for output in sums.outputs if output.role != "group"]
     columns = {name: persisted.column(name).to_pylist() for name in names}
     types = {f.name: f.dataType for f in answers.schema.fields}
@@ -146,7 +147,7 @@ def _correction(
 
 
 def _images(
-    sums: Sums, answers: Signed, keys: Sequence[int], rows: Sequence[_Values], stored: StoredView
+    sums: SumPlan, answers: Signed, keys: Sequence[int], rows: Sequence[_Values], stored: StoredView
 ) -> DataFrame | None:
     if not rows:
         return None
@@ -160,11 +161,11 @@ def _images(
     schema = T.StructType([f for f in answers.schema.fields if f.name != KEY])
     frame = frame_of(stored.session, pa.table(arrays), schema)
     # No two groups have the same row.
-    frame = frame.withColumn(KEY, digest_of(frame, frame.columns))
+    frame = frame.withColumn(KEY, digest_of_columns(frame, frame.columns))
     return frame.withColumn(DUP, F.lit((int(stored.number) << DUP_BITS) + 1))
 
 
-def _new(sums: Sums, old: _Values | None, group: _Group, types: Mapping[str, T.DataType]) -> _Values | None:
+def _new(sums: SumPlan, old: _Values | None, group: _Group, types: Mapping[str, T.DataType]) -> _Values | None:
     """Return what a group's row becomes, None if it has no rows any more."""
     counts = {o.name: _total(o.name, old, group) for o in sums.of("rows", "count")}
     totals = {o.name: _total(o.name, old, group) for o in sums.of("sum")}
@@ -181,13 +182,13 @@ def _new(sums: Sums, old: _Values | None, group: _Group, types: Mapping[str, T.D
     return new
 
 
-def _total(name: str, old: _Values | None, group: _Group) -> Any:
+def _total(name: str, old: _Values | None, group: _Group) -> _Value:
     before = None if old is None else old[name]
     came = sum(values[name] or 0 for values in group.came)
     return (before or 0) + came - sum(values[name] or 0 for values in group.went)
 
 
-def _is_there(sums: Sums, group: _Group, counts: _Values, totals: _Values) -> bool:
+def _is_there(sums: SumPlan, group: _Group, counts: _Values, totals: _Values) -> bool:
     """True if the group has rows."""
     something = any(counts.values()) or any(totals.values())
     rows = sums.of("rows")
@@ -201,7 +202,7 @@ def _is_there(sums: Sums, group: _Group, counts: _Values, totals: _Values) -> bo
     return True
 
 
-def _sum(output: Output, old: _Values | None, group: _Group, counts: _Values, total: Any) -> Any:
+def _sum(output: Output, old: _Values | None, group: _Group, counts: _Values, total: _Value) -> _Value:
     """Return a sum, or None for that of no values."""
     if output.counted is not None:
         return total if counts[output.counted] else None
@@ -213,7 +214,7 @@ def _sum(output: Output, old: _Values | None, group: _Group, counts: _Values, to
     return None if is_none and all(values[output.name] is None for values in group.came) else total
 
 
-def _check_range(value: Any, kind: T.DataType) -> None:
+def _check_range(value: _Value, kind: T.DataType) -> None:
     """Raise _OpenError if a sum's type can't hold it: what becomes of it is for Spark to say."""
     if value is None:
         return
@@ -224,7 +225,7 @@ def _check_range(value: Any, kind: T.DataType) -> None:
         raise _OpenError
 
 
-def _average(output: Output, new: _Values, kind: T.DataType) -> Any:
+def _average(output: Output, new: _Values, kind: T.DataType) -> _Value:
     """Return an average, as Spark divides the sum by the count."""
     total, count = new[str(output.summed)], new[str(output.counted)]
     if total is None or not count:

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeproof.views.incremental.plan_trees import JvmObject, Trees, is_bound, kind_of, used_columns
+from lakeproof.views.incremental.plan_trees import JvmObject, Trees, class_name, is_bound, used_columns
 
 # A column's alternatives; more of them would only be other ways to the same.
 _ALTERNATIVES_MAX = 6
@@ -112,7 +112,7 @@ class _Reader:
             self.occurrences.append(str(node.desc().identifier().table()).lower())
             carried = {a: frozenset([frozenset([(number, i)])]) for i, a in enumerate(self.outputs(node))}
             return _Seen(carried, (frozenset([number]),))
-        kind, subqueries = kind_of(node), list(self._trees.subqueries(node))
+        kind, subqueries = class_name(node), list(self._trees.subqueries(node))
         # A condition's subqueries are known; a value that any other node computes with one is anybody's.
         if subqueries and kind != "Filter":
             return self._unknown(node, subqueries)
@@ -151,7 +151,7 @@ class _Reader:
         condition = node.condition()
         conjuncts = list(self._conjuncts(condition.get())) if condition.isDefined() else []
         equalities = list(self._equalities(conjuncts))
-        match kind_of(node.joinType()):
+        match class_name(node.joinType()):
             case "Inner" | "Cross":
                 both = _equated({**left.carried, **right.carried}, equalities)
                 return _Seen(both, _joined(left.components, right.components))
@@ -163,13 +163,15 @@ class _Reader:
 
     def _of_aggregate(self, node: JvmObject) -> _Seen:
         below = self.node(self._child(node))
-        grouping = {_id(e) for e in self._trees.items(node.groupingExpressions()) if kind_of(e) == "AttributeReference"}
+        grouping = {
+            _id(e) for e in self._trees.items(node.groupingExpressions()) if class_name(e) == "AttributeReference"
+        }
         kept = {a: alternatives for a, alternatives in below.carried.items() if a in grouping}
         return _Seen(self._renamed(self._trees.items(node.aggregateExpressions()), kept))
 
     def _of_window(self, node: JvmObject) -> _Seen:
         below = self.node(self._child(node))
-        partition = {_id(e) for e in self._trees.items(node.partitionSpec()) if kind_of(e) == "AttributeReference"}
+        partition = {_id(e) for e in self._trees.items(node.partitionSpec()) if class_name(e) == "AttributeReference"}
         return _Seen({a: alternatives for a, alternatives in below.carried.items() if a in partition})
 
     def _of_distinct(self, node: JvmObject) -> _Seen:
@@ -220,8 +222,8 @@ class _Reader:
         """Return what is carried by columns that are passed on as they are, perhaps under another name."""
         result: _Carried = {}
         for item in items:
-            inner = item.child() if kind_of(item) == "Alias" else item
-            if kind_of(inner) == "AttributeReference" and _id(inner) in carried:
+            inner = item.child() if class_name(item) == "Alias" else item
+            if class_name(inner) == "AttributeReference" and _id(inner) in carried:
                 result[_id(item)] = carried[_id(inner)]
         return result
 
@@ -236,7 +238,7 @@ class _Reader:
         return result
 
     def _conjuncts(self, expression: JvmObject) -> Iterator[JvmObject]:
-        if kind_of(expression) == "And":
+        if class_name(expression) == "And":
             yield from self._conjuncts(expression.left())
             yield from self._conjuncts(expression.right())
         else:
@@ -244,17 +246,17 @@ class _Reader:
 
     def _equalities(self, conjuncts: Iterable[JvmObject]) -> Iterator[tuple[int, int]]:
         for conjunct in conjuncts:
-            if kind_of(conjunct) not in ("EqualTo", "EqualNullSafe"):
+            if class_name(conjunct) not in ("EqualTo", "EqualNullSafe"):
                 continue
             sides = conjunct.left(), conjunct.right()
-            if all(kind_of(side) == "AttributeReference" for side in sides):
+            if all(class_name(side) == "AttributeReference" for side in sides):
                 yield _id(sides[0]), _id(sides[1])
 
     def _with_subquery(self, conjunct: JvmObject, carried: _Carried) -> _Carried:
         """Return what rows that a condition with a subquery leaves carry: what they did, with the subquery's places."""
-        is_negated = kind_of(conjunct) == "Not"
+        is_negated = class_name(conjunct) == "Not"
         inner = conjunct.child() if is_negated else conjunct
-        match kind_of(inner):
+        match class_name(inner):
             case "Exists":
                 below, equalities = self._correlated(inner.plan())
                 return _preserved(carried, below, equalities)
@@ -266,7 +268,7 @@ class _Reader:
                     (_id(value), other)
                     for value, other in zip(values, self.outputs(plan), strict=False)
                     # NOT IN asks whether there is a NULL among all values.
-                    if kind_of(value) == "AttributeReference" and not is_negated
+                    if class_name(value) == "AttributeReference" and not is_negated
                 ]
                 return _preserved(carried, below, equalities)
         for plan in self._trees.plans_in(conjunct):
@@ -275,9 +277,9 @@ class _Reader:
 
     def _correlated(self, plan: JvmObject) -> tuple[_Carried, list[tuple[int, int]]]:
         """Return what the rows of an EXISTS carry, and which of their columns equal columns of the outer query."""
-        while kind_of(plan) in ("Project", "SubqueryAlias"):
+        while class_name(plan) in ("Project", "SubqueryAlias"):
             plan = self._child(plan)
-        if kind_of(plan) != "Filter":
+        if class_name(plan) != "Filter":
             self.node(plan)
             return {}, []
         below = self.node(self._child(plan)).carried
@@ -289,10 +291,10 @@ class _Reader:
             return {}, []
         pairs = []
         for conjunct in conjuncts:
-            if kind_of(conjunct) != "EqualTo":
+            if class_name(conjunct) != "EqualTo":
                 continue
             for outer, inner in ((conjunct.left(), conjunct.right()), (conjunct.right(), conjunct.left())):
-                if kind_of(outer) == "OuterReference" and kind_of(inner) == "AttributeReference":
+                if class_name(outer) == "OuterReference" and class_name(inner) == "AttributeReference":
                     pairs.append((int(outer.exprId().id()), _id(inner)))
         return _equated(below, self._equalities(conjuncts)), pairs
 

@@ -16,7 +16,7 @@ from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.records.views.cuts import view_path
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.views.incremental.held_rows import NotIncrementalError
+from lakeproof.views.incremental.collected import NotIncrementalError
 
 # If more of the rows have changed the whole query is cheaper: it reads each row once, and a changed row is read, looked for
 # in the view and in the other tables, and written.

@@ -15,13 +15,13 @@ from lakeproof.hidden_columns import DUP, KEY
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import NET, SIDE, first_of, multiset_difference
 from lakeproof.views.incremental.carried_keys import Analysis
-from lakeproof.views.incremental.held_rows import (
-    HeldCorrection,
+from lakeproof.views.incremental.collected import (
+    CollectedCorrection,
     NotIncrementalError,
     StoredView,
+    collect_signed,
     correction_of,
     first_of_each,
-    hold_signed,
     net_of,
 )
 from lakeproof.views.incremental.table_changes import Changed, Query, kept_in
@@ -62,9 +62,11 @@ def terms(analysis: Analysis, query: Query, tables: Changed) -> tuple[list[DataF
     return came, went
 
 
-def held_correction(came: list[DataFrame], went: list[DataFrame], stored: StoredView) -> HeldCorrection | None:
+def collected_correction(
+    came: list[DataFrame], went: list[DataFrame], stored: StoredView
+) -> CollectedCorrection | None:
     """Return the correction by these answers, folded by this process; None if they are too many."""
-    answers = hold_signed(came, went)
+    answers = collect_signed(came, went)
     if answers is None:
         return None
     net = net_of(answers.rows.column(KEY).to_pylist(), answers.signs)
@@ -82,7 +84,7 @@ def held_correction(came: list[DataFrame], went: list[DataFrame], stored: Stored
     return correction_of(stored, retracted, stored.images(inserted, answers.schema), inserted.num_rows)
 
 
-def kept_correction(
+def persisted_correction(
     came: list[DataFrame], went: list[DataFrame], stored: DataFrame, kept: ExitStack
 ) -> tuple[DataFrame | None, DataFrame | None]:
     """Return the same as frames, whatever their size: the rows to retract, and those to insert."""

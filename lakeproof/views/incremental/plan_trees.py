@@ -3,7 +3,7 @@
 So it says which columns of its tables a query looks at, so that no others of what changed are read; a column counts as used
 unless it is known that it is not.
 
-What a view may contain does not belong here (`query_rules`), nor what a plan means (`carried_keys`).
+Rules about queries are in `query_rules`, the meaning of a plan in `carried_keys`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class JvmObject(Protocol):
     def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
 
-def kind_of(node: JvmObject) -> str:
+def class_name(node: JvmObject) -> str:
     """Return the name of a node's or expression's class."""
     return str(node.getClass().getSimpleName()).rstrip("$")
 
 
 def is_bound(node: JvmObject, bound: Collection[str]) -> bool:
     """True if a node is one of the temporary views `bound`, in lower case."""
-    return kind_of(node) == "View" and bool(node.isTempView()) and node.desc().identifier().table().lower() in bound
+    return class_name(node) == "View" and bool(node.isTempView()) and node.desc().identifier().table().lower() in bound
 
 
 class Trees:
@@ -77,7 +77,7 @@ class Trees:
             if is_leaf(node):
                 continue
             waiting += self.items(node.children())
-            if kind_of(node) == "UnresolvedWith":
+            if class_name(node) == "UnresolvedWith":
                 waiting += [pair._2() for pair in self.items(node.cteRelations())]  # noqa: SLF001  a Scala tuple
             waiting += self.subqueries(node)
 
@@ -110,7 +110,7 @@ def used_columns(session: SparkSession, plan: JvmObject, names: Collection[str])
         # A subquery's answer is compared or passed on by the expression that has it.
         for inner in trees.subqueries(node):
             looked_at.update(_ids(trees, inner.output()))
-        if kind_of(node) not in _BY_EXPRESSIONS:
+        if class_name(node) not in _BY_EXPRESSIONS:
             for child in trees.items(node.children()):
                 looked_at.update(_ids(trees, child.output()))
     used = defaultdict[str, set[int]](set)

@@ -19,10 +19,9 @@ from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import column_names, in_lake
-from lakeproof.lake.delta.log.changed_places import Changes, ChangesUnavailableError
-from lakeproof.lake.delta.row_changes import row_changes
-from lakeproof.lake.delta.versions import read_at, read_view_at
-from lakeproof.lake.read.spark.opened import OpenedLake
+from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError, VersionChanges
+from lakeproof.lake.delta.versions import read_at, read_view_at, row_changes
+from lakeproof.lake.read.spark.open import OpenedLake
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import read_cut
 from lakeproof.lake.records.views.cuts import ExternalVersion, ViewCut, ViewVersion, view_path
@@ -33,7 +32,7 @@ from lakeproof.schema import SchemaVersion
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.views.drift import why_not_trusted
-from lakeproof.views.incremental.held_rows import NotIncrementalError
+from lakeproof.views.incremental.collected import NotIncrementalError
 from lakeproof.views.incremental.table_changes import ChangeSource
 from lakeproof.views.read_at import ReadAt
 
@@ -123,7 +122,9 @@ class _Read:
         columns: Sequence[str],
     ) -> ChangeSource:
         """Return where the change between two versions comes from."""
-        return ChangeSource(now, before, partial(self._rows, session, versions, columns), partial(self._held, versions))
+        return ChangeSource(
+            now, before, partial(self._rows, session, versions, columns), partial(self._collected, versions)
+        )
 
     def _rows(self, session: SparkSession, versions: tuple[int, int], columns: Sequence[str]) -> DataFrame:
         try:
@@ -131,9 +132,9 @@ class _Read:
         except ChangesUnavailableError as error:
             raise NotIncrementalError(f"{self.thing}: {error}") from error
 
-    def _held(self, versions: tuple[int, int], columns: Sequence[str], rows_max: int) -> pa.Table | None:
+    def _collected(self, versions: tuple[int, int], columns: Sequence[str], rows_max: int) -> pa.Table | None:
         try:
-            return Changes.between(self.path, *versions, columns).held(columns, rows_max)
+            return VersionChanges.between(self.path, *versions, columns).collect(columns, rows_max)
         except ChangesUnavailableError as error:
             raise NotIncrementalError(f"{self.thing}: {error}") from error
 

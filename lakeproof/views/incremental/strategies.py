@@ -11,7 +11,7 @@ the view's table is what its cut says (`since_cut`).
 
 Each is exact. What can't be had raises NotIncrementalError, and the whole query is computed; so does a view that has fewer
 rows to retract than the changes retract, or rows that are not what their digests say: it was not its query's answer before.
-Rows that are few are folded by this process (`held_rows`), others by Spark.
+Rows that are few are folded by this process (`collected`), others by Spark.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pyspark.sql import DataFrame
 from lakeproof.views.incremental import added_sums, linear_terms, touched_keys
 from lakeproof.views.incremental.added_sums import TouchedGroups
 from lakeproof.views.incremental.carried_keys import Analysis
+from lakeproof.views.incremental.collected import CollectedCorrection, PlacedChange, StoredView
 from lakeproof.views.incremental.cost import check_worth
-from lakeproof.views.incremental.held_rows import HeldCorrection, PlacedChange, StoredView
-from lakeproof.views.incremental.sum_plans import Sums
-from lakeproof.views.incremental.table_changes import Changed, ChangeSource, Query, read_changes
+from lakeproof.views.incremental.sum_plans import SumPlan
+from lakeproof.views.incremental.table_changes import Changed, ChangeSource, Query, read_changed_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Plan:
     """The facts that are read from the query's plan."""
 
     analysis: Analysis
-    sums: Sums | None
+    sums: SumPlan | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,29 +82,29 @@ def partial_correction(plan: Plan, query: Query, given: ViewTables, stored: Stor
         read = {name: change for name, change in given.changes.items() if name in analysis.used}
         for name, change in read.items():
             change.check_added(analysis.used[name])
-        changes, count = read_changes(read, analysis.used, kept)
+        changes, count = read_changed_tables(read, analysis.used, kept)
         tables = Changed(given.now, changes, given.rows)
         if not changes:
             return Partial("unchanged", count, 0, 0, kept.pop_all())
         check_worth(count, tables.rows_of(set(analysis.occurrences)))
         if linear_terms.is_linear(analysis, tables):
             came, went = linear_terms.terms(analysis, query, tables)
-            held = _held(tables, lambda: linear_terms.held_correction(came, went, stored))
-            if held is not None:
-                return _of_held("linear", count, held, kept)
-            frames = linear_terms.kept_correction(came, went, stored.rows, kept)
+            collected = _collected(tables, lambda: linear_terms.collected_correction(came, went, stored))
+            if collected is not None:
+                return _of_collected("linear", count, collected, kept)
+            frames = linear_terms.persisted_correction(came, went, stored.rows, kept)
             return _of_frames("linear", count, frames, kept)
         if sums is not None and linear_terms.is_linear(sums.below, tables):
             way = _Groups(analysis, sums, query, tables, stored)
             for strategy, correction in way.corrections():
-                held = _held(tables, correction)
-                if held is not None:
-                    return _of_held(strategy, count, held, kept)
-        key = touched_keys.key_of(analysis, tables)
-        held = _held(tables, lambda: touched_keys.held_correction(analysis, key, query, tables, stored))
-        if held is not None:
-            return _of_held("keys", count, held, kept)
-        frames = touched_keys.kept_correction(analysis, key, query, tables, stored.rows, kept=kept)
+                collected = _collected(tables, correction)
+                if collected is not None:
+                    return _of_collected(strategy, count, collected, kept)
+        key = touched_keys.restricting_key(analysis, tables)
+        collected = _collected(tables, lambda: touched_keys.collected_correction(analysis, key, query, tables, stored))
+        if collected is not None:
+            return _of_collected("keys", count, collected, kept)
+        frames = touched_keys.persisted_correction(analysis, key, query, tables, stored.rows, kept=kept)
         return _of_frames("keys", count, frames, kept)
 
 
@@ -113,12 +113,12 @@ class _Groups:
     """The ways of a query of groups whose rows are linear."""
 
     analysis: Analysis
-    sums: Sums
+    sums: SumPlan
     query: Query
     tables: Changed
     stored: StoredView
 
-    def corrections(self) -> Iterator[tuple[str, Callable[[], HeldCorrection | None]]]:
+    def corrections(self) -> Iterator[tuple[str, Callable[[], CollectedCorrection | None]]]:
         """Give them by their names, the cheapest first: each is tried if the one before does not decide it."""
         if self.sums.can_be_added:
             yield "added", self._added
@@ -132,11 +132,11 @@ class _Groups:
         came, went = linear_terms.terms(self.sums.below, self.query, self.tables)
         return added_sums.touched_groups(self.sums, came, went)
 
-    def _added(self) -> HeldCorrection | None:
+    def _added(self) -> CollectedCorrection | None:
         touched = self._touched
-        return None if touched is None else added_sums.held_correction(self.sums, touched, self.stored)
+        return None if touched is None else added_sums.collected_correction(self.sums, touched, self.stored)
 
-    def _anew(self) -> HeldCorrection | None:
+    def _anew(self) -> CollectedCorrection | None:
         touched = self._touched
         if touched is None:
             return None
@@ -146,13 +146,13 @@ class _Groups:
         )
 
 
-def _held(tables: Changed, correction: Callable[[], HeldCorrection | None]) -> HeldCorrection | None:
+def _collected(tables: Changed, correction: Callable[[], CollectedCorrection | None]) -> CollectedCorrection | None:
     """Return a correction by this process, None if the changes are too many."""
-    return correction() if tables.held else None
+    return correction() if tables.collected else None
 
 
-def _of_held(strategy: str, count: int, held: HeldCorrection, kept: ExitStack) -> Partial:
-    return Partial(strategy, count, held.retracted, held.inserted, kept.pop_all(), placed=held.rows)
+def _of_collected(strategy: str, count: int, collected: CollectedCorrection, kept: ExitStack) -> Partial:
+    return Partial(strategy, count, collected.retracted, collected.inserted, kept.pop_all(), placed=collected.rows)
 
 
 def _of_frames(

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from lakeproof.views.incremental.carried_keys import Analysis, analyse_node
-from lakeproof.views.incremental.held_rows import is_text
-from lakeproof.views.incremental.plan_trees import JvmObject, Trees, kind_of
+from lakeproof.views.incremental.collected import is_text
+from lakeproof.views.incremental.plan_trees import JvmObject, Trees, class_name
 
 Role: TypeAlias = Literal["group", "rows", "count", "sum", "average", "other"]
 # Values of these types are equal for grouping exactly if they are equal here.
@@ -37,7 +37,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class SumPlan:
     """A query of one GROUP BY, or of none: its columns, and what its groups are made of (`below`)."""
 
     outputs: tuple[Output, ...]
@@ -72,19 +72,19 @@ class _Call:
         return one is other if one is None or other is None else bool(one.semanticEquals(other))
 
 
-def sums_of(session: SparkSession, rows: DataFrame, names: Collection[str]) -> Sums | None:
+def sums_of(session: SparkSession, rows: DataFrame, names: Collection[str]) -> SumPlan | None:
     """Return how the answer `rows` is added up, None if it is not; `names` are the temporary views that it reads."""
     if session.conf.get("spark.sql.ansi.enabled", "true") != "true":
         return None  # a sum that its type can't hold would be another number, and no error
     trees = Trees(session)
     plan = cast("Any", rows)._jdf.queryExecution().analyzed()  # noqa: SLF001  no public name for the plan
     ids = [int(attribute.exprId().id()) for attribute in trees.items(plan.output())]
-    while kind_of(plan) in ("Project", "SubqueryAlias", "Sort"):
-        if kind_of(plan) == "Project":
+    while class_name(plan) in ("Project", "SubqueryAlias", "Sort"):
+        if class_name(plan) == "Project":
             passed = {int(item.exprId().id()): _passed(item) for item in trees.items(plan.projectList())}
             ids = [passed.get(number, -1) for number in ids]
         (plan,) = trees.items(plan.children())
-    if kind_of(plan) != "Aggregate" or any(trees.has_plan(e) for e in trees.items(plan.expressions())):
+    if class_name(plan) != "Aggregate" or any(trees.has_plan(e) for e in trees.items(plan.expressions())):
         return None
     items = {int(item.exprId().id()): item for item in trees.items(plan.aggregateExpressions())}
     fields = rows.schema.fields
@@ -95,17 +95,17 @@ def sums_of(session: SparkSession, rows: DataFrame, names: Collection[str]) -> S
     if outputs is None:
         return None
     (below,) = trees.items(plan.children())
-    return Sums(outputs, analyse_node(session, below, names))
+    return SumPlan(outputs, analyse_node(session, below, names))
 
 
 def _passed(item: JvmObject) -> int:
     """Return the id of the column that an item of a projection passes on as it is, -1 if it is none."""
     inner = _inner(item)
-    return int(inner.exprId().id()) if kind_of(inner) == "AttributeReference" else -1
+    return int(inner.exprId().id()) if class_name(inner) == "AttributeReference" else -1
 
 
 def _inner(item: JvmObject) -> JvmObject:
-    return item.child() if kind_of(item) == "Alias" else item
+    return item.child() if class_name(item) == "Alias" else item
 
 
 def _outputs(
@@ -129,7 +129,7 @@ def _is_group(kind: T.DataType) -> bool:
 
 def _call(trees: Trees, field: T.StructField, expression: JvmObject) -> _Call | None:
     """Return an expression as a call whose results can be added, None for any other."""
-    if kind_of(expression) != "AggregateExpression" or expression.isDistinct():
+    if class_name(expression) != "AggregateExpression" or expression.isDistinct():
         return None
     function = expression.aggregateFunction()
     role = _FUNCTIONS.get(str(function.prettyName()))
@@ -139,7 +139,7 @@ def _call(trees: Trees, field: T.StructField, expression: JvmObject) -> _Call | 
         return None
     (values,) = arguments
     if role == "count":
-        if kind_of(values) == "Literal" and values.value() is not None and condition is None:
+        if class_name(values) == "Literal" and values.value() is not None and condition is None:
             role = "rows"
         return _Call(field.name, role, values, condition)
     exact = T.LongType | T.DecimalType if role == "sum" else T.DoubleType | T.DecimalType

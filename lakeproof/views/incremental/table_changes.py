@@ -16,9 +16,9 @@ from pyspark.sql import types as T
 
 from lakeproof.hidden_columns import CAME
 from lakeproof.lake.rows.columns import col, pick
-from lakeproof.lake.rows.memory import keep
-from lakeproof.lake.spark.scanned_rows import note
-from lakeproof.views.incremental.held_rows import HELD_ROWS_MAX, NotIncrementalError, can_hold, frame_of
+from lakeproof.lake.rows.memory import persist
+from lakeproof.lake.spark.scanned_rows import note_scans
+from lakeproof.views.incremental.collected import COLLECTED_ROWS_MAX, NotIncrementalError, can_collect, frame_of
 
 # The most rows that changed which are sent to every task; more are computed as a whole.
 CHANGED_ROWS_MAX = 1_000_000
@@ -54,7 +54,7 @@ class ChangeSource:
 
 
 @dataclass(frozen=True, slots=True)
-class TableChange:
+class ChangedTable:
     """A table of the query at the view's cut and now, and the rows that came and went (`CAME`) in between.
 
     `came` and `went`: how many, if this process holds them.
@@ -83,7 +83,7 @@ class Changed:
     """
 
     now: Mapping[str, DataFrame]
-    changes: Mapping[str, TableChange]
+    changes: Mapping[str, ChangedTable]
     rows: Callable[[], Mapping[str, int | None]] = dict
 
     def rows_of(self, names: Iterable[str]) -> int | None:
@@ -93,17 +93,17 @@ class Changed:
         return None if None in numbers else sum(number for number in numbers if number is not None)
 
     @property
-    def held(self) -> bool:
+    def collected(self) -> bool:
         """True if this process holds all changed rows."""
         return all(change.came is not None for change in self.changes.values())
 
 
-def read_changes(
+def read_changed_tables(
     changes: Mapping[str, ChangeSource], used: Mapping[str, frozenset[int]], kept: ExitStack
-) -> tuple[dict[str, TableChange], int]:
+) -> tuple[dict[str, ChangedTable], int]:
     """Return the changes of the tables that have some, each read once, and the number of rows.
 
-    `used`: the positions of each table's columns that matter; the others are NULL.
+    `used`: the positions of each table's columns that matter; all other columns are NULL.
     """
     result, total = {}, 0
     for name, source in changes.items():
@@ -121,28 +121,28 @@ def read_changes(
     return result, total
 
 
-def _read(source: ChangeSource, used: frozenset[int], kept: ExitStack) -> tuple[int, TableChange]:
+def _read(source: ChangeSource, used: frozenset[int], kept: ExitStack) -> tuple[int, ChangedTable]:
     fields = source.now.schema.fields
     chosen = [field.name for position, field in enumerate(fields) if position in used]
     columns = [col(f.name) if f.name in chosen else F.lit(None).cast(f.dataType).alias(f.name) for f in fields]
-    held = source.places(chosen, HELD_ROWS_MAX) if can_hold(source.now) else None
-    if held is None:
+    collected = source.places(chosen, COLLECTED_ROWS_MAX) if can_collect(source.now) else None
+    if collected is None:
         rows = kept_in(source.rows().select(*columns, CAME), kept)
-        return rows.count(), TableChange(source.before, source.now, rows)
+        return rows.count(), ChangedTable(source.before, source.now, rows)
     flag = T.StructField(CAME, T.BooleanType())
     schema = T.StructType([f for f in fields if f.name in chosen] + [flag])
-    narrow = frame_of(source.now.sparkSession, held, schema)
-    came = sum(held.column(CAME).to_pylist())
+    narrow = frame_of(source.now.sparkSession, collected, schema)
+    came = sum(collected.column(CAME).to_pylist())
     rows = narrow.select(*columns, CAME)
-    return held.num_rows, TableChange(source.before, source.now, rows, came, held.num_rows - came)
+    return collected.num_rows, ChangedTable(source.before, source.now, rows, came, collected.num_rows - came)
 
 
 def kept_in(rows: DataFrame, kept: ExitStack) -> DataFrame:
     """Persist rows until the stack is closed."""
-    rows = keep(rows)
+    rows = persist(rows)
 
     def release() -> None:
-        note(rows)
+        note_scans(rows)
         rows.unpersist()
 
     kept.callback(release)

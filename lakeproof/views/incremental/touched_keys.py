@@ -19,13 +19,13 @@ from lakeproof.hidden_columns import DUP, KEY, scratch
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import correct, join_on_key
 from lakeproof.views.incremental.carried_keys import Analysis, CarriedKey
-from lakeproof.views.incremental.held_rows import (
-    HeldCorrection,
+from lakeproof.views.incremental.collected import (
+    CollectedCorrection,
     NotIncrementalError,
     StoredView,
+    collect,
     correction_of,
     first_of_each,
-    hold,
     net_of,
     one_of,
 )
@@ -38,14 +38,14 @@ _Only = Callable[[DataFrame, Sequence[str]], DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class RestrictingKey:
     """Columns of the answer, and for each occurrence that they restrict its columns' positions, in the same order."""
 
     outputs: tuple[str, ...]
     columns: Mapping[int, tuple[int, ...]]
 
 
-def key_of(analysis: Analysis, tables: Changed) -> Key:
+def restricting_key(analysis: Analysis, tables: Changed) -> RestrictingKey:
     """Return all columns that restrict every changed occurrence together with the most others.
 
     Raises NotIncrementalError if there are none.
@@ -57,33 +57,35 @@ def key_of(analysis: Analysis, tables: Changed) -> Key:
     return key
 
 
-def _key(keys: Iterable[CarriedKey]) -> Key | None:
+def _key(keys: Iterable[CarriedKey]) -> RestrictingKey | None:
     """Return all columns that restrict the most occurrences together."""
     fit = list(keys)
     if not fit:
         return None
     most = max((frozenset(key.columns) for key in fit), key=lambda numbers: (len(numbers), sorted(numbers)))
     together: dict[str, CarriedKey] = {key.output: key for key in fit if frozenset(key.columns) == most}
-    return Key(tuple(together), {number: tuple(key.columns[number] for key in together.values()) for number in most})
+    return RestrictingKey(
+        tuple(together), {number: tuple(key.columns[number] for key in together.values()) for number in most}
+    )
 
 
 def carries(analysis: Analysis, tables: Changed) -> bool:
-    """True if `key_of` finds a key."""
+    """True if `restricting_key` finds a key."""
     changed = _changed(analysis, tables)
     return any(all(number in key.columns for number in changed) for key in analysis.keys)
 
 
-def touched(analysis: Analysis, key: Key, tables: Changed) -> DataFrame:
+def touched(analysis: Analysis, key: RestrictingKey, tables: Changed) -> DataFrame:
     """Return the values of the key that the changes touch, each once."""
     return reduce(DataFrame.unionAll, _touched(analysis, key, tables)).distinct()
 
 
-def held_correction(
-    analysis: Analysis, key: Key, query: Query, tables: Changed, stored: StoredView
-) -> HeldCorrection | None:
+def collected_correction(
+    analysis: Analysis, key: RestrictingKey, query: Query, tables: Changed, stored: StoredView
+) -> CollectedCorrection | None:
     """Return the correction, folded by this process; None if its rows are too many."""
     frame = touched(analysis, key, tables)
-    values = hold(frame)
+    values = collect(frame)
     if values is None:
         return None
     parts = Values(values, frame.schema)
@@ -93,7 +95,7 @@ def held_correction(
 
 def groups_correction(
     analysis: Analysis, names: Sequence[str], groups: Values, query: Query, *, tables: Changed, stored: StoredView
-) -> HeldCorrection | None:
+) -> CollectedCorrection | None:
     """Return the correction of some groups of a query, by their values in its columns `names`; None as above.
 
     Its tables are restricted as far as these columns restrict them.
@@ -126,16 +128,20 @@ class Values:
         )
 
 
-def _against(answers: DataFrame, names: Sequence[str], values: Values, stored: StoredView) -> HeldCorrection | None:
+def _against(
+    answers: DataFrame, names: Sequence[str], values: Values, stored: StoredView
+) -> CollectedCorrection | None:
     """Return what makes the view's rows with these values the query's `answers`."""
-    desired = hold(answers)
+    desired = collect(answers)
     persisted = None if desired is None else stored.with_values(names, values.rows, values.schema)
     if desired is None or persisted is None:
         return None
     return _correction(desired, persisted, stored, answers.schema)
 
 
-def _correction(desired: pa.Table, persisted: pa.Table, stored: StoredView, schema: T.StructType) -> HeldCorrection:
+def _correction(
+    desired: pa.Table, persisted: pa.Table, stored: StoredView, schema: T.StructType
+) -> CollectedCorrection:
     digests = [*desired.column(KEY).to_pylist(), *persisted.column(KEY).to_pylist()]
     net = net_of(digests, [1] * desired.num_rows + [-1] * persisted.num_rows)
     surplus = {digest: -count for digest, count in net.items() if count < 0}
@@ -145,8 +151,8 @@ def _correction(desired: pa.Table, persisted: pa.Table, stored: StoredView, sche
     return correction_of(stored, retracted, stored.images(inserted, schema), inserted.num_rows)
 
 
-def kept_correction(
-    analysis: Analysis, key: Key, query: Query, tables: Changed, stored: DataFrame, *, kept: ExitStack
+def persisted_correction(
+    analysis: Analysis, key: RestrictingKey, query: Query, tables: Changed, stored: DataFrame, *, kept: ExitStack
 ) -> tuple[DataFrame | None, DataFrame | None]:
     """Return the same as frames, whatever their size: the rows to retract, and those to insert."""
     values = kept_in(touched(analysis, key, tables), kept)
@@ -177,14 +183,14 @@ def _names(count: int) -> Iterable[str]:
     return (f"{_TOUCHED}{i}" for i in range(count))
 
 
-def _touched(analysis: Analysis, key: Key, tables: Changed) -> Iterable[DataFrame]:
+def _touched(analysis: Analysis, key: RestrictingKey, tables: Changed) -> Iterable[DataFrame]:
     for number in _changed(analysis, tables):
         rows = tables.changes[analysis.occurrences[number]].rows
         columns = [rows.columns[position] for position in key.columns[number]]
         yield rows.select(*(col(c).alias(n) for c, n in zip(columns, _names(len(columns)), strict=True)))
 
 
-def _restricted(analysis: Analysis, key: Key, tables: Changed, only_touched: _Only) -> dict[str, DataFrame]:
+def _restricted(analysis: Analysis, key: RestrictingKey, tables: Changed, only_touched: _Only) -> dict[str, DataFrame]:
     """Return each table's rows that the touched keys can be about: all if one of its occurrences is not restricted."""
     frames = dict(tables.now)
     for name, frame in tables.now.items():

@@ -49,7 +49,7 @@ REPORTS: list[tuple[Any, Any]] = [
         list[ViewReport],
         [
             ViewReport("total", CycleNumber(3), 4, 5, 6, {"shop": (CycleNumber(7), LSN)}),
-            ViewReport("other", None, None, 0, 0, held="why"),
+            ViewReport("other", None, None, 0, 0, stands_still="why"),
         ],
     ),
     (

@@ -21,7 +21,7 @@ from lakeproof.lake.records.lease import hold_lease
 from lakeproof.lake.records.store import write_cut
 from lakeproof.lake.records.views.cuts import ViewCut
 from lakeproof.landing.chain import Chain, NewHead
-from lakeproof.landing.segments.manifest import ChainSource, Kind, Manifest
+from lakeproof.landing.segments.manifest import ChainSource, Manifest, ManifestKind
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.proof.record import record
@@ -69,11 +69,8 @@ def begin(file: Path) -> Chain:
     lake = places(file)
     source = ChainSource("7", 1, "shop", 16384, "lakeproof_shop", "lakeproof_shop", 180_000)
     chain = Chain.create(lake, ONE, NewHead(C, source, "0" * 32))
-    chain.append(
-        Manifest(
-            Kind.PROGRESS, 1, ONE, chain.next_ordinal, C, Lsn(0x3000), None, "0" * 32, "2026-11-21T12:00:00.000000Z"
-        )
-    )
+    kind, created_at = ManifestKind.PROGRESS, "2026-11-21T12:00:00.000000Z"
+    chain.append(Manifest(kind, 1, ONE, chain.next_ordinal, C, Lsn(0x3000), None, "0" * 32, created_at))
     return chain
 
 
@@ -108,7 +105,7 @@ def test_before_anything_was_done_there_is_nothing_and_no_error(file: Path, caps
     result, document = run(file, capsys)
     shop = document["sources"]["shop"]
     assert result == 3
-    assert (shop["landing"], shop["cut"], shop["slot"], shop["lease"], shop["lease_held"]) == (
+    assert (shop["landing"], shop["cut"], shop["slot"], shop["lease"], shop["lease_taken"]) == (
         None,
         None,
         None,
@@ -218,10 +215,10 @@ def test_a_lease_is_seen_without_being_touched(file: Path) -> None:
     lake = places(file)
     with hold_lease(lake):
         seen = status(load(file)).sources["shop"]
-        assert seen.lease_held in (True, None)
+        assert seen.lease_taken in (True, None)
         assert f"process {os.getpid()} on " in (seen.lease or "")
     after = status(load(file)).sources["shop"]
-    assert after.lease_held in (False, None)
+    assert after.lease_taken in (False, None)
     assert after.lease == seen.lease
 
 
@@ -230,7 +227,7 @@ def test_another_files_lock_is_not_the_lease(file: Path, tmp_path: Path) -> None
     begin(file)
     with (tmp_path / "other").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        assert status(load(file)).sources["shop"].lease_held in (False, None)
+        assert status(load(file)).sources["shop"].lease_taken in (False, None)
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"not JSON", b'{"format": "lakeproof.cut/9"}'])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lakeproof.lake.spark.driver_end import driver_started, end_now, how_ended
+from lakeproof.lake.spark.driver import driver_started, end_now, how_ended
 
 # A pool like a cycle's waits for its thread, which waits for a job of Spark's.
 _COMMAND = """

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import lakeproof
-from lakeproof.lake.read.spark.opened import OpenedLake
+from lakeproof.lake.read.spark.open import OpenedLake
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 

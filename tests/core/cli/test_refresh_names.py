@@ -29,12 +29,12 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_others_of_a_view_with_a_mistake_are_looked_at(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All, and several by name, report it as held with status 1; alone it is the command's error, and `check` refuses."""
+    """All, and several by name, report that it stands still, with status 1; alone it is an error, and `check` refuses it."""
     for names in ([], ["good", "gone"]):
         assert main(["-c", str(file), "refresh", "--json", *names]) == 1
-        held = {view["view"]: view["held"] for view in json.loads(capsys.readouterr().out)}
-        assert held.keys() == {"good", "gone"}
-        assert "views.gone.sql" in held["gone"]
+        still = {view["view"]: view["stands_still"] for view in json.loads(capsys.readouterr().out)}
+        assert still.keys() == {"good", "gone"}
+        assert "views.gone.sql" in still["gone"]
     assert main(["-c", str(file), "refresh", "gone"]) == 2
     assert "views.gone.sql" in capsys.readouterr().err
     assert main(["-c", str(file), "check"]) == 2

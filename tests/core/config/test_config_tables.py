@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakeproof.config.section.selection import Selection
-from lakeproof.config.table_names import TablePattern, parse_selected, parse_table, parse_tables, write_table
+from lakeproof.config.table_names import TablePattern, parse_selected, parse_table, parse_tables, table_text
 from lakeproof.names import TableName
 
 
@@ -26,7 +26,7 @@ from lakeproof.names import TableName
 def test_a_name_is_a_schema_and_a_table(text: str, schema: str, name: str) -> None:
     """Case is kept; double quotes hold what would part them."""
     assert parse_table(text) == TableName(schema, name)
-    assert parse_table(write_table(TableName(schema, name))) == TableName(schema, name)
+    assert parse_table(table_text(TableName(schema, name))) == TableName(schema, name)
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_a_star_for_the_schema_is_every_schema() -> None:
 def test_a_table_with_a_star_in_its_name_is_quoted() -> None:
     """Unquoted it is a pattern, which is no table's name."""
     odd = TableName("a", "b*c")
-    assert write_table(odd) == 'a."b*c"'
-    assert parse_selected(write_table(odd)) == odd
+    assert table_text(odd) == 'a."b*c"'
+    assert parse_selected(table_text(odd)) == odd
     with pytest.raises(ValueError, match=r"patterns are allowed only in `tables` and `exclude`"):
         parse_table("a.b*c")
 

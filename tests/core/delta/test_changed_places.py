@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakeproof.hidden_columns import CAME
-from lakeproof.lake.delta.committer import Change, Operation
-from lakeproof.lake.delta.log.changed_places import Changes, ChangesUnavailableError, changed_places
+from lakeproof.lake.delta.committer import LoggedOperation, PendingCommit
+from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError, VersionChanges, changed_places
 from lakeproof.lake.delta.log.commits import commit_name
 from lakeproof.lake.delta.log.state import read_state
 
@@ -88,7 +88,7 @@ def test_other_columns_in_between(table: str) -> None:
     _add_to_commit(table, 1, _metadata(table, v="string"))
     assert changed_places(table, 0, 2, ["id", "v"], 9) is None
     with pytest.raises(ChangesUnavailableError, match="its column v was another one"):
-        Changes.between(table, 0, 2, ["id", "v"])
+        VersionChanges.between(table, 0, 2, ["id", "v"])
     assert _signed(changed_places(table, 0, 2, ["id"], 9)) == [(1, False), (2, False), (6, True)]
     assert _signed(changed_places(table, 1, 2, ["id"], 9))[-1] == (6, True)
 
@@ -104,10 +104,10 @@ def test_files_put_together_bring_nothing(table: str) -> None:
     _count_removed(Path(table) / commit_name(5), _stats(Path(table) / commit_name(4)))
     assert _signed(changed_places(table, 4, 5, ["id"], 9)) == [(6, False), (6, True), (7, False)]
     assert changed_places(table, 2, 5, ["id"], 9) is None
-    changes = Changes.between(table, 2, 5, ["id"])
+    changes = VersionChanges.between(table, 2, 5, ["id"])
     assert not changes.is_net
     signs = Counter[int]()
-    for key, came in _signed(changes.held(["id"], 9)):
+    for key, came in _signed(changes.collect(["id"], 9)):
         signs[key] += 1 if came else -1
     assert not any(signs.values()), "7 came and went"
 
@@ -116,9 +116,9 @@ def test_what_the_committer_removes_is_counted(tmp_path: Path) -> None:
     """So who reads the changes need not open a file that went, to see how much it is."""
     path = str(tmp_path)
     write_deltalake(path, pa.table({"id": [1, 2, 3]}))
-    change = Change(path, read_state(path, 0))
+    change = PendingCommit(path, read_state(path, 0))
     assert change.remove_all() == 3
-    change.commit(None, Operation("DELETE", {}, {}))
+    change.commit(None, LoggedOperation("DELETE", {}, {}))
     assert _signed(changed_places(path, 0, 1, ["id"], 3)) == [(1, False), (2, False), (3, False)]
     assert changed_places(path, 0, 1, ["id"], 2) is None
 

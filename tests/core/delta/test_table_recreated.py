@@ -16,7 +16,7 @@ from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
 from lakeproof.views.drift import is_settled
-from lakeproof.views.maintain import is_view_fragmented, kept_cuts, unneeded_files
+from lakeproof.views.maintain import is_view_fragmented, kept_cuts, unneeded_view_files
 
 NOW = datetime(2026, 11, 22, tzinfo=timezone.utc)
 VIEW, HOUR_S = "revenue", 3600.0
@@ -73,14 +73,14 @@ def test_a_view_whose_table_is_recreated_keeps_all_its_files(tmp_path: Path) -> 
     assert kept.oldest == {VIEW: first}
     assert not is_settled(store, second)
     assert not is_view_fragmented(store, second, 1)
-    assert list(unneeded_files(store, kept, {})) == []
+    assert list(unneeded_view_files(store, kept, {})) == []
 
     _table(Path(view_path(store, VIEW)), 2)
-    assert list(unneeded_files(store, kept, {})) == [], "the refresh was killed before its cut"
+    assert list(unneeded_view_files(store, kept, {})) == [], "the refresh was killed before its cut"
     recreated = _cut(store, 3, 0, 600)
     kept = kept_cuts(store, {VIEW: HOUR_S}, NOW)
     assert (kept.old, kept.oldest) == ([], {VIEW: recreated})
-    assert list(unneeded_files(store, kept, {})) == []
+    assert list(unneeded_view_files(store, kept, {})) == []
     later = kept_cuts(store, {VIEW: HOUR_S}, NOW + timedelta(days=1))
     assert (later.old[0], later.newest) == (LakePaths.view_cut(first.number), {VIEW: recreated})
 

@@ -11,8 +11,7 @@ import pytest
 
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import watched
-from lakeproof.lake.delta.files.fsync import sync_commits
-from lakeproof.lake.delta.files.needed import table_files, unneeded
+from lakeproof.lake.delta.files.needed import sync_commits, table_files, unneeded
 from lakeproof.lake.delta.log.cleaned import clean_log, named_through
 from lakeproof.lake.delta.log.commits import (
     NO_VERSION,

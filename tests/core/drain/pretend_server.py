@@ -20,7 +20,7 @@ from lakeproof.drain.acknowledge import acknowledge
 from lakeproof.drain.catalog.watch import CatalogWatch
 from lakeproof.drain.flush import Flusher
 from lakeproof.drain.large_transactions import LargeProgress
-from lakeproof.drain.loop import Goal, Listeners, Pace, Session
+from lakeproof.drain.loop import Goal, Listeners, Session, SessionPace
 from lakeproof.drain.segment_ends import Flushed
 from lakeproof.errors import InvariantError, LakeError, TransientError
 from lakeproof.events import Stop, silent
@@ -177,7 +177,7 @@ class PretendDrain:
     on_flushed: Callable[[Flushed], None] = lambda _: None
     counted: list[int] = field(default_factory=list)
     # Several units in a few transactions, and thousands of waits that a test can afford.
-    pace: Pace = field(default_factory=lambda: Pace(unit_bytes=400, wait_s=0.002, busy_wait_s=0.001))
+    pace: SessionPace = field(default_factory=lambda: SessionPace(unit_bytes=400, wait_s=0.002, busy_wait_s=0.001))
 
     def open(self) -> Chain:
         """The landing as it stands, through its own store."""

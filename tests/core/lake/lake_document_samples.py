@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lakeproof.lake.records.ages import Ages, Mark
-from lakeproof.lake.records.cuts.documents import Contents, CutBase, CutDoc, base_bytes, table_schema_bytes
+from lakeproof.lake.records.cuts.documents import BaseDoc, Contents, CutBase, CutDoc, TableSchemaDoc
 from lakeproof.lake.records.cuts.groups import GroupCut, GroupMember
 from lakeproof.lake.records.days import DayEntry, Days
 from lakeproof.lake.records.documents import (
+    Copy,
     Cut,
     CutOrdinals,
     CutTable,
@@ -23,9 +24,7 @@ from lakeproof.lake.records.documents import (
 )
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.views.cuts import ExternalVersion, ViewCut, ViewVersion
-from lakeproof.lake.records.views.definitions import ReadExternal, ReadTable, ViewDefinition
-from lakeproof.lake.records.views.previews import ViewPreview
-from lakeproof.lake.records.work import Copy
+from lakeproof.lake.records.views.definitions import ReadExternal, ReadTable, ViewDefinition, ViewPreview
 from lakeproof.landing.ownership import SourceDoc
 from lakeproof.landing.segments.decoded import Decoded
 from lakeproof.lsn import Lsn
@@ -194,8 +193,8 @@ DOCUMENTS = {
     "keyedcopy": KEYED_COPY.to_bytes(),
     "intent": INTENT.to_bytes(),
     "cut": CUT_DOC.to_bytes(),
-    "cutbase": base_bytes(CUT_DOC.number, CUT_DOC.changed),
-    "schema": table_schema_bytes(VERSION),
+    "cutbase": BaseDoc(CUT_DOC.number, CUT_DOC.tables, CUT_DOC.held).to_bytes(),
+    "schema": TableSchemaDoc(VERSION).to_bytes(),
     "viewcut": VIEW_CUT.to_bytes(),
     "viewdefinition": VIEW_DEFINITION.to_bytes(),
     "viewpreview": VIEW_PREVIEW.to_bytes(),

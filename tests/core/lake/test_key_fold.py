@@ -18,14 +18,13 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import ORD
 from lakeproof.lake.fold.holders import NotFolded
 from lakeproof.lake.fold.key_fold import KeyFold, fold_keys
-from lakeproof.lake.rows.change import Removed
+from lakeproof.lake.rows.change import FIRST, Removed
 from lakeproof.lake.rows.file_rows import LandedRange
-from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.reader import Slice, slices
 from lakeproof.landing.segments.segment import SegmentLimits, SegmentWriter
 from lakeproof.lsn import Lsn
-from lakeproof.pgoutput.rows import Batch, TableChanges
+from lakeproof.pgoutput.rows import Batch, TableBatch
 from tests.core.landing.landing_segments import START, WRITER, inserts, new_chain, version
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
@@ -71,7 +70,7 @@ def _batch(rows: list[tuple[int, str, int]]) -> Batch:
     columns["_lp_op"] = pa.array(ops).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string()))
     columns["c0"] = pa.array([key for _, _, key in rows], pa.int32())
     counts = ChangeCounts(ops.count("insert"), ops.count("update"), ops.count("delete"), befores=ops.count("before"))
-    changed = TableChanges(TABLE, pa.record_batch(list(columns.values()), schema=changes.rows.schema), counts)
+    changed = TableBatch(TABLE, pa.record_batch(list(columns.values()), schema=changes.rows.schema), counts)
     batch.changes[0] = changed
     return batch
 

@@ -15,9 +15,8 @@ from lakeproof.catalog.differences import Difference
 from lakeproof.errors import LakeError
 from lakeproof.lake.records.cuts.documents import CutDoc
 from lakeproof.lake.records.cuts.groups import GroupCut
-from lakeproof.lake.records.documents import CutEntry, HistoryLow, HistorySum, Intent, TableIntent
-from lakeproof.lake.records.held import Held, HeldCause, WayOut, describe
-from lakeproof.lake.records.work import SchemaChange
+from lakeproof.lake.records.documents import CutEntry, HistoryLow, HistorySum, Intent, SchemaChange, TableIntent
+from lakeproof.lake.records.held import Held, HeldCause, WayOut, describe_held
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.landing.incarnation_record import IncarnationRecord
 from lakeproof.landing.ownership import SourceDoc
@@ -253,10 +252,10 @@ def test_a_snapshot_whose_chunks_do_not_add_up_is_refused() -> None:
 def test_a_held_table_says_what_to_type() -> None:
     """The remedy has the source and the table, quoted for a shell if that is needed."""
     held = Held(Lsn(16), HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, {"problem": "why"})
-    assert str(describe(held, "shop", TableName("a", "b"))) == (
+    assert str(describe_held(held, "shop", TableName("a", "b"))) == (
         "held since 0/10: why; run `lakeproof bootstrap shop --tables a.b`, then compact"
     )
-    odd = describe(held, "shop", TableName("a b", 'c"d'))
+    odd = describe_held(held, "shop", TableName("a b", 'c"d'))
     assert odd.remedy == 'run `lakeproof bootstrap shop --tables \'"a b"."c""d"\'`, then compact'
 
 
@@ -264,7 +263,7 @@ def test_a_held_table_says_what_to_type() -> None:
 @pytest.mark.parametrize("way_out", WayOut)
 def test_each_cause_and_each_way_out_has_its_sentence(cause: HeldCause, way_out: WayOut) -> None:
     """A document that lacks a detail still gives a sentence with all other details."""
-    report = describe(Held(Lsn(16), cause, way_out), "shop", TableName("a", "b"))
+    report = describe_held(Held(Lsn(16), cause, way_out), "shop", TableName("a", "b"))
     assert report.reason
     assert report.remedy
     assert "{" not in report.reason + report.remedy

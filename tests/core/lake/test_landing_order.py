@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakeproof.errors import InvariantError
-from lakeproof.lake.planning.landing.order import Place, SegmentRows, cycle_ordinals
+from lakeproof.lake.planning.landing.order import SegmentPlace, SegmentRows, cycle_ordinals
 from lakeproof.lake.records.documents import CutOrdinals
 from lakeproof.landing.segments.row_order import ROOM, chunk_ordinal, ordinal_behind
 from lakeproof.lsn import Lsn
@@ -51,7 +51,7 @@ def touched(chain: list[Segment], start: int, end: int, cut: int) -> list[Segmen
     result = []
     for number, s in enumerate(chain):
         if s.start < end and s.end > start:
-            place = Place.OVER if s.end <= cut else Place.BEGUN if s.start < cut else Place.AHEAD
+            place = SegmentPlace.OVER if s.end <= cut else SegmentPlace.BEGUN if s.start < cut else SegmentPlace.AHEAD
             result.append(SegmentRows(number, s.first_ordinal, len(s.positions), place))
     return result
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lakeproof.catalog.differences import AddedColumn, Difference, TableChange, TableCreated
+from lakeproof.catalog.differences import AddedColumn, Difference, TableCreated, TableDifferences
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.landing.incarnation_record import Follows, IncarnationRecord
 from lakeproof.landing.segments.decoded import Decoded
 from lakeproof.landing.segments.manifest import (
-    Kind,
     LandedCommit,
     LogicalMessageFile,
     Manifest,
+    ManifestKind,
     SchemaEntry,
     SegmentFile,
 )
@@ -36,10 +36,10 @@ MADE = SchemaVersion(
     ("id",),
 )
 HEAD_MANIFEST = Manifest(
-    Kind.HEAD, 0, Incarnation(1), 0, Lsn(16), Lsn(16), None, WRITER, "2026-01-01T00:00:00.000000Z", source=HEAD
+    ManifestKind.HEAD, 0, Incarnation(1), 0, Lsn(16), Lsn(16), None, WRITER, "2026-01-01T00:00:00.000000Z", source=HEAD
 )
 SEGMENT = Manifest(
-    kind=Kind.SEGMENT,
+    kind=ManifestKind.SEGMENT,
     number=1,
     incarnation=Incarnation(1),
     first_ordinal=1 << 33,
@@ -70,7 +70,7 @@ SEGMENT = Manifest(
     ),
 )
 CATALOG = Manifest(
-    kind=Kind.CATALOG,
+    kind=ManifestKind.CATALOG,
     number=2,
     incarnation=Incarnation(1),
     first_ordinal=(2 << 33) + 4,
@@ -87,7 +87,7 @@ CATALOG = Manifest(
         bytes=9,
         sha256="c" * 64,
         changes=(
-            TableChange(
+            TableDifferences(
                 Oid(16384),
                 TableName("public", "order lines"),
                 (Difference.RENAMED, Difference.COLUMN_ADDED),
@@ -96,8 +96,8 @@ CATALOG = Manifest(
                 TableName("public", "lines"),
                 (AddedColumn("w", 3, "{7}"),),
             ),
-            TableChange(Oid(16385), TableName("public", "gone"), (Difference.DROPPED,), "0" * 16, None),
-            TableChange(
+            TableDifferences(Oid(16385), TableName("public", "gone"), (Difference.DROPPED,), "0" * 16, None),
+            TableDifferences(
                 Oid(16386),
                 TableName("public", "made"),
                 (Difference.CREATED,),
@@ -105,7 +105,7 @@ CATALOG = Manifest(
                 "1" * 16,
                 created=TableCreated(MADE, named=True, anchored=(1,), numbered=False),
             ),
-            TableChange(
+            TableDifferences(
                 Oid(16387), TableName("public", "empty"), (Difference.REWRITTEN,), "0" * 16, "1" * 16, empty=MADE
             ),
         ),

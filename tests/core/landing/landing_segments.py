@@ -12,7 +12,7 @@ from lakeproof.landing.segments.manifest import ChainSource, Manifest
 from lakeproof.landing.segments.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, Oid, TableName
-from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
+from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableBatch, row_schema
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.storage.local import LocalStore
 from lakeproof.storage.paths import LakePaths
@@ -52,7 +52,7 @@ def inserts(schema: SchemaVersion, lsn: int, count: int, *, announced: bool = Fa
         schema=row_schema(schema),
     )
     return Batch(
-        changes=[TableChanges(schema, rows, ChangeCounts(count, 0, 0, 0, 0, 0))],
+        changes=[TableBatch(schema, rows, ChangeCounts(count, 0, 0, 0, 0, 0))],
         transactions=1,
         rows=count,
         end_lsn=Lsn(lsn),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakeproof.lake.rows.memory import ROWS_TOGETHER_MAX, TOGETHER_BYTES, settings
+from lakeproof.lake.rows.memory import ROWS_TOGETHER_MAX, TOGETHER_BYTES, settings_for_rows
 from lakeproof.landing.segments.decoded_size import DecodedCount, largest_value
 
 _TEXTS = pa.array(["", None, "abc", "ää"])
@@ -44,7 +44,7 @@ def test_no_row_has_more_than_the_largest_values_together() -> None:
 
 def test_ordinary_rows_keep_the_settings_of_spark() -> None:
     """Few rows at a time cost time, so only rows that may be large get them."""
-    assert settings(0) == settings(TOGETHER_BYTES // ROWS_TOGETHER_MAX) == {}
-    large = settings(5 << 20)
+    assert settings_for_rows(0) == settings_for_rows(TOGETHER_BYTES // ROWS_TOGETHER_MAX) == {}
+    large = settings_for_rows(5 << 20)
     assert large["spark.sql.parquet.columnarReaderBatchSize"] == large["parquet.page.size.row.check.max"] == "3"
-    assert {value for value in settings(1 << 30).values() if value.isdecimal()} == {"1"}
+    assert {value for value in settings_for_rows(1 << 30).values() if value.isdecimal()} == {"1"}

@@ -16,7 +16,7 @@ from lakeproof.landing.chain import (
     newest_incarnation,
     verify_chain,
 )
-from lakeproof.landing.segments.manifest import Kind, Manifest
+from lakeproof.landing.segments.manifest import Manifest, ManifestKind
 from lakeproof.landing.segments.row_order import ROOM
 from lakeproof.landing.segments.segment import SegmentWriter
 from lakeproof.landing.sweep import sweep
@@ -39,7 +39,7 @@ def _file(chain: Chain, number: int) -> Path:
 
 def test_a_new_chain_ends_where_it_starts(chain: Chain) -> None:
     """The chain starts and ends at the slot's consistent point, and its head has the owner."""
-    assert (chain.end, chain.next_number, chain.head.kind, chain.head.source) == (START, 1, Kind.HEAD, HEAD)
+    assert (chain.end, chain.next_number, chain.head.kind, chain.head.source) == (START, 1, ManifestKind.HEAD, HEAD)
 
 
 def test_an_incarnation_begins_once(chain: Chain) -> None:
@@ -53,7 +53,7 @@ def test_another_process_finds_the_end(chain: Chain) -> None:
     add_segment(chain, 2000)
     add_segment(chain, 3000, count=0)
     again = reopen(chain)
-    assert (again.end, again.next_number, again.newest.kind) == (Lsn(3000), 3, Kind.PROGRESS)
+    assert (again.end, again.next_number, again.newest.kind) == (Lsn(3000), 3, ManifestKind.PROGRESS)
     add_segment(again, 4000)
     assert verify_chain(reopen(chain)) == 4
 
@@ -85,7 +85,7 @@ def test_a_range_that_does_not_continue_the_chain_is_our_mistake(chain: Chain) -
     created = "2026-01-01T00:00:00.000000Z"
     ordinal = chain.next_ordinal
     for start, first in ((Lsn(1001), ordinal), (chain.end, ordinal + 1)):
-        manifest = Manifest(Kind.PROGRESS, 1, chain.incarnation, first, start, Lsn(2000), "", WRITER, created)
+        manifest = Manifest(ManifestKind.PROGRESS, 1, chain.incarnation, first, start, Lsn(2000), "", WRITER, created)
         with pytest.raises(InvariantError, match="does not continue"):
             chain.append(manifest)
     with pytest.raises(InvariantError, match="does not continue"):

@@ -12,7 +12,7 @@ import pytest
 from lakeproof.errors import InvariantError, LakeError
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.inspect import inspect, inspect_text
-from lakeproof.landing.segments.manifest import Kind, Manifest, SegmentFile
+from lakeproof.landing.segments.manifest import Manifest, ManifestKind, SegmentFile
 from lakeproof.landing.segments.reader import file_url, slices, verify_file, verify_files
 from lakeproof.landing.segments.segment import SegmentLimits, SegmentWriter
 from lakeproof.lsn import Lsn
@@ -63,7 +63,7 @@ def test_rows_are_numbered_over_all_batches_and_tables(chain: Chain) -> None:
     for lsn, name in ((1100, "orders"), (1200, "lines"), (1300, "orders")):
         writer.add(inserts(version(name, oid=len(name)), lsn, 4))
     manifest = writer.finish(Lsn(1300))
-    assert (manifest.kind, manifest.rows, manifest.transactions) == (Kind.SEGMENT, 12, 3)
+    assert (manifest.kind, manifest.rows, manifest.transactions) == (ManifestKind.SEGMENT, 12, 3)
     assert (manifest.first_commit_us, manifest.last_commit_us) == (1100, 1300)
     rows = {f.table.name: _places(chain, manifest, f) for f in manifest.files}
     assert rows == {"lines": [4, 5, 6, 7], "orders": [0, 1, 2, 3, 8, 9, 10, 11]}

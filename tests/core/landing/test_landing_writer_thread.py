@@ -177,7 +177,7 @@ def test_rows_in_the_threads_hands_count_as_waiting(tmp_path: Path) -> None:
     handed_over = 0
     for lsn in range(1100, 1200):
         writer.add(inserts(version(f"t{lsn % 5}", oid=lsn % 5 + 1), lsn, 20))
-        assert writer._held_bytes <= 20_000
+        assert writer._buffered_bytes <= 20_000
         handed_over = max(handed_over, writer._thread.bytes)
     assert handed_over > 0
     writer.settle()

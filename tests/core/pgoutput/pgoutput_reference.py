@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.names import Oid
-from lakeproof.pgoutput.decoder import ProtocolError, decode, message_of
+from lakeproof.pgoutput.decoder import HEADER_BYTES, ProtocolError, decode
 from lakeproof.pgoutput.message_buffer import Frame
 from lakeproof.pgoutput.messages import (
     UNCHANGED,
@@ -42,7 +42,7 @@ from lakeproof.pgoutput.rows import (
     HiddenColumns,
     SchemaInForce,
     StreamMessage,
-    TableChanges,
+    TableBatch,
     TransactionInfo,
     has_position,
     operations,
@@ -172,11 +172,17 @@ class _Assembler:
         return self.runs[newest][1]
 
 
+def _message_of(frame: bytes) -> bytes:
+    if len(frame) <= HEADER_BYTES or frame[:1] != b"w":
+        raise ProtocolError(frame[:1], 0, "the frame is no XLogData with a message")
+    return frame[HEADER_BYTES:]
+
+
 def assemble(frames: Sequence[Frame], relations: RelationCache) -> Batch:
     """Return what `BatchDecoder.decode` gives for the same frames; raises the same errors, with other words."""
     assembler = _Assembler(relations)
     for frame in frames:
-        assembler.take(decode(message_of(bytes(frame))))
+        assembler.take(decode(_message_of(bytes(frame))))
     if assembler.begun is not None:
         raise ProtocolError(b"", 0, "the batch ends inside a transaction")
     return _batch(assembler)
@@ -201,7 +207,7 @@ def _batch(done: _Assembler) -> Batch:
     )
 
 
-def _table_changes(version: SchemaVersion, rows: list[_Row], transactions: list[TransactionInfo]) -> TableChanges:
+def _table_changes(version: SchemaVersion, rows: list[_Row], transactions: list[TransactionInfo]) -> TableBatch:
     positions = [transactions[row.transaction] for row in rows]
     times = [place.commit_time_us for place in positions]
     marks = [[i for i, value in enumerate(row.values) if value is UNCHANGED] for row in rows]
@@ -228,7 +234,7 @@ def _table_changes(version: SchemaVersion, rows: list[_Row], transactions: list[
         befores=operations_count[BEFORE],
         unchanged=sum(bool(mark) for mark in marks),
     )
-    return TableChanges(version, record_batch(version, hidden, texts), counts)
+    return TableBatch(version, record_batch(version, hidden, texts), counts)
 
 
 def _octets(value: Value) -> bytes | None:

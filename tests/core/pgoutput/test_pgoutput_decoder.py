@@ -8,7 +8,7 @@ import pytest
 
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, Xid
-from lakeproof.pgoutput.decoder import COLUMNS_MAX, ProtocolError, decode, message_of
+from lakeproof.pgoutput.decoder import COLUMNS_MAX, ProtocolError, decode
 from lakeproof.pgoutput.messages import (
     UNCHANGED,
     Begin,
@@ -200,10 +200,3 @@ def test_an_error_names_tag_and_offset_and_no_value() -> None:
         decode(INSERT + b"\0\2t\0\0\0\6secretx")
     assert (caught.value.tag, caught.value.offset) == (b"I", 20)
     assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("frame", [b"", b"w", b"w" + bytes(24), b"k" + bytes(24) + b"E"])
-def test_what_is_no_frame_with_a_message_is_refused(frame: bytes) -> None:
-    """A keepalive or a header alone is not XLogData."""
-    with pytest.raises(ProtocolError, match="XLogData"):
-        message_of(frame)

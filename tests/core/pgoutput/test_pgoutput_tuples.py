@@ -15,7 +15,7 @@ import pytest
 from lakeproof.pgoutput.decoder import ProtocolError, decode
 from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import UNCHANGED, Delete, Insert, OldImage, Update, Values
-from lakeproof.pgoutput.tuples import Rows, walk
+from lakeproof.pgoutput.tuples import TupleRows, walk
 from lakeproof.values.parse import spans
 from tests.core.pgoutput.pgoutput_encoder import encode
 from tests.core.pgoutput.pgoutput_random import Workload
@@ -104,7 +104,7 @@ def _expected(message: bytes, columns: int) -> list[Values] | None:
     return [old, filled]
 
 
-def _values(wire: MessageBuffer, rows: Rows) -> list[Values]:
+def _values(wire: MessageBuffer, rows: TupleRows) -> list[Values]:
     actual: list[Values] = []
     for row in range(len(rows.message)):
         cells = zip(rows.start[:, row].tolist(), rows.size[:, row].tolist(), strict=True)

@@ -57,8 +57,8 @@ def test_the_page_says_what_to_do_about_each_alert() -> None:
 @pytest.mark.parametrize("metric", m.ALL, ids=lambda metric: metric.name)
 def test_a_name_has_its_unit_last(metric: m.Metric) -> None:
     """A counter ends with `_total`, and nothing else does; times are in seconds, sizes in bytes."""
-    assert metric.name.endswith("_total") == (metric.kind is m.Kind.COUNTER)
-    assert bool(metric.buckets) == (metric.kind is m.Kind.HISTOGRAM)
+    assert metric.name.endswith("_total") == (metric.kind is m.MetricType.COUNTER)
+    assert bool(metric.buckets) == (metric.kind is m.MetricType.HISTOGRAM)
     assert not re.search(r"_(ms|s|mb|kb|minutes)(_total)?$", metric.name)
 
 

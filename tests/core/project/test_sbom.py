@@ -8,8 +8,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from lakeproof.lake.spark.jars import DELTA
-from lakeproof.lake.spark.s3 import S3
+from lakeproof.lake.spark.jars import DELTA, S3
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -14,7 +14,7 @@ from lakeproof.proof.record import (
     Compared,
     LakeProved,
     Proved,
-    due,
+    due_tables,
     histories_due,
     read_proved,
     read_views,
@@ -46,7 +46,7 @@ def _proved(rows: int | None, position: str = "2026-01-01T00:00:00.000000Z") -> 
 )
 def test_what_is_due(proved: dict[TableName, Proved], rows_max: int, expected: list[TableName]) -> None:
     """Small tables and unknown ones always; of the others the ones that were proved longest ago."""
-    assert due([A, B, C, D], proved, rows_max) == expected
+    assert due_tables([A, B, C, D], proved, rows_max) == expected
 
 
 def test_every_table_has_its_turn() -> None:
@@ -56,7 +56,7 @@ def test_every_table_has_its_turn() -> None:
     sizes = {t: rng.choice([3, 200, 900, 5_000]) for t in tables}
     proved = {t: _proved(sizes[t], "0") for t in tables}
     for run in range(1, len(tables) + 1):
-        chosen = due(tables, proved, 1_000)
+        chosen = due_tables(tables, proved, 1_000)
         assert sum(sizes[t] for t in chosen if sizes[t] > 50) <= max(1_000, *(sizes[t] for t in chosen))
         proved |= {t: _proved(sizes[t], f"{run:04d}") for t in chosen}
         assert all(proved[t].time == f"{run:04d}" for t in tables if sizes[t] <= 50)
@@ -146,4 +146,4 @@ def test_a_history_is_recorded_also_of_a_table_that_was_never_compared(tmp_path:
     actual = read_proved(source_lake)
     assert actual[A].rows is None
     assert actual[A].history is not None
-    assert due([A], actual, 100) == [A]
+    assert due_tables([A], actual, 100) == [A]

@@ -13,14 +13,14 @@ from lakeproof.config.mistakes import ConfigFileError
 from lakeproof.config.secret import EnvSecret
 from lakeproof.config.section.spark import SparkConfig, is_local
 from lakeproof.errors import ConfigError
-from lakeproof.lake.spark.cluster import (
+from lakeproof.lake.spark.session import (
     address_towards,
+    build_session,
     placed_settings,
     scratch_given,
     secret_given,
     shuffle_partitions,
 )
-from lakeproof.lake.spark.session import build_session
 
 SECRET = "hunter2 \\ with = and :"
 STANDALONE = "spark://127.0.0.1:7077"

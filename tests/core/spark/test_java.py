@@ -8,7 +8,7 @@ import pytest
 
 from lakeproof.config.section.spark import SparkConfig
 from lakeproof.errors import DefiniteError
-from lakeproof.lake.spark.driver_start import log_option
+from lakeproof.lake.spark.driver import log_option
 from lakeproof.lake.spark.java import check_java
 
 

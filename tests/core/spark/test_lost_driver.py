@@ -14,9 +14,8 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from lakeproof.errors import TableError
-from lakeproof.lake.spark import lost_driver
-from lakeproof.lake.spark.driver_end import driver_started, how_ended
-from lakeproof.lake.spark.lost_driver import DriverLostError, driver_lives, stop_session, why_lost
+from lakeproof.lake.spark import driver as driver_module
+from lakeproof.lake.spark.driver import DriverLostError, driver_lives, driver_started, how_ended, stop_session, why_lost
 
 
 def session(process: subprocess.Popen[bytes] | None, stop: Any = None) -> Any:
@@ -43,9 +42,11 @@ class _GoesOn(subprocess.Popen[bytes]):
 
 
 @pytest.fixture
-def alive() -> Iterator[subprocess.Popen[bytes]]:
-    """Return a driver that goes on running."""
-    process = _GoesOn([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    """Return a driver that goes on running; it is not waited for long."""
+    for name in ("LAST_BREATH_S", "GOING_S"):
+        monkeypatch.setattr(driver_module, name, 0.01)  # inside: each test would wait for seconds
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield process
     process.communicate()
 
@@ -133,7 +134,7 @@ def test_a_driver_that_is_still_going_down_is_not_said_to_want_memory() -> None:
     """Seen once: Spark was stopped before the process ended, and tables that were being written got a failed attempt."""
     going = subprocess.Popen([sys.executable, "-c", "import os, time; time.sleep(1); os._exit(143)"])
     lost = session(going)
-    why = why_lost(lost, PySparkException(lost_driver._GOING))
+    why = why_lost(lost, PySparkException(driver_module._GOING))
     assert why == "its process was ended from outside, by signal 15 (SIGTERM)"
     end = how_ended(lost)
     assert end is not None

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.lake.records.lease import LeaseDoc, hold_lease
-from lakeproof.lake.records.outlived_jvm import Process, process
+from lakeproof.lake.records.lease import LeaseDoc, Process, hold_lease, process
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake

@@ -19,10 +19,10 @@ from lakeproof.lake.delta.log.commits import LogGapError
 from lakeproof.lake.spark.failures import concerns_all, reading, store_refusal
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.proof import tables as proving
-from lakeproof.proof.compare import Buckets, Sums
+from lakeproof.proof.compare import Buckets, FilledBuckets
 from lakeproof.proof.lake import history_by_spark as histories
 from lakeproof.proof.lake.history import check_history, prove_history
-from lakeproof.proof.lake.side import LakeSide, Reader
+from lakeproof.proof.lake.side import LakeReader, LakeSide
 from lakeproof.proof.result import TableProof
 from lakeproof.storage.source_lake import SourceLake
 from tests.core.lake.lake_document_samples import CUT, TABLE
@@ -76,7 +76,7 @@ def test_all_else_is_left_to_the_caller(error: Exception) -> None:
         assert attempt.error is error
 
 
-def by_spark(error: Exception) -> Reader:
+def by_spark(error: Exception) -> LakeReader:
     """Return a reader whose tables Spark reads: a session of parts alone, which fails as it reads a table."""
     heap = SimpleNamespace(maxMemory=lambda: 1 << 30)
     jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(Runtime=SimpleNamespace(getRuntime=lambda: heap))))
@@ -84,7 +84,7 @@ def by_spark(error: Exception) -> Reader:
     failing.sparkContext.master = "local[1]"
     failing.newSession = lambda: failing
     failing._jvm, failing.read = jvm, SimpleNamespace(format=raising(error))
-    return Reader(PATHS, SparkOnDemand(lambda: failing), "a test asks for it")
+    return LakeReader(PATHS, SparkOnDemand(lambda: failing), "a test asks for it")
 
 
 @pytest.mark.parametrize("error", [FULL, NO_MEMORY])
@@ -98,7 +98,7 @@ def test_a_full_disk_is_no_damage_of_a_history(monkeypatch: pytest.MonkeyPatch, 
     # inside: a disk that fills once history was read, without Spark
     monkeypatch.setattr(histories, "SparkHistory", lambda *_, **__: nullcontext(filling))
     with pytest.raises(PySparkException) as raised:
-        prove_history(reader, TABLE, AT, 4, Sums({}, 4))
+        prove_history(reader, TABLE, AT, 4, FilledBuckets({}, 4))
     assert raised.value is error
 
 
@@ -134,7 +134,7 @@ def test_a_full_disk_is_no_difference_of_a_table(why: str | None, error: Excepti
     """If it counted as a difference, `--repair` would copy every table; by Spark and in this process."""
     proof: Any = SimpleNamespace(current={})
     published: Any = SimpleNamespace(table=TABLE)
-    reader = Reader(PATHS, SparkOnDemand(session), why)
+    reader = LakeReader(PATHS, SparkOnDemand(session), why)
     with pytest.raises(type(error)) as raised:
         proving._read_lake(proof, published, {}, _Side(reader, TABLE, AT, 4, why, error=error))
     assert raised.value is error

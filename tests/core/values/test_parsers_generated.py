@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakeproof.config.load import load
-from lakeproof.config.table_names import parse_selected, parse_table, write_table
+from lakeproof.config.table_names import parse_selected, parse_table, table_text
 from lakeproof.errors import LakeError, LakeproofError
 from lakeproof.failpoints import Armed
 from lakeproof.lake.delta.log.commits import LogGapError, actions_of
@@ -26,8 +26,7 @@ from lakeproof.lake.records.cuts.documents import BaseDoc, CutDoc, TableSchemaDo
 from lakeproof.lake.records.cuts.groups import GroupCut
 from lakeproof.lake.records.documents import Intent
 from lakeproof.lake.records.views.cuts import ViewCut
-from lakeproof.lake.records.views.definitions import ViewDefinition
-from lakeproof.lake.records.views.previews import ViewPreview
+from lakeproof.lake.records.views.definitions import ViewDefinition, ViewPreview
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.landing.incarnation_record import IncarnationRecord
 from lakeproof.landing.ownership import SourceDoc
@@ -90,8 +89,8 @@ def test_a_table_s_name_comes_back_from_its_key_and_from_what_a_person_types(tab
     """A name survives as a folder of the lake, and as an argument."""
     assert TableName.from_key(table.key) == table
     assert table.key.count("/") == 1
-    assert parse_table(write_table(table)) == table
-    assert parse_selected(write_table(table)) == table
+    assert parse_table(table_text(table)) == table
+    assert parse_selected(table_text(table)) == table
 
 
 @given(st.text())

@@ -15,7 +15,7 @@ from numba.core.dispatcher import Dispatcher
 from lakeproof.pgoutput.batch import BatchDecoder
 from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.relations import RelationCache
-from lakeproof.pgoutput.warm_up import warm_up
+from lakeproof.pgoutput.warm_up import warm_up_decoder
 from lakeproof.values.compiled import compiled
 from tests.core.pgoutput.pgoutput_encoder import frames
 from tests.core.pgoutput.pgoutput_random import Workload, resolve
@@ -36,7 +36,7 @@ def loops() -> dict[str, Dispatcher]:
 
 def test_a_loop_is_compiled_for_one_set_of_argument_types() -> None:
     """Two processes that compile at once then write the same bytes into the same file."""
-    warm_up()
+    warm_up_decoder()
     existing = {name for name, loop in loops().items() if loop.signatures}
     workload = Workload(random.Random(3))
     messages = [message for _ in range(20) for message in workload.transaction(20)]
@@ -69,14 +69,14 @@ def test_a_damaged_cache_is_one_error_with_its_remedy(tmp_path: Path) -> None:
     """A power cut may leave the file's name without its bytes."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     code = (
-        "import sys, pathlib; from lakeproof.values import parse_times as loops; import numpy as np\n"
+        "import sys, pathlib; from lakeproof.values.parse import times as loops; import numpy as np\n"
         "args = np.frombuffer(b'2000-01-01', np.uint8), np.zeros(1, np.int32), np.full(1, 10, np.int32)\n"
         "loops.parse_days(*args, np.zeros(1, np.int32))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=False).returncode == 0
     for index in tmp_path.rglob("*parse_days*.nbi"):
         index.write_bytes(index.read_bytes()[:-20])
-    failing = "from lakeproof.pgoutput.warm_up import warm_up; warm_up()"
+    failing = "from lakeproof.pgoutput.warm_up import warm_up_decoder; warm_up_decoder()"
     done = subprocess.run(
         [sys.executable, "-c", failing], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
@@ -86,7 +86,7 @@ def test_a_damaged_cache_is_one_error_with_its_remedy(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_processes_that_compile_at_once_leave_a_cache_that_works(tmp_path: Path) -> None:
     """Three processes start on an empty folder, and a fourth on their result."""
-    code = "from lakeproof.pgoutput.warm_up import warm_up; warm_up()"
+    code = "from lakeproof.pgoutput.warm_up import warm_up_decoder; warm_up_decoder()"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     started = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment) for _ in range(3)]
     assert [process.wait(120) for process in started] == [0, 0, 0]

@@ -15,7 +15,7 @@ from lakeproof.descriptions import describing
 from lakeproof.drain.until import Until
 from lakeproof.events import Event, silent
 from lakeproof.lake.cycle.schemas.history import publish_schemas
-from lakeproof.lake.records.described import DescribedTable, described
+from lakeproof.lake.records.described import DescribedTable, read_described
 from lakeproof.lake.records.documents import NO_ROWS, Cut, CutTable, CycleKind, Intent
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.snapshot.folder import finished_tables
@@ -30,7 +30,7 @@ Facts = dict[str, tuple[str, bool, str | None]]
 
 def facts(lake: SourceLake) -> Facts:
     """Type, NOT NULL and default of each column, as the lake has them."""
-    return {c.name: (c.type, c.not_null, c.default) for c in described(lake)[T].columns}
+    return {c.name: (c.type, c.not_null, c.default) for c in read_described(lake)[T].columns}
 
 
 def test_an_alter_is_in_the_lake_when_its_drain_has_seen_it(database: Database, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_lasting_drain_keeps_what_changed_before_it_ended(database: Database, 
     lake = SourceLake.open(config.location, "shop")
     with describing(config, "shop", silent) as report:
         report(Event("drain.flush", "", {}))
-    assert described(lake) == {}
+    assert read_described(lake) == {}
     with describing(config, "shop", silent) as report:
         for _ in range(3):
             report(Event("drain.catalog", "", {}))

@@ -11,7 +11,7 @@ from lakeproof.drain.counts import Flush
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeError
 from lakeproof.events import Event, Stop, silent
-from lakeproof.landing.segments.manifest import Kind
+from lakeproof.landing.segments.manifest import ManifestKind
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from tests.support.ingest.fix_drain import SOURCE, Drained, wait_until
@@ -98,7 +98,7 @@ def test_an_idle_publication_advances_by_progress_manifests(items: Drained) -> N
     finally:
         stop.request()
         thread.join()
-    assert {m.kind for m in items.chain().manifests(1)} == {Kind.PROGRESS}
+    assert {m.kind for m in items.chain().manifests(1)} == {ManifestKind.PROGRESS}
     assert all(not f.tables and f.transactions == 0 for f in flushes)
     assert items.confirmed_flush() == items.chain().end
 

@@ -12,7 +12,7 @@ from psycopg.sql import SQL, Composed, Identifier
 from lakeproof.commands.drain import drain
 from lakeproof.drain.until import Until
 from lakeproof.landing.inspect import inspect
-from lakeproof.landing.segments.manifest import Kind
+from lakeproof.landing.segments.manifest import ManifestKind
 from lakeproof.landing.segments.reader import file_url, verify_files
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
@@ -130,7 +130,7 @@ def test_messages_alone_make_a_segment_and_move_the_slot(items: Drained) -> None
     assert newest.end_lsn >= end
     assert items.confirmed_flush() == newest.end_lsn
     assert [(m.kind, m.rows, len(m.logical_messages)) for m in items.chain().manifests(1) if m.logical_messages] == [
-        (Kind.SEGMENT, 0, 1)
+        (ManifestKind.SEGMENT, 0, 1)
     ]
 
 

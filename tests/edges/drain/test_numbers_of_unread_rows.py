@@ -18,7 +18,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
 from lakeproof.pgoutput.messages import Relation, RelationColumn
 from lakeproof.pgoutput.relations import RelationCache
-from lakeproof.postgres.catalog.fingerprint import CommitVisibility, read
+from lakeproof.postgres.catalog.fingerprint import CommitVisibility, observe_catalog
 from lakeproof.postgres.catalog.relations import ReadingsAround, read_now, version_of
 from lakeproof.postgres.connections.connect import connect
 from lakeproof.schema import Identity
@@ -179,7 +179,7 @@ def test_a_table_that_is_announced_again_has_its_old_numbers_if_that_is_sure(dat
     columns = tuple(RelationColumn(column, Oid(of), -1, column == "id") for column, of in types.items())
     relation = Relation(oid, "public", name, Identity.DEFAULT, columns)
     with connect(database.secret) as conn:
-        before = read(conn, [SOURCE], CommitVisibility(Lsn.ZERO)).fingerprint
+        before = observe_catalog(conn, [SOURCE], CommitVisibility(Lsn.ZERO)).fingerprint
         cache = RelationCache(
             lambda message, _, existing: version_of(
                 source, message, read_now(conn, [message])[oid], ReadingsAround(before, previous=existing)

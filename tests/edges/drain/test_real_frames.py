@@ -17,7 +17,7 @@ from psycopg.sql import SQL, Identifier
 from demo.server import EmbeddedPostgres
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.pgoutput.batch import Batch, BatchDecoder, TableChanges
+from lakeproof.pgoutput.batch import Batch, BatchDecoder, TableBatch
 from lakeproof.pgoutput.decoder import decode
 from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import LogicalMessage, Origin, Relation, TypeName
@@ -183,11 +183,11 @@ def test_truncates_schemas_messages_and_unwanted_tables_keep_their_places(server
         assert conn.execute("SELECT xmin::text::bigint FROM nothing").fetchone() == (rows[0][1]["_lp_xid"],)
 
 
-def _values(table: TableChanges, *names: str) -> list[tuple[Any, ...]]:
+def _values(table: TableBatch, *names: str) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in names) for row in table.rows.to_pylist()]
 
 
-def _table(batch: Batch, name: str) -> TableChanges:
+def _table(batch: Batch, name: str) -> TableBatch:
     [actual] = [table for table in batch.changes if table.version.table.name == name]
     return actual
 

@@ -16,7 +16,7 @@ from typing_extensions import LiteralString
 from lakeproof.commands.drain import drain
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
-from lakeproof.landing.segments.manifest import Kind
+from lakeproof.landing.segments.manifest import ManifestKind
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from tests.support.ingest.fix_drain import Drained, landed_rows, own_values, wait_until
@@ -197,7 +197,7 @@ def test_an_open_streamed_transaction_does_not_hold_the_slot_up(items: Drained) 
         conn.execute("INSERT INTO items " + LARGE, (1, 300))
         items.database.execute("CREATE UNLOGGED TABLE elsewhere (x int)", "CHECKPOINT")
         items.drain()
-        assert items.chain().newest.kind is Kind.PROGRESS
+        assert items.chain().newest.kind is ManifestKind.PROGRESS
         assert items.confirmed_flush() == items.chain().end
         conn.execute("INSERT INTO items " + LARGE, (301, 600))
         items.drain()

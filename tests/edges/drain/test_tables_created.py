@@ -13,11 +13,9 @@ from psycopg.sql import SQL, Identifier
 from typing_extensions import LiteralString
 
 from lakeproof.catalog.differences import Difference
-from lakeproof.lake.planning.created_tables import CreatedTable, created_tables
-from lakeproof.lake.planning.entries import EntryLimit
+from lakeproof.lake.planning.entries import CreatedTable, EntryLimit, created_tables_to_enter
 from lakeproof.lake.planning.plan import RangeLimit, plan_cycle
-from lakeproof.lake.records.documents import Cut, CutTable
-from lakeproof.lake.records.work import Created, SchemaChange
+from lakeproof.lake.records.documents import Created, Cut, CutTable, SchemaChange
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from tests.edges.drain.created_table_cases import CASES, FILLED, LATER, do
@@ -52,7 +50,9 @@ def caught_up(drained: Drained) -> None:
 def believed(drained: Drained) -> dict[TableName, CreatedTable]:
     """The tables that the lake would take in, each held against the source: every row of theirs is in the landing."""
     chain = drained.chain()
-    actual = {t: b for t, b in created_tables(chain, None, chain.head.end_lsn).items() if b.enters_at <= chain.end}
+    actual = {
+        t: b for t, b in created_tables_to_enter(chain, None, chain.head.end_lsn).items() if b.enters_at <= chain.end
+    }
     for table, created in actual.items():
         rows = [(v, row) for v, row in landed_rows(chain) if v.oid == created.version.oid]
         assert not created.whole or all(row["_lp_lsn"] > created.lower_lsn.value for _, row in rows), table

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.lake.delta.committer import NewFile
+from lakeproof.lake.delta.committer import AddedFile
 from lakeproof.lake.delta.day_table import read_day, write_day
 from lakeproof.lake.delta.files import by_spark as spark_files
 from lakeproof.lake.delta.log.checkpoint import write_checkpoint
@@ -76,7 +76,7 @@ def test_a_commit_beside_it_wins(spark: SparkSession, tmp_path: Path, monkeypatc
     path, rows, write = str(tmp_path / "days"), spark.range(3), spark_files.write_by_spark
     write_day(path, rows, MONDAY)
 
-    def beside(*arguments: object) -> list[NewFile]:
+    def beside(*arguments: object) -> list[AddedFile]:
         spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 1")  # noqa: S608  a place of the test
         return write(*arguments)  # type: ignore[arg-type]  # as they came
 

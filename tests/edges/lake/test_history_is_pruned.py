@@ -18,7 +18,7 @@ import lakeproof
 from lakeproof.commands.maintain import maintain
 from lakeproof.events import silent
 from lakeproof.lake.delta.files import optimize
-from lakeproof.lake.delta.files.optimize import Placed, runs
+from lakeproof.lake.delta.files.optimize import Placed, neighbours
 from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lsn import Lsn
 from lakeproof.schema import Identity
@@ -163,4 +163,4 @@ def _placed(*sizes: int, worn: int = -1) -> list[Placed]:
 )
 def test_neighbours_are_put_together(files: list[Placed], expected: list[list[int]]) -> None:
     """Small files with small ones beside them, as many as fit; a large file parts them, or takes a single one up."""
-    assert cast("Any", runs(files)) == expected
+    assert cast("Any", neighbours(files)) == expected

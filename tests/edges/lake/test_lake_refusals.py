@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.errors import InvariantError, LakeError
-from lakeproof.lake.delta.apply import CommitRequest, apply
+from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.log.protocol import TableSpec
@@ -108,12 +108,12 @@ def test_a_commit_is_made_once_and_a_foreign_one_is_noticed(spark: SparkSession,
     session, path = spark.newSession(), str(tmp_path / "t")
     rows = session.createDataFrame([(1, "a"), (2, "b")], "id int, `odd, name` string")
     first = CommitInfo("app", 1, "{}")
-    assert apply(session, _insert(path, rows, first, create=TableSpec(), expected_version=-1)).inserted == 2
+    assert apply_change(session, _insert(path, rows, first, create=TableSpec(), expected_version=-1)).inserted == 2
     with pytest.raises(InvariantError, match="cycle 1 is in version 0 already"):
-        apply(session, _insert(path, rows, first, create=TableSpec(), expected_version=-1))
+        apply_change(session, _insert(path, rows, first, create=TableSpec(), expected_version=-1))
 
     gone = session.createDataFrame([(9,)], "id int")
-    nothing = apply(
+    nothing = apply_change(
         session, CommitRequest(path, NetChange(Removed(("id",), gone)), CommitInfo("app", 2, "{}"), expected_version=0)
     )
     assert (nothing.inserted, nothing.deleted) == (0, 0)
@@ -121,10 +121,10 @@ def test_a_commit_is_made_once_and_a_foreign_one_is_noticed(spark: SparkSession,
     assert nothing.version == before
 
     replaced = NetChange(Removed(("id",), rows.select("id")), rows.limit(1))
-    change = apply(session, CommitRequest(path, replaced, CommitInfo("app", 3, "{}")))
+    change = apply_change(session, CommitRequest(path, replaced, CommitInfo("app", 3, "{}")))
     assert (change.version, change.inserted, change.deleted) == (before + 1, 1, 2)
     with pytest.raises(LakeError, match="committed by someone else"):
-        apply(session, _insert(path, rows, CommitInfo("other", 1, "{}"), expected_version=before))
-    wiped = apply(session, CommitRequest(path, NetChange(AllRows(), rows), CommitInfo("app", 4, "{}")))
+        apply_change(session, _insert(path, rows, CommitInfo("other", 1, "{}"), expected_version=before))
+    wiped = apply_change(session, CommitRequest(path, NetChange(AllRows(), rows), CommitInfo("app", 4, "{}")))
     assert wiped.version == before + 2
     assert session.read.format("delta").load(path).count() == 2

@@ -11,9 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.files.fsync import sync_commits
 from lakeproof.lake.delta.files.links import LandedFile
-from lakeproof.lake.delta.files.needed import table_files, unneeded
+from lakeproof.lake.delta.files.needed import sync_commits, table_files, unneeded
 from lakeproof.lake.delta.link_commit import Link, linked_name, prepare_links
 from lakeproof.lake.delta.log.commits import NO_VERSION, newest_version
 from lakeproof.storage.open import open_store

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.lake.read.arrow.open import read_lake
-from lakeproof.lake.records.held import describe
+from lakeproof.lake.records.held import describe_held
 from lakeproof.lake.rows import memory
 from lakeproof.names import TableName
 from lakeproof.schema import Identity
@@ -44,7 +44,7 @@ def test_a_row_too_large_holds_its_table_alone(
         for number in (2, 3):
             (held,) = run_compact(spark, config)[-1].held.values()
             assert held.reason.startswith("it has a row of up to 0 MiB, more than goes through a heap of ")
-            remedy = describe(held, SOURCE, TableName("app", "large")).remedy
+            remedy = describe_held(held, SOURCE, TableName("app", "large")).remedy
             assert "set spark.driver_memory, and on a cluster spark.executor.memory, to " in remedy
             assert f"bootstrap {SOURCE} --tables app.large" in remedy
             check(config, source, ["good"])

@@ -64,7 +64,7 @@ def test_spark_is_looked_at_and_not_started(tmp_path: Path, monkeypatch: pytest.
     assert (good.java is not None and good.java >= 17, good.driver_memory, good.jars_present) == (True, "2g", True)
     assert not is_refused(good.findings)
     assert any("more than" in f.reason for f in check_spark(SparkConfig(driver_memory="900t")).findings)
-    there = jars.folder()
+    there = jars.jar_folder()
     monkeypatch.setenv(jars.VARIABLE, str(tmp_path / "jars"))
     none = check_spark(SparkConfig())
     assert (none.jars_present, is_refused(none.findings), (tmp_path / "jars").exists()) == (False, False, False)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.lake.spark.class_archive import archive_file, archive_options, make_archive
 from lakeproof.lake.spark.jars import jars
-from lakeproof.lake.spark.java import Java, check_java
+from lakeproof.lake.spark.java import Java, archive_file, archive_options, check_java, make_archive
 
 _ROOT = Path(__file__).resolve().parents[3]
 _WORK = """

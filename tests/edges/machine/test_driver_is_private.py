@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeproof.lake.spark.driver_start import filtered_stderr
+from lakeproof.lake.spark.driver import filtered_stderr
 
 pytestmark = [pytest.mark.spark]
 

@@ -16,7 +16,7 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 from lakeproof.config.section.spark import SparkConfig
-from lakeproof.lake.records.outlived_jvm import jvm_of
+from lakeproof.lake.records.lease import jvm_of
 from lakeproof.lake.spark.session import build_session, end_driver
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 

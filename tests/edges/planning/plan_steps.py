@@ -9,8 +9,7 @@ import random
 from dataclasses import replace
 
 from lakeproof.lake.planning.catalog_drift import Fingerprints
-from lakeproof.lake.planning.entries import EntryLimit
-from lakeproof.lake.planning.pending import pending_snapshots
+from lakeproof.lake.planning.entries import EntryLimit, pending_snapshots
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lsn import Lsn

@@ -13,7 +13,7 @@ from lakeproof.lake.records.documents import Cut, CutOrdinals
 from lakeproof.lake.records.store import write_cut
 from lakeproof.names import CycleNumber
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.times import text_of
+from lakeproof.storage.times import text_of_time
 from tests.edges.planning.plan_steps import cut_of, planned
 from tests.support.lake.simulated_source import two_tables
 
@@ -28,7 +28,11 @@ def _cut(first: Cut, number: int, whole: int, commit_time: str | None = None) ->
     """A cut of a day, with its ordinals and a commit time that nobody should ask for."""
     ordinals = CutOrdinals(whole, whole + 5)
     return replace(
-        first, number=CycleNumber(number), ordinals=ordinals, created_at=text_of(_day(number)), commit_time=commit_time
+        first,
+        number=CycleNumber(number),
+        ordinals=ordinals,
+        created_at=text_of_time(_day(number)),
+        commit_time=commit_time,
     )
 
 
@@ -71,7 +75,7 @@ def test_there_are_not_more_marks_than_a_thousand() -> None:
     """Every second one goes when there are too many: rows are then kept for longer. The newest stays."""
     ages = Ages()
     for number in range(3 * MARKS_MAX):
-        ages = ages.with_mark(Mark(text_of(_day(number)), number + 1))
+        ages = ages.with_mark(Mark(text_of_time(_day(number)), number + 1))
         assert len(ages.marks) <= MARKS_MAX
         assert ages.marks[-1].ordinal == number + 1
     times = [mark.time for mark in ages.marks]

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakeproof.catalog.differences import DECISIONS, Consequence, Difference
-from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.work import Copy
+from lakeproof.lake.records.documents import Copy, Cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Oid
 from lakeproof.snapshot.folder import part_key

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from lakeproof.lake.planning.entries import EntryLimit
 from lakeproof.lake.planning.plan import CyclePlan
-from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.work import Copy
+from lakeproof.lake.records.documents import Copy, Cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import Identity

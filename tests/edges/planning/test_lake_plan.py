@@ -10,16 +10,15 @@ import pytest
 
 from lakeproof.catalog.differences import Difference
 from lakeproof.errors import LakeError, TableError, TransientError
+from lakeproof.lake.planning.entries import pending_snapshots
 from lakeproof.lake.planning.next_incarnation import plan_switch
-from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.planning.plan import RangeLimit, plan_cycle
 from lakeproof.lake.planning.schema_changes import older_versions
 from lakeproof.lake.records.cuts import documents as cut_documents
-from lakeproof.lake.records.documents import Cut, CutOrdinals, CycleKind
+from lakeproof.lake.records.documents import Copy, Cut, CutOrdinals, CycleKind, SchemaChange
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.lease import hold_lease, newest_epoch
 from lakeproof.lake.records.store import cut_at, read_cut, write_cut
-from lakeproof.lake.records.work import Copy, SchemaChange
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.retention import put_chain_start, remove_below
 from lakeproof.landing.segments.reader import slices

@@ -20,8 +20,8 @@ from lakeproof.config.load import load
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError, SourceError, TransientError
 from lakeproof.events import silent
+from lakeproof.lake.planning.entries import pending_snapshots
 from lakeproof.lake.planning.next_incarnation import plan_switch
-from lakeproof.lake.planning.pending import pending_snapshots
 from lakeproof.lake.planning.set_aside import left_behind, paused_among
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import Held, HeldCause, WayOut

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from lakeproof.events import Event
 from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
-from lakeproof.lake.planning.entries import EntryLimit
-from lakeproof.lake.planning.pending import pending_snapshots
+from lakeproof.lake.planning.entries import EntryLimit, pending_snapshots
 from lakeproof.lake.records.documents import NO_ROWS, Cut, CycleKind, Intent
 from lakeproof.names import CycleNumber
 from lakeproof.progress import Progress, Work

@@ -16,10 +16,9 @@ from pyspark.sql import functions as F
 from demo.server import EmbeddedPostgres
 from lakeproof.hidden_columns import DUP, FROM, KEY, ORD, TEXT
 from lakeproof.lake.columns import current_columns
-from lakeproof.lake.cycle.entries.snapshot import DIGEST
-from lakeproof.lake.rows.columns import col, key_value, pick, row_key
+from lakeproof.lake.cycle.commits_by_spark import DIGEST
+from lakeproof.lake.rows.columns import col, exact_form, key_value, pick, row_key
 from lakeproof.lake.rows.correction import BUCKETS, bucket_diff, correct, row_hash
-from lakeproof.lake.rows.exact import exact_form
 from lakeproof.names import Oid, TableName
 from lakeproof.postgres.connections.connect import Connection
 from lakeproof.schema import Column, Identity, SchemaVersion

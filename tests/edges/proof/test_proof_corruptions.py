@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from demo.server import EmbeddedPostgres
-from lakeproof.lake.rows import exact
+from lakeproof.lake.rows import columns as rows_columns
 from lakeproof.postgres.connections.connect import Connection
 from lakeproof.proof.compare import (
     KEY_TEXT_MAX,
@@ -21,7 +21,7 @@ from lakeproof.proof.compare import (
     NARROW_ROWS_MAX,
     Bucket,
     ProofRow,
-    differing,
+    differing_buckets,
     differing_keys,
     to_narrow,
 )
@@ -118,7 +118,7 @@ def differing_first_columns(version: SchemaVersion, source: Side, lake: Side) ->
     """The first column of the keys that differ, after the buckets that don't have been left out."""
     sides = [_summed(side) for side in (source, lake)]
     expected = to_narrow(*sides)
-    assert expected == differing(*sides)
+    assert expected == differing_buckets(*sides)
     rows = [[row for bucket, row in side if bucket in expected] for side in (source, lake)]
     return {next(iter(key.key.values())) for key in differing_keys(version.key, *rows)}
 
@@ -142,7 +142,7 @@ def source_side(conn: Connection, version: SchemaVersion) -> Side:
 
 def lake_sides(frames: dict[str, DataFrame], version: SchemaVersion) -> dict[str, Side]:
     """Return the lake's side of each frame, in one Spark job for all."""
-    texts = [exact.exact_text(c) for c in exact_kinds.key_columns(version)]
+    texts = [rows_columns.exact_text(c) for c in exact_kinds.key_columns(version)]
     functions = jvm_functions(next(iter(frames.values())).sparkSession)
     bucket, row_hash = lake_form._bucket(version, _BUCKETS, functions), lake_form._hash(version, functions)
     result = [frame.select(F.lit(name), bucket, row_hash, *texts) for name, frame in frames.items()]
@@ -213,5 +213,5 @@ def test_what_is_named_is_limited() -> None:
     huge = {b: Bucket(NARROW_ROWS_MAX, b) for b in range(3)}
     assert to_narrow(huge, {}) == [0]
     assert to_narrow({}, {b: Bucket(10, 1) for b in range(3)}) == [0, 1, 2]
-    assert differing({1: Bucket(2, 5)}, {1: Bucket(2, 5)}) == []
-    assert differing({1: Bucket(2, 5)}, {1: Bucket(1, 5)}) == [1]
+    assert differing_buckets({1: Bucket(2, 5)}, {1: Bucket(2, 5)}) == []
+    assert differing_buckets({1: Bucket(2, 5)}, {1: Bucket(1, 5)}) == [1]

@@ -25,7 +25,7 @@ from lakeproof.config.model import Config
 from lakeproof.events import Event, RunControl, Stop, silent
 from lakeproof.lake.delta import committer
 from lakeproof.lake.delta.files.data_files import deleted_rows
-from lakeproof.lake.rows.keys_in_memory import Numbers
+from lakeproof.lake.rows.change import Numbers
 from lakeproof.lsn import Lsn
 from lakeproof.proof import changed as prove_changed
 from lakeproof.proof import changed_keys

@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
-from lakeproof.proof.compare import Sums
+from lakeproof.proof.compare import FilledBuckets
 from lakeproof.proof.lake import history_by_spark as histories
 from lakeproof.proof.lake.history import HistoryProof, prove_history
-from lakeproof.proof.lake.side import Reader
+from lakeproof.proof.lake.side import LakeReader
 from tests.support.lake.lake_steps import jobs_run, run_compact
 from tests.support.lake.maintain_steps import begun, newest_cut_of, policy
 from tests.support.lake.simulated_source import SimulatedSource
@@ -28,13 +28,13 @@ class Proofs:
 
     def __init__(self, spark: SparkSession, source: SimulatedSource) -> None:
         self.spark = spark
-        self.reader = Reader.of(source.lake, SparkOnDemand.of(spark), "spark")
+        self.reader = LakeReader.of(source.lake, SparkOnDemand.of(spark), "spark")
         self.tables = newest_cut_of(policy(source.folder)).tables
 
-    def current(self, table: TableName, cut_table: CutTable) -> Sums:
+    def current(self, table: TableName, cut_table: CutTable) -> FilledBuckets:
         """The buckets of current, as the comparison with the source has read them."""
         side = self.reader.open(table, cut_table, BUCKETS)
-        return Sums(side.buckets(), side.number)
+        return FilledBuckets(side.buckets(), side.number)
 
     def run(self, *, shared: bool) -> tuple[dict[TableName, HistoryProof], int]:
         """Prove every history."""
@@ -75,5 +75,5 @@ def test_a_current_that_is_not_the_sum_of_history_differs(spark: SparkSession, t
     proofs = Proofs(spark, source)
     # A table that random changes have left without rows is the sum of nothing.
     table, cut_table = next((t, c) for t, c in proofs.tables.items() if proofs.current(t, c).buckets)
-    wrong = prove_history(proofs.reader, table, cut_table, BUCKETS, Sums({}, 1))
+    wrong = prove_history(proofs.reader, table, cut_table, BUCKETS, FilledBuckets({}, 1))
     assert wrong.status == "differs"

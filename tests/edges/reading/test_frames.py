@@ -20,8 +20,8 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import ConfigError, LakeError
-from lakeproof.lake.read.arrow.frames import Rows
-from lakeproof.lake.read.spark.lake_frame import LakeFrame
+from lakeproof.lake.read.arrow.open import Rows
+from lakeproof.lake.read.spark.open import LakeFrame
 from lakeproof.names import TableName
 from tests.support.servers.fix_postgres import Database
 from tests.support.spark.spark_steps import into_the_lake
@@ -104,7 +104,7 @@ def test_what_is_read_is_what_spark_reads(database: Database, config: Config, sp
         hidden = theirs.table("shop", "public.kinds", hidden=True)
         _same(mine.table("shop", "public.kinds", hidden=True), hidden)
     (refreshed,) = refresh(config, "few", spark)
-    assert refreshed.held is None
+    assert refreshed.stands_still is None
     mine, theirs = lakeproof.read(config), lakeproof.open(spark, config)
     _same(mine.view("few"), theirs.view("few"))
     history = mine.history("shop", "public.kinds")

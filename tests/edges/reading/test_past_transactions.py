@@ -27,7 +27,7 @@ from lakeproof.drain.until import Until
 from lakeproof.errors import LakeError
 from lakeproof.events import Event, RunControl, Stop, silent
 from lakeproof.hidden_columns import HIDDEN_PREFIX
-from lakeproof.lake.read.arrow.past_transactions import past_changes
+from lakeproof.lake.read.arrow.transactions import past_changes
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn

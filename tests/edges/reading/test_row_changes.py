@@ -15,10 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from lakeproof.hidden_columns import CAME
 from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError
 from lakeproof.lake.delta.log.commits import newest_version
-from lakeproof.lake.delta.row_changes import RowLimits, row_changes
-from lakeproof.lake.delta.versions import read_at
+from lakeproof.lake.delta.versions import RowLimits, read_at, row_changes
 from lakeproof.lake.rows.columns import relation
-from lakeproof.lake.spark.scanned_rows import counting, note
+from lakeproof.lake.spark.scanned_rows import counting, note_scans
 
 pytestmark = pytest.mark.spark
 _OPTIONS = {"delta.enableDeletionVectors": "true", "delta.enableTypeWidening": "true"}
@@ -49,7 +48,7 @@ def _check(spark: SparkSession, path: str, pairs: list[tuple[int, int]], limits:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("limits", [RowLimits(), RowLimits(held_bytes=-1)], ids=["held", "by Spark"])
+@pytest.mark.parametrize("limits", [RowLimits(), RowLimits(collected_bytes=-1)], ids=["in memory", "by Spark"])
 def test_the_changes_are_the_difference_of_the_versions(spark: SparkSession, tmp_path: Path, limits: RowLimits) -> None:
     """Vectors, files that come and go, files put together, a widened and a renamed column, odd names, nested values."""
     path = str(tmp_path / "a table, 50%")
@@ -120,7 +119,7 @@ def test_few_changes_read_few_rows(spark: SparkSession, tmp_path: Path) -> None:
     with counting() as scanned:
         changes = row_changes(spark, path, 0, 4, ["id"])
         assert sorted(row[0] for row in changes.collect()) == [0, 1, 2]
-        note(changes)
+        note_scans(changes)
     assert scanned.rows <= 1_000
     with pytest.raises(ChangesUnavailableError, match="more than 2 rows"):
-        row_changes(spark, path, 0, 4, ["id"], limits=RowLimits(held_bytes=-1, places=2))
+        row_changes(spark, path, 0, 4, ["id"], limits=RowLimits(collected_bytes=-1, places=2))

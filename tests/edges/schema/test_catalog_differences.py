@@ -15,9 +15,9 @@ import pytest
 from psycopg.sql import SQL
 from typing_extensions import LiteralString
 
-from lakeproof.catalog.differences import DECISIONS, Consequence, TableChange
+from lakeproof.catalog.differences import DECISIONS, Consequence, TableDifferences
 from lakeproof.landing.catalog_history import newest_catalog
-from lakeproof.landing.segments.manifest import Kind, Manifest
+from lakeproof.landing.segments.manifest import Manifest, ManifestKind
 from lakeproof.lsn import Lsn
 from tests.support.ingest.fix_drain import Drained
 from tests.support.servers.fix_postgres import Database
@@ -234,12 +234,12 @@ def records(source: Drained) -> list[Manifest]:
     return [m for m in source.chain().manifests(1) if m.catalog is not None]
 
 
-def changes(source: Drained) -> list[TableChange]:
+def changes(source: Drained) -> list[TableDifferences]:
     """The words of all records."""
     return [change for m in records(source) if m.catalog is not None for change in m.catalog.changes]
 
 
-def words(actual: Sequence[TableChange], name: str = "t") -> str:
+def words(actual: Sequence[TableDifferences], name: str = "t") -> str:
     """Return the differences of one table."""
     return "; ".join(", ".join(sorted(d.value for d in c.differences)) for c in actual if c.table.name == name)
 
@@ -299,7 +299,7 @@ def test_both_positions_of_a_record_enclose_the_change(source: Drained) -> None:
         assert record.lower_lsn is not None
         assert record.lower_lsn <= before
         assert after <= record.upper_lsn
-    assert [m.kind for m in records(source)] == [Kind.CATALOG] * 3
+    assert [m.kind for m in records(source)] == [ManifestKind.CATALOG] * 3
 
 
 def test_a_writer_that_has_not_ended_holds_the_lower_bound_back(source: Drained) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from lakeproof.catalog.differences import Difference
-from lakeproof.lake.records.documents import Cut, CycleKind
+from lakeproof.lake.records.documents import Cut, CycleKind, SchemaChange
 from lakeproof.lake.records.held import HeldCause
-from lakeproof.lake.records.work import SchemaChange
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.schema import SchemaVersion

@@ -18,7 +18,7 @@ from lakeproof.catalog.differences import Difference
 from lakeproof.config.model import TableConfig
 from lakeproof.errors import TransientError
 from lakeproof.lake.delta import schema as delta_schema
-from lakeproof.lake.delta.apply import CommitRequest, apply
+from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.log.protocol import TableSpec
@@ -78,7 +78,7 @@ def test_a_race_lost_by_a_change_of_columns_is_reported_as_one(
     """Somebody commits between the look at the table and the commit: nothing of ours is made, and it is tried again."""
     path, session = str(tmp_path / "table"), spark.newSession()
     rows = session.createDataFrame([(1, "x")], "id int, v string")
-    apply(session, CommitRequest(path, NetChange(images=rows), CommitInfo("try", 1, "{}"), create=TableSpec()))
+    apply_change(session, CommitRequest(path, NetChange(images=rows), CommitInfo("try", 1, "{}"), create=TableSpec()))
     look = delta_schema._change
 
     def strange() -> None:

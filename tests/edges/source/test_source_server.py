@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from demo.server import free_port
 from lakeproof.errors import LakeproofError, SourceError, TransientError
-from lakeproof.postgres.connections.connect import _pin, connect, connect_replication, describe, source_errors
+from lakeproof.postgres.connections.connect import _pin, connect, connect_replication, dsn_in_words, source_errors
 from lakeproof.postgres.replication_slot import create_slot, drop_slot, name_problem, read_slot, slot_problem
 from lakeproof.postgres.server import identify
 from lakeproof.values.pinned_settings import PINNED_SETTINGS
@@ -126,7 +126,7 @@ def test_each_wrong_part_of_a_dsn_has_its_error(
 
 def test_a_source_is_described_without_its_password(database: Database) -> None:
     """The name for messages has user, host, port and database."""
-    assert describe(database.secret) == f"postgres@127.0.0.1:{database.server.port}/{database.name}"
+    assert dsn_in_words(database.secret) == f"postgres@127.0.0.1:{database.server.port}/{database.name}"
 
 
 def test_errors_are_sorted_by_their_sqlstate(database: Database) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.failpoints import watched
-from lakeproof.lake.delta.apply import CommitRequest, Hints, apply
+from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change
 from lakeproof.lake.delta.committer import CommitInfo, Unsupported
 from lakeproof.lake.delta.files.links import LandedFile
 from lakeproof.lake.delta.files.needed import remove_file, table_files, unneeded
@@ -96,7 +96,7 @@ def test_landed_files_become_a_tables_files(spark: SparkSession, store: Store) -
     for number, keys_max in ((3, None), (4, 2)):
         change = NetChange(Removed(("id",), gone), images)
         request = CommitRequest(table, change, info(number), Hints(max_keys=keys_max))
-        assert apply(spark, request).version == number - 1
+        assert apply_change(spark, request).version == number - 1
         assert rows_of(spark, table) == as_numbers(pa.concat_tables([expected.slice(1)]))
 
 
@@ -144,7 +144,7 @@ def test_commits_that_no_cut_names_are_taken_back(spark: SparkSession, store: St
     # The cycle is made again, with the number that the log has already seen, by Spark, which would skip a repeat.
     images = spark.read.format("delta").load(table).withColumn("id", F.col("id") + 100)
     request = CommitRequest(table, NetChange(images=images), info(2), expected_version=2)
-    assert apply(spark.newSession(), request).version == 3
+    assert apply_change(spark.newSession(), request).version == 3
     assert link(spark, table, 3, [Link(files[2])]) == 4
     assert [row["id"] for row in rows_of(spark, table)] == [*range(10), *range(20, 30), *range(100, 110)]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.storage.object.files import PART_BYTES, Memory, ObjectFile
+from lakeproof.storage.object.files import PART_BYTES, ObjectFile, UploadMemory
 from lakeproof.storage.object.store import ObjectStore
 from lakeproof.storage.store import AlreadyExistsError, NewFile, NotFoundError
 from tests.support.stores.fix_object_store import S3Server, object_store
@@ -230,7 +230,7 @@ def test_an_upload_that_is_abandoned_is_aborted(s3_server: S3Server, s3_store: O
 @pytest.mark.parametrize("parts", [0, 1, 2])
 def test_files_without_room_in_memory_wait_on_disk(s3_store: ObjectStore, size: int, parts: int) -> None:
     """A segment of many tables keeps no part of each of them in memory."""
-    memory = Memory(parts)
+    memory = UploadMemory(parts)
     data = random.Random(size).randbytes(size)
     files = [ObjectFile(s3_store, f"d/{n}", memory) for n in range(3)]
     for start in range(0, size, 1 << 20):

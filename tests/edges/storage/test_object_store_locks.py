@@ -19,7 +19,7 @@ import pytest
 from lakeproof.errors import TransientError
 from lakeproof.storage.object.lock import LOCK_TIMES, LockTimes
 from lakeproof.storage.object.store import ObjectStore
-from lakeproof.storage.store import HeldLock
+from lakeproof.storage.store import LockHandle
 from tests.support.stores.fix_object_store import S3Server, object_store
 from tests.support.stores.object_proxy import Fault, object_proxy, putting
 
@@ -60,7 +60,7 @@ def quick_store(s3_server: S3Server, bucket: str) -> ObjectStore:
     return object_store(bucket, s3_server.endpoint, lock_times=QUICK)
 
 
-def _check_for_a_minute(held: HeldLock) -> None:
+def _check_for_a_minute(held: LockHandle) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         held.check()

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pyarrow as pa
+from psycopg.sql import SQL
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakeproof.lake.delta.arrow_rows import DeltaRows
-from lakeproof.lake.rows import exact
+from lakeproof.lake.rows import columns as rows_columns
 from lakeproof.postgres.connections.connect import Connection
 from lakeproof.proof.lake.form import proof_forms
 from lakeproof.proof.lake.in_arrow import RowsOfBatch
@@ -23,8 +24,12 @@ from lakeproof.schema import SchemaVersion
 
 
 def source_digests(conn: Connection, relation: source_form.ComparedRelation) -> dict[str, str]:
-    """Each row's digest and its framed text."""
-    return {str(digest): str(text) for digest, text in conn.execute(source_form.digest_query(relation))}
+    """Each row's digest and its framed text, from the SQL that the proof's own queries have for them."""
+    # The proof itself needs 60 bits of the digest, and no text.
+    text, source = source_form._row_text(relation), source_form._from(relation)
+    octets = source_form._octets(text, relation)
+    query = SQL("SELECT md5({octets}), {text} {source}").format(octets=octets, text=text, source=source)
+    return {str(digest): str(value) for digest, value in conn.execute(query)}
 
 
 def assert_same_forms(source: dict[str, str], lake: DataFrame, version: SchemaVersion) -> None:
@@ -59,7 +64,7 @@ def _bits(version: SchemaVersion, batch: pa.RecordBatch) -> list[int]:
 
 def assert_same_digests(source: dict[str, str], lake: DataFrame, forms: list[Column]) -> None:
     """The digests of `forms` in the lake are those of the source's rows."""
-    actual = {r[0]: r[1] for r in lake.select(exact.row_digest(forms), F.concat(*forms)).collect()}
+    actual = {r[0]: r[1] for r in lake.select(rows_columns.row_digest(forms), F.concat(*forms)).collect()}
     wrong = [
         sorted(side[d] for d in side.keys() ^ other.keys() if d in side)
         for side, other in ((source, actual), (actual, source))

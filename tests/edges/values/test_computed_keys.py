@@ -24,7 +24,7 @@ from lakeproof.events import Stop, silent
 from lakeproof.hidden_columns import DUP, KEY, OP, ORD
 from lakeproof.lake.cycle import table as cycle_table
 from lakeproof.lake.rows.columns import key_value, row_key
-from lakeproof.lake.rows.file_rows import DIGEST, FileRows, in_files
+from lakeproof.lake.rows.file_rows import DIGEST, FileRows, names_in_files
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.postgres.connections.connect import Connection
 from lakeproof.schema import Identity, SchemaVersion
@@ -47,7 +47,7 @@ def conn(postgres: EmbeddedPostgres) -> Iterator[Connection]:
 
 def _landed(version: SchemaVersion, rows: pa.Table, ops: list[str]) -> pa.RecordBatch:
     """Rows as a landed file has them."""
-    names = in_files(version, [c.name for c in version.columns])
+    names = names_in_files(version, [c.name for c in version.columns])
     batch = rows.combine_chunks().rename_columns([names.get(name, name) for name in rows.column_names])
     batch = batch.append_column(OP, pa.array(ops).dictionary_encode())
     return batch.append_column(ORD, pa.array(range(rows.num_rows))).to_batches()[0]

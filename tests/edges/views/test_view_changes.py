@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import lakeproof
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError, LakeError
-from lakeproof.lake.read.spark.view_changes import ViewChanges
+from lakeproof.lake.read.spark.changes import ViewChanges
 from lakeproof.lake.records.views.cuts import ViewCut, one_refresh
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.open import open_store

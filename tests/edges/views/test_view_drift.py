@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.refresh import refresh
 from lakeproof.config.model import Config
 from lakeproof.events import silent
-from lakeproof.follow.views import Pace, ViewRefresher
+from lakeproof.follow.views import ViewPace, ViewRefresher
 from lakeproof.lake.records.views.cuts import newest_view_cut, view_path
 from lakeproof.state.due_work import drifted_views, due_views, why_not_refresh
 from lakeproof.state.status import lake_status
@@ -77,7 +77,7 @@ def test_each_kind_of_drift_is_due_and_healed_without_a_cut(drifting: _Drifting)
         assert reason in drifted_views(now, lake_status(now))["a"]
         assert (due_views(now, ["a"]), why_not_refresh(now, "a")) == (["a"], None)
         (report,) = refresh(now, "a", drifting.spark)
-        assert (report.held, report.strategy) == (None, "full")
+        assert (report.stands_still, report.strategy) == (None, "full")
         assert reason in (report.reason or "")
         assert drifting.rows() == ROWS
         assert due_views(config, ["a"]) == []
@@ -110,7 +110,7 @@ def test_a_follower_finds_drift_by_itself(drifting: _Drifting) -> None:
         done.extend(views)
         healed.set()
 
-    pace = Pace(drift_look_s=0.2)
+    pace = ViewPace(drift_look_s=0.2)
     with ViewRefresher(drifting.config, ["a"], drifting.spark, silent, refreshed, pace=pace) as refresher:
         drifting.sql("DELETE FROM {view} WHERE id = 1")
         assert healed.wait(300)

@@ -23,7 +23,7 @@ from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut, newest_v
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.open import open_store
 from lakeproof.views.cycle import app_id
-from lakeproof.views.maintain import kept_cuts, optimize_view, unneeded_files
+from lakeproof.views.maintain import kept_cuts, optimize_view, unneeded_view_files
 from lakeproof.views.refresh import ViewInputs, refresh_view
 from tests.support.spark.fix_lake import SPARK
 
@@ -333,12 +333,12 @@ def test_a_view_whose_files_were_put_together_is_the_same_answer(shop: Shop) -> 
     assert shop.optimize(result, 2) is None
     now = datetime.now(timezone.utc)
     kept = kept_cuts(store, {"revenue": 3600.0}, now)
-    assert (kept.old, kept.oldest["revenue"].number, list(unneeded_files(store, kept, {}))) == ([], 1, [])
+    assert (kept.old, kept.oldest["revenue"].number, list(unneeded_view_files(store, kept, {}))) == ([], 1, [])
     assert kept_cuts(store, {"another": 0.0}, now).old == []
     kept = kept_cuts(store, {"revenue": 0.0}, now)
     assert len(kept.old) == 3
     assert kept.oldest == kept.newest == {"revenue": result}
-    gone = [Path(place) for place, _ in unneeded_files(store, kept, {})]
+    gone = [Path(place) for place, _ in unneeded_view_files(store, kept, {})]
     assert len([place for place in gone if place.suffix == ".parquet" and "_delta_log" not in place.parts]) == 3
     for place in gone:
         place.unlink()

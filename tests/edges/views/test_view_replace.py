@@ -19,7 +19,7 @@ from lakeproof.failpoints import watched
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.versions import read_view
 from lakeproof.lake.records.views.cuts import newest_view_cut, view_path
-from lakeproof.lake.records.views.previews import newest_preview
+from lakeproof.lake.records.views.definitions import newest_preview
 from lakeproof.state.due_work import why_not_refresh
 from lakeproof.state.status import lake_status
 from lakeproof.storage.open import open_store
@@ -146,7 +146,7 @@ def test_columns_come_go_and_change_their_types(place: Edited) -> None:
         place.edit(sql)
         with pytest.raises(ConfigError, match=reason):
             preview(config, "a", spark)
-        assert refresh(config, "a", spark)[0].held is None
+        assert refresh(config, "a", spark)[0].stands_still is None
     assert place.rows() == place.answer(FIRST)
 
 
@@ -261,7 +261,7 @@ def test_a_killed_step_leaves_the_view_old_or_new(place: Edited, *, new_columns:
     for failpoint in ("cycle.after_tables", "cycle.after_sync"):
         killed_at(failpoint, apply_preview)
         assert place.rows() == place.answer(FIRST)
-    assert refresh(config, "a", spark)[0].held is None, "by the old definition, with the old columns"
+    assert refresh(config, "a", spark)[0].stands_still is None, "by the old definition, with the old columns"
     assert place.rows() == place.answer(FIRST)
     preview(config, "a", spark)
     killed_at("cycle.after_cut", apply_preview)

@@ -21,7 +21,7 @@ from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.section.external_table import ExternalTable
 from lakeproof.errors import LakeError
 from lakeproof.events import Event, silent
-from lakeproof.follow.views import Pace, ViewRefresher
+from lakeproof.follow.views import ViewPace, ViewRefresher
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.records.views.cuts import newest_view_cut
@@ -58,9 +58,9 @@ class Shop(ViewLake):
         )
         self.config = self.config.model_copy(update={"views": {**self.config.views, name: view}})
 
-    def held(self, view: str | None = None) -> dict[str, str | None]:
-        """Refresh all views, or one, and return why each is held."""
-        return {report.view: report.held for report in step.refresh(self.config, view, self.spark)}
+    def still(self, view: str | None = None) -> dict[str, str | None]:
+        """Refresh all views, or one, and return why each stands still."""
+        return {report.view: report.stands_still for report in step.refresh(self.config, view, self.spark)}
 
     def answer(self, view: str) -> list[Any]:
         """Return a view's rows, read without Spark at the newest cuts."""
@@ -74,13 +74,13 @@ def test_a_fault_holds_what_depends_on_it_and_nothing_else(spark: SparkSession, 
     shop.view("wall", "SELECT nothing FROM ground", "ground")
     shop.view("ground", "SELECT id FROM items")
     shop.view("beside", "SELECT id FROM ground WHERE id > 0", "ground")
-    held = shop.held()
-    assert (held["ground"], held["beside"]) == (None, None)
-    assert "UNRESOLVED_COLUMN" in (held["wall"] or "")
-    assert (held["roof"] or "").startswith("view wall, which it reads, stands still: view wall: ")
-    assert list(shop.held("roof")) == ["ground", "wall", "roof"]
+    still = shop.still()
+    assert (still["ground"], still["beside"]) == (None, None)
+    assert "UNRESOLVED_COLUMN" in (still["wall"] or "")
+    assert (still["roof"] or "").startswith("view wall, which it reads, stands still: view wall: ")
+    assert list(shop.still("roof")) == ["ground", "wall", "roof"]
     (shop.folder / "wall.sql").write_text("SELECT id FROM ground", encoding="utf-8")
-    assert set(shop.held("roof").values()) == {None}
+    assert set(shop.still("roof").values()) == {None}
     assert shop.answer("roof") == [str({"n": len(shop.answer("ground"))})]
     assert shop.answer("beside") == shop.answer("ground")
 
@@ -95,17 +95,17 @@ def test_an_external_table_is_pinned_and_watched(spark: SparkSession, tmp_path: 
     shop.view("named", "SELECT count(*) AS n FROM items CROSS JOIN r", r=ExternalTable("catalog", "default.lp_rates"))
     spark.sql("DROP TABLE IF EXISTS default.lp_rates")
     frame = shop.spark.createDataFrame([(i, i % 7) for i in range(1, 40)], "id int, rate int").coalesce(1)
-    held = shop.held()
-    assert held["plain"] is None
-    assert (held["priced"] or "").startswith(f"external table {place}: there is no Delta table in this place")
-    assert (held["named"] or "").startswith("external table default.lp_rates: it can't be read")
+    still = shop.still()
+    assert still["plain"] is None
+    assert (still["priced"] or "").startswith(f"external table {place}: there is no Delta table in this place")
+    assert (still["named"] or "").startswith("external table default.lp_rates: it can't be read")
     frame.write.parquet(place)
-    assert "CONVERT TO DELTA" in (shop.held()["priced"] or "")
+    assert "CONVERT TO DELTA" in (shop.still()["priced"] or "")
     (tmp_path / "rates").rename(tmp_path / "parquet")
     frame.write.format("delta").save(place)
     spark.sql(f"CREATE TABLE default.lp_rates USING delta LOCATION '{place}'")
     try:
-        assert set(shop.held().values()) == {None}
+        assert set(shop.still().values()) == {None}
         _go_on(shop, place)
     finally:
         spark.sql("DROP TABLE default.lp_rates")
@@ -117,7 +117,7 @@ def _go_on(shop: Shop, place: str) -> None:
     assert lake_status(shop.config).views["priced"].behind == {"shop": 0, place: 1}
     assert (why_not_refresh(shop.config, "priced"), why_not_refresh(shop.config, "named")) == (None, None)
     assert why_not_refresh(shop.config, "plain") is not None
-    assert set(shop.held().values()) == {None}
+    assert set(shop.still().values()) == {None}
     assert why_not_refresh(shop.config, None) is not None
     cut = newest_view_cut(shop.source.store, "priced")
     assert cut is not None
@@ -129,16 +129,16 @@ def _go_on(shop: Shop, place: str) -> None:
     shop.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     shop.spark.sql(f"VACUUM delta.`{place}` RETAIN 0 HOURS")
     assert audit_view(shop.spark.newSession(), shop.source.store, shop.config.views["priced"]).status == "blocked"
-    assert set(shop.held().values()) == {None}
+    assert set(shop.still().values()) == {None}
     _check_priced(shop, place)
     _go_on_without_a_log(shop, place)
     # Another table in the same place.
     Path(place).rename(shop.folder / "old")
-    assert "there is no Delta table" in (shop.held()["priced"] or "")
+    assert "there is no Delta table" in (shop.still()["priced"] or "")
     again = shop.spark.createDataFrame([(i, 1) for i in range(1, 9)], "id int, rate int")
     for _ in range(5):
         again.write.format("delta").mode("append").save(place)
-    assert set(shop.held().values()) == {None}
+    assert set(shop.still().values()) == {None}
     cut = newest_view_cut(shop.source.store, "priced")
     assert cut is not None
     assert (cut.strategy, cut.reason) == ("full", f"external table {place} is another table than then")
@@ -150,7 +150,7 @@ def _go_on(shop: Shop, place: str) -> None:
         again.where("id > 3").write.format("delta").mode("append").save(place)
     assert lake_status(shop.config).views["priced"].behind == {"shop": 0, place: 1}
     assert why_not_refresh(shop.config, "priced") is None
-    assert set(shop.held().values()) == {None}
+    assert set(shop.still().values()) == {None}
     assert why_not_refresh(shop.config, "priced") is not None
     _check_priced(shop, place)
 
@@ -166,7 +166,7 @@ def _go_on_without_a_log(shop: Shop, place: str) -> None:
     for file in Path(place, "_delta_log").iterdir():
         if file.name.lstrip(".")[:20] < checkpoint:
             file.unlink()
-    assert set(shop.held().values()) == {None}
+    assert set(shop.still().values()) == {None}
     cut = newest_view_cut(shop.source.store, "priced")
     assert cut is not None
     reason = f"external table {place}: its version at the view's cut is not kept any more"
@@ -189,7 +189,7 @@ def test_a_view_over_a_view_and_an_external_table_is_replaced(spark: SparkSessio
     shop.spark.range(1, 40).selectExpr("id", "id % 7 AS rate").coalesce(1).write.format("delta").save(place)
     shop.view("ground", "SELECT id, grp FROM items")
     shop.view("top", "SELECT g.id, r.rate FROM ground g JOIN r ON r.id = g.id", "ground", r=rates)
-    assert set(shop.held().values()) == {None}
+    assert set(shop.still().values()) == {None}
     for number, second in enumerate(("SELECT g.id, r.rate + 1 AS rate", "SELECT g.id, r.rate + 2 AS rate, g.grp")):
         (tmp_path / "top.sql").write_text(f"{second} FROM ground g JOIN r ON r.id = g.id", encoding="utf-8")
         shown = preview(shop.config, "top", shop.spark)
@@ -207,7 +207,7 @@ def test_a_view_over_a_view_and_an_external_table_is_replaced(spark: SparkSessio
         _check_top(shop, place, number)
     shop.view("beside", "SELECT i.id, r.rate FROM items i JOIN r ON r.id = i.id", r=rates)
     shop.view("top", "SELECT b.id, r.rate FROM beside b JOIN r ON r.id = b.id", "beside", r=rates)
-    assert shop.held("beside") == {"beside": None}
+    assert shop.still("beside") == {"beside": None}
     DeltaTable.forPath(shop.spark, place).update("id > 20", {"rate": "60"})
     preview(shop.config, "top", shop.spark)
     apply_preview(shop.config, "top", shop.spark)
@@ -284,7 +284,7 @@ def test_a_slow_view_of_a_follower_lets_the_others_go_on(
     shop.view("below", "SELECT id, grp FROM items")
     shop.view("over_slow", "SELECT count(*) AS n FROM a_slow", "a_slow")
     shop.view("quick", "SELECT grp, count(*) AS n FROM items GROUP BY grp")
-    assert set(shop.held().values()) == {None}
+    assert set(shop.still().values()) == {None}
     begun, may_end, others_moved = threading.Event(), threading.Event(), threading.Event()
     finished: list[tuple[str, int]] = []
 
@@ -302,7 +302,7 @@ def test_a_slow_view_of_a_follower_lets_the_others_go_on(
     # inside: a view that is slow until the others have moved on
     monkeypatch.setattr(view_round, "refresh_view", slow)
     shop.change("items")
-    views, pace = list(shop.config.views), Pace(slow_s=0.0)
+    views, pace = list(shop.config.views), ViewPace(slow_s=0.0)
     with ViewRefresher(shop.config, views, shop.spark, silent, refreshed, pace=pace) as refresher:
         refresher.ask()
         assert begun.wait(120)

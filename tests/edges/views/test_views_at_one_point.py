@@ -14,8 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import LakeError, NoRoomError
-from lakeproof.lake.read.spark.open import open_lake
-from lakeproof.lake.read.spark.opened import OpenedLake
+from lakeproof.lake.read.spark.open import OpenedLake, open_lake
 from lakeproof.lake.records.views.cuts import view_path
 from lakeproof.names import CycleNumber
 from lakeproof.views import round as view_round

@@ -46,17 +46,17 @@ def test_what_is_wrong_with_one_view_is_no_matter_of_the_others(
     config = Config(path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": source}, views=views)
     bootstrap(config, "shop")
     into_the_lake(config, spark)
-    assert {result.view: result.held for result in refresh(config, None, spark)} == dict.fromkeys(VIEWS)
+    assert {result.view: result.stands_still for result in refresh(config, None, spark)} == dict.fromkeys(VIEWS)
     place = f"delta.{quoted(view_path(open_store(config.lake), 'b_locked'))}"
     spark.newSession().sql(f"ALTER TABLE {place} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
     for file in Path(view_path(open_store(config.lake), "c_emptied")).glob("cycle-*/*.parquet"):
         file.unlink()
     database.execute("ALTER TABLE t RENAME v TO w", "DELETE FROM t WHERE id = 1")
     into_the_lake(config, spark)
-    held = {result.view: result.held for result in refresh(config, None, spark)}
-    assert held["d_right"] is None
-    assert "UNRESOLVED_COLUMN" in (held["a_renamed"] or "")
-    assert "delta.appendOnly" in (held["b_locked"] or "")
+    still = {result.view: result.stands_still for result in refresh(config, None, spark)}
+    assert still["d_right"] is None
+    assert "UNRESOLVED_COLUMN" in (still["a_renamed"] or "")
+    assert "delta.appendOnly" in (still["b_locked"] or "")
     with pytest.raises(LakeError, match=r"FILE_NOT_EXIST.*move that folder away"):
         refresh(config, "c_emptied", spark)
     Path(view_path(open_store(config.lake), "c_emptied")).rename(tmp_path / "away")

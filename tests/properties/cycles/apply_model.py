@@ -18,12 +18,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakeproof.lake.delta.apply import CommitRequest, Hints, apply
+from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change
 from lakeproof.lake.delta.committer import Applied, CommitInfo, Unsupported
 from lakeproof.lake.delta.log.protocol import TableSpec
-from lakeproof.lake.rows.change import AllRows, NetChange, Removed
+from lakeproof.lake.rows.change import FIRST, AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col
-from lakeproof.lake.rows.keys_in_memory import FIRST
 from tests.properties.cycles.linked_batches import LandedBatch, commit_by_links, land_batch
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
@@ -249,7 +248,7 @@ class Table:
     def commit(self, batch: Batch, request: CommitRequest) -> Applied:
         """Make a commit of the batch in the table's way, whatever the model knows of it."""
         if self.way is not Way.LINK:
-            return apply(self.session, request)
+            return apply_change(self.session, request)
         landed, columns, before = self._land(batch), dict(self.kind.columns), self._files()
         try:
             applied = commit_by_links(request, landed, columns)
@@ -259,7 +258,7 @@ class Table:
             self.linked += bool(landed.links)
             return applied
         assert self._files() == before, f"{self.kind.name}: files are left: {self.not_linked[-1]}"
-        return apply(self.session, request)
+        return apply_change(self.session, request)
 
     def _land(self, batch: Batch) -> LandedBatch:
         if self.landed is None or self.landed[0] is not batch:

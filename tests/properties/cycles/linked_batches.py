@@ -16,12 +16,11 @@ from pyspark.sql import DataFrame
 
 from lakeproof.lake.delta.apply import CommitRequest
 from lakeproof.lake.delta.committer import Applied
-from lakeproof.lake.delta.files.needed import files_of_commit
+from lakeproof.lake.delta.files.data_files import data_file
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, linked_name, prepare_links
-from lakeproof.lake.delta.log.commits import NO_VERSION, commit_name, newest_version
-from lakeproof.lake.rows.change import AllRows, NetChange, Removed
+from lakeproof.lake.delta.log.commits import NO_VERSION, commit_name, newest_version, read_actions
+from lakeproof.lake.rows.change import FIRST, AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import col
-from lakeproof.lake.rows.keys_in_memory import FIRST
 from lakeproof.storage.folder import Folder
 from tests.support.lake.linkable_rows import in_one_store, land
 
@@ -107,8 +106,8 @@ def _removed(change: NetChange[DataFrame]) -> Removed[pa.Table] | AllRows | None
 def check_linked(request: CommitRequest, batch: LandedBatch, version: int) -> None:
     """The commit has each landed file, which is still the same file, and other files for other rows alone."""
     names = {linked_name(request.info, link.landed): link.landed.url for link in batch.links}
-    _, added = files_of_commit(Folder.at(request.path), commit_name(version))
-    paths = [file.path for file in added]
+    actions = read_actions(Folder.at(request.path), commit_name(version))
+    paths = [data_file(action).path for kind, action in actions if kind == "add"]
     for name, place in names.items():
         assert paths.count(name) == 1, f"{name} is not in {paths}"
         assert (Path(request.path) / name).samefile(place), name

@@ -15,8 +15,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
-from lakeproof.lake.read.spark.open import open_lake
-from lakeproof.lake.read.spark.opened import OpenedLake
+from lakeproof.lake.read.spark.open import OpenedLake, open_lake
 from lakeproof.lsn import Lsn
 from tests.support.lake.lake_steps import check, make_config, run_compact
 from tests.support.lake.simulated_rows import images_of

@@ -32,7 +32,7 @@ from lakeproof.landing.chain import Chain, verify_chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.proof.lake.history import prove_history
-from lakeproof.proof.lake.side import Reader
+from lakeproof.proof.lake.side import LakeReader
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 from tests.support.lake.lake_steps import check, make_config, run_compact
@@ -128,7 +128,7 @@ def test_a_pinned_cut_within_the_policy_is_readable_of_an_idle_table_too(spark: 
 def histories_are_whole(spark: SparkSession, config: Config) -> None:
     """Each history has the rows that were written, and adds up to current: so this process says, and so does Spark."""
     for engine in ("auto", "spark"):
-        reader = Reader.of(SourceLake.open(config.lake, SOURCE), SparkOnDemand.of(spark), engine)
+        reader = LakeReader.of(SourceLake.open(config.lake, SOURCE), SparkOnDemand.of(spark), engine)
         proofs = {t: prove_history(reader, t, position, 8) for t, position in newest_cut_of(config).tables.items()}
         assert {t: p.reason for t, p in proofs.items() if p.status != "equal"} == {}, f"{engine}, seed {SEED}"
         assert {p.by_spark is None for p in proofs.values()} == {engine == "auto"}

@@ -20,11 +20,10 @@ from lakeproof.lake.delta.search import KeyLookup
 from lakeproof.lake.fold.history import change_rows
 from lakeproof.lake.fold.key_fold import FoldedRows, fold_keys
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
-from lakeproof.lake.rows.change import AllRows, Removed
+from lakeproof.lake.rows.change import FIRST, AllRows, Numbers, Removed
 from lakeproof.lake.rows.columns import relation
 from lakeproof.lake.rows.file_rows import LandedRange
-from lakeproof.lake.rows.keys_in_memory import FIRST, Numbers
-from lakeproof.lake.rows.landing_rows import Changes, read_changes
+from lakeproof.lake.rows.landing_rows import LandedChanges, read_landed_changes
 from lakeproof.landing.segments.reader import count_changes, slices
 from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion
@@ -128,7 +127,7 @@ def test_both_executors_add_up_to_the_same(spark: SparkSession, tmp_path: Path, 
         compared += 1
         base = _before(spark, source, table, start)
         frame = None if base is None else relation(spark, base)
-        changes = Changes(landed.schema, read_changes(spark, landed), counts)
+        changes = LandedChanges(landed.schema, read_landed_changes(spark, landed), counts)
         large = resolve_range(spark, changes, frame)
         message = f"{table.version.table}, ({start}, {end}], seed {SEED}"
         for mine, theirs in zip(_in_arrow(landed, table, base), _by_spark(landed.schema, large), strict=True):
@@ -147,7 +146,7 @@ def _before(spark: SparkSession, source: SimulatedSource, table: SimulatedTable,
     counts = count_changes(landed.slices, landed.start, position)
     if not counts.rows:
         return None
-    resolved = resolve_range(spark, Changes(landed.schema, read_changes(spark, landed), counts), None)
+    resolved = resolve_range(spark, LandedChanges(landed.schema, read_landed_changes(spark, landed), counts), None)
     images = resolved.net.images
     rows = None if images is None else images.toArrow()
     resolved.release()

@@ -21,13 +21,12 @@ from pyspark.sql import SparkSession
 from lakeproof.errors import InvariantError, LakeError, TransientError
 from lakeproof.failpoints import Armed, watched
 from lakeproof.lake.delta import apply as spark_commit
-from lakeproof.lake.delta.apply import CommitRequest, Hints, apply
+from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.cleaned import clean_log
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.log.protocol import NOT_PORTABLE, TableSpec, reader_features
-from lakeproof.lake.rows.change import NetChange, Removed
-from lakeproof.lake.rows.keys_in_memory import DriftedError
+from lakeproof.lake.rows.change import DriftedError, NetChange, Removed
 from tests.properties.cycles.apply_model import COMPOSITE, KINDS, SEED, Batch, Kind, Table, V, Way
 
 pytestmark = pytest.mark.spark
@@ -194,7 +193,7 @@ def test_a_table_that_somebody_has_partitioned_is_refused(spark: SparkSession, t
     spark.range(4).selectExpr("id", "id % 2 AS v").write.format("delta").partitionBy("v").save(path)
     change, info = NetChange(images=spark.range(1).selectExpr("id", "id AS v")), CommitInfo("try", 1, "{}")
     with pytest.raises(LakeError, match="it has partitions, which lakeproof does not write"):
-        apply(spark.newSession(), CommitRequest(path, change, info))
+        apply_change(spark.newSession(), CommitRequest(path, change, info))
     assert newest_version(path) == 0
 
 
@@ -311,7 +310,7 @@ def test_keys_of_many_bytes_are_joined(spark: SparkSession, tmp_path: Path, monk
     """A text too large to be collected beside so many others leaves all of them where they are."""
     path, session = str(tmp_path / "table"), spark.newSession()
     rows = session.range(8).selectExpr("concat('key ', id) AS k", "id AS v")
-    apply(session, CommitRequest(path, NetChange(images=rows), CommitInfo("try", 1, "{}"), create=TableSpec()))
+    apply_change(session, CommitRequest(path, NetChange(images=rows), CommitInfo("try", 1, "{}"), create=TableSpec()))
     joined: list[Any] = []
     monkeypatch.setattr(spark_commit, "KEYS_BYTES_MAX", 4)  # inside: its real limit takes megabytes of keys
     by_join = spark_commit._by_join
@@ -322,6 +321,6 @@ def test_keys_of_many_bytes_are_joined(spark: SparkSession, tmp_path: Path, monk
 
     monkeypatch.setattr(spark_commit, "_by_join", counted)  # inside: counts the joins
     change, info = NetChange(Removed(("k",), rows.where("v IN (1, 2)").select("k"))), CommitInfo("try", 2, "{}")
-    assert apply(session, CommitRequest(path, change, info, Hints(max_keys=2))).deleted == 2
+    assert apply_change(session, CommitRequest(path, change, info, Hints(max_keys=2))).deleted == 2
     assert joined
     assert sorted(r["v"] for r in session.read.format("delta").load(path).collect()) == [0, 3, 4, 5, 6, 7]

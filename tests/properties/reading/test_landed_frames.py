@@ -21,7 +21,7 @@ from lakeproof.lake.read.arrow import open as in_process
 from lakeproof.lake.read.arrow.open import LandedRows
 from lakeproof.lake.records.documents import Cut, CutOrdinals, CutTable, CycleKind
 from lakeproof.lake.records.store import write_cut
-from lakeproof.lake.rows.file_rows import FileRows, in_files
+from lakeproof.lake.rows.file_rows import FileRows, names_in_files
 from lakeproof.landing.segments.reader import slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
@@ -87,7 +87,7 @@ def put_cut(source: SimulatedSource, number: int) -> None:
 
 
 def _keys(version: SchemaVersion, columns: dict[str, pa.Array]) -> pa.Array:
-    rows = {in_file: columns[name] for name, in_file in in_files(version, list(columns)).items()}
+    rows = {in_file: columns[name] for name, in_file in names_in_files(version, list(columns)).items()}
     rows["_lp_op"] = pa.array(["insert"] * len(columns["_lp_ord"]), pa.string())
     return FileRows(version, ["_lp_key"]).of(pa.record_batch(rows))["_lp_key"]
 

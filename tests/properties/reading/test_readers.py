@@ -27,7 +27,7 @@ from lakeproof.errors import ConfigError, LakeError
 from lakeproof.events import Stop, silent
 from lakeproof.lake.read.spark.as_of import LakeAsOf
 from lakeproof.lake.read.spark.changes import CutChanges
-from lakeproof.lake.read.spark.opened import OpenedLake
+from lakeproof.lake.read.spark.open import OpenedLake
 from lakeproof.lake.records.cuts.choice import At
 from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lsn import Lsn

@@ -5,28 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from orchestration.policies.alert import SETTLED_S, Limits, Memory, Problem, cursor, due, look, room, sent
+from orchestration.policies.alert import SETTLED_S, Alert, AlertMemory, Limits, cursor, due_messages, look, room, sent
 
 _LIMITS = Limits(repeat_s=1000, per_hour=3)
-_Looks = list[tuple[float, list[Problem]]]
-_WARN, _ERROR = Problem("a", "slot", "warn", "a"), Problem("a", "slot", "error", "a")
+_Looks = list[tuple[float, list[Alert]]]
+_WARN, _ERROR = Alert("a", "slot", "warn", "a"), Alert("a", "slot", "error", "a")
 
 
-def _tick(memory: Memory, problems: Sequence[Problem], now: float) -> tuple[Memory, list[tuple[str, str]]]:
+def _tick(memory: AlertMemory, problems: Sequence[Alert], now: float) -> tuple[AlertMemory, list[tuple[str, str]]]:
     """Look and send everything that is due, in one request."""
     memory = look(memory, problems, now)
-    messages = due(memory, problems, now, _LIMITS)
+    messages = due_messages(memory, problems, now, _LIMITS)
     if not messages or not room(memory, _LIMITS):
         return memory, []
     return sent(memory, messages, now), [(message.event, message.problem.key) for message in messages]
 
 
-def _events(*looks: tuple[float, Sequence[Problem]]) -> list[list[tuple[str, str]]]:
-    memory, result = Memory(), []
+def _events(*looks: tuple[float, Sequence[Alert]]) -> list[list[tuple[str, str]]]:
+    memory, result = AlertMemory(), []
     for now, problems in looks:
         memory, events = _tick(memory, problems, now)
         # A tick leaves nothing to the next one but a text.
-        memory = Memory.from_json(json.loads(cursor({"way": memory}))["ways"]["way"])
+        memory = AlertMemory.from_json(json.loads(cursor({"way": memory}))["ways"]["way"])
         result.append(events)
     return result
 
@@ -66,15 +66,15 @@ def test_what_grows_worse_and_what_lasts_is_reported_again() -> None:
 def test_no_more_requests_than_an_hour_may_have_and_nothing_is_lost() -> None:
     """The rest waits and is sent together; errors come first."""
     limits = Limits(repeat_s=0, per_hour=3)
-    problems = [Problem(f"p{n}", "run", "warn", f"p{n}") for n in range(5)]
-    memory, counts = Memory(), []
+    problems = [Alert(f"p{n}", "run", "warn", f"p{n}") for n in range(5)]
+    memory, counts = AlertMemory(), []
     for now, some in [
         *((n * 30.0, problems[: n + 1]) for n in range(5)),
         (3599.0, problems),
         (3600.0, [*problems, _ERROR]),
     ]:
         memory = look(memory, some, now)
-        messages = due(memory, some, now, limits) if room(memory, limits) else []
+        messages = due_messages(memory, some, now, limits) if room(memory, limits) else []
         memory = sent(memory, messages, now) if messages else memory
         counts.append([message.problem.key for message in messages])
     assert counts == [["p0"], ["p1"], ["p2"], [], [], [], ["a", "p3", "p4"]]
@@ -82,11 +82,15 @@ def test_no_more_requests_than_an_hour_may_have_and_nothing_is_lost() -> None:
 
 def test_what_was_not_sent_is_due_again() -> None:
     """The memory changes by what was sent alone."""
-    memory = look(Memory(), [_ERROR], 0)
-    assert due(memory, [_ERROR], 0, _LIMITS) == due(look(memory, [_ERROR], 0), [_ERROR], 0, _LIMITS) != []
+    memory = look(AlertMemory(), [_ERROR], 0)
+    assert (
+        due_messages(memory, [_ERROR], 0, _LIMITS)
+        == due_messages(look(memory, [_ERROR], 0), [_ERROR], 0, _LIMITS)
+        != []
+    )
 
 
 def test_a_cursor_of_another_version_is_a_fresh_start() -> None:
     """Better reported twice than never."""
     strangers: list[object] = [None, [], {"reported": {"a": {"x": 1}}, "sent": []}]
-    assert [Memory.from_json(document) for document in strangers] == [Memory()] * 3
+    assert [AlertMemory.from_json(document) for document in strangers] == [AlertMemory()] * 3

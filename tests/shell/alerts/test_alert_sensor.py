@@ -12,7 +12,7 @@ import pytest
 
 from lakeproof.config.load import load
 from lakeproof.errors import ConfigError
-from orchestration.alerts import ALERTS, alert_sensor, watched
+from orchestration.alerts import ALERTS, alert_sensor, watched_by_alerts
 from orchestration.build import build
 from resources import Settings
 from tests.support.shell.receivers import Mails, Posts, http_receiver, smtp_receiver
@@ -50,7 +50,7 @@ class Ticks:
         config = load(self.path)
         defs = build(config)
         assets = [a for a in defs.assets or () if isinstance(a, dg.AssetsDefinition)]
-        names = watched(config, [job.name for job in defs.resolve_all_job_defs()], assets)
+        names = watched_by_alerts(config, [job.name for job in defs.resolve_all_job_defs()], assets)
         (sensor,) = alert_sensor(config, names, lambda: self.now)
         resources = {"settings": Settings(config_path=str(self.path))}
         with dg.build_sensor_context(self.instance, self.cursor, resources=resources, definitions=defs) as context:

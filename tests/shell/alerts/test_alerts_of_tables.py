@@ -19,7 +19,7 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.prove import prove
 from lakeproof.config.load import load
 from lakeproof.names import TableName
-from orchestration.alerts import alert_sensor, watched
+from orchestration.alerts import alert_sensor, watched_by_alerts
 from orchestration.build import build
 from resources import Settings
 from tests.support.servers.fix_postgres import Database
@@ -56,7 +56,7 @@ class Alerts:
         before = len(self.posts.documents("/hook"))
         config = load(self.path)
         defs = build(config)
-        names = watched(config, [], [a for a in defs.assets or () if isinstance(a, dg.AssetsDefinition)])
+        names = watched_by_alerts(config, [], [a for a in defs.assets or () if isinstance(a, dg.AssetsDefinition)])
         (sensor,) = alert_sensor(config, names, lambda: self.now)
         resources = {"settings": Settings(config_path=str(self.path))}
         with dg.build_sensor_context(instance, self.cursor, resources=resources, definitions=defs) as context:

@@ -13,7 +13,7 @@ from assets.checks.outcomes import (
     table_outcome,
     view_outcome,
 )
-from assets.checks.proof import check_result
+from assets.checks.proof import proof_check_result
 from assets.support import metadata as md
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
@@ -30,7 +30,7 @@ CHECK = dg.AssetCheckKey(dg.AssetKey("t"), "proved_equal")
 
 
 def _colour(outcome: ProofOutcome) -> str:
-    shown = check_result(CHECK, outcome)
+    shown = proof_check_result(CHECK, outcome)
     if shown.passed:
         return "green"
     return "red" if shown.severity is dg.AssetCheckSeverity.ERROR else "yellow"

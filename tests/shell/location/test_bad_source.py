@@ -154,7 +154,7 @@ def test_the_source_that_is_well_goes_all_the_way(place: Place, spark: SparkSess
     cuts = Path(place.settings.config().lake) / "damaged" / "cycles" / "cuts"
     cuts.mkdir(parents=True)
     (cuts / "000000000001.json").write_bytes(b"{")
-    found_by_view = {created.view: created.held for created in refresh(place.settings.config(), None, spark)}
+    found_by_view = {created.view: created.stands_still for created in refresh(place.settings.config(), None, spark)}
     assert found_by_view["well"] is None
     assert all(found_by_view[name] for name in _BAD)
     assert "damaged" in (found_by_view["damaged"] or "")

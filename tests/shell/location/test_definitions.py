@@ -114,11 +114,6 @@ _JOBS = {
         ],
     ),
     "shop_daily": (["daily_shop"], ["daily/shop/shop/orders"]),
-    "shop_repair": (
-        ["prove_shop"],
-        ["proof/current/shop/shop/order-20lines", "proof/current/shop/shop/orders"],
-    ),
-    "crm_repair": (["prove_crm"], ["proof/current/crm/public/customers"]),
     # Without assets: a person launches them, with a configuration.
     **{
         f"{source}_{kind}": ([f"{kind}_{source}"], [])

@@ -9,8 +9,8 @@ import pytest
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.load import load
-from lakeproof.descriptions import describe
-from lakeproof.lake.records.described import described
+from lakeproof.descriptions import keep_source_descriptions
+from lakeproof.lake.records.described import read_described
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from orchestration.build import build
@@ -53,10 +53,10 @@ def test_tables_that_no_configuration_lists_are_shown_with_what_the_catalog_says
     assert defs.resolve_job_def("shop_drain")
 
     lake = SourceLake.open(load(path).location, "shop")
-    assert not describe(load(path), "shop")
+    assert not keep_source_descriptions(load(path), "shop")
     database.execute("COMMENT ON COLUMN orders.total IS 'without tax'")
-    assert describe(load(path), "shop")
-    assert [c.comment for c in described(lake)[ORDERS].columns] == [None, "without tax", None, None]
+    assert keep_source_descriptions(load(path), "shop")
+    assert [c.comment for c in read_described(lake)[ORDERS].columns] == [None, "without tax", None, None]
     lake.store.put(lake.paths.descriptions, b"damaged")
-    assert described(lake) == {}
+    assert read_described(lake) == {}
     assert build(load(path)).resolve_asset_graph()

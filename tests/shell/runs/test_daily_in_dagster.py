@@ -21,7 +21,7 @@ from lakeproof.errors import LakeError
 from lakeproof.events import RunControl
 from lakeproof.storage.document import canonical
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.times import text_of, time_of
+from lakeproof.storage.times import text_of_time, time_of
 from orchestration.build import build
 from resources import Settings
 from tests.support.servers.fix_postgres import Database
@@ -145,7 +145,7 @@ def _copied_earlier(config: Path, days: int) -> None:
     for document in Path(load(config).lake).glob("shop/snapshots/*/*/*.json"):
         fields = json.loads(document.read_bytes())
         if "started_at" in fields:
-            fields["started_at"] = text_of(time_of(fields["started_at"]) - timedelta(days=days))
+            fields["started_at"] = text_of_time(time_of(fields["started_at"]) - timedelta(days=days))
             document.write_bytes(canonical(fields))
 
 

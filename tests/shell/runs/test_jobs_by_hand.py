@@ -248,7 +248,7 @@ def test_what_a_proof_found_is_repaired_and_a_table_rebuilt(place: _Place, spark
     assert shown["rebuilt"] == 1
     assert [record.data["table"] for record in shown["tables"].records] == ["shop.orders"]
     damage()
-    repaired = place.run("shop_repair", prove_shop=ProofRun(repair=True))
+    repaired = place.run("shop_verification", prove_shop=ProofRun(repair=True))
     assert repaired.success
     assert all(colours(repaired).values())
     assert proof in colours(repaired)

@@ -13,7 +13,7 @@ from lakeproof.config.load import load
 from lakeproof.names import TableName
 from lakeproof.state.due_copies import DAY, Recopy, not_before
 from orchestration.build import build
-from orchestration.policies.copy import CopyDecision, decide
+from orchestration.policies.copy import CopyDecision, decide_copy
 from orchestration.policies.run import UNLOCKED_S_MAX, JobRuns, Phase, Run
 from tests.support.shell.sample import write_sample
 
@@ -27,7 +27,7 @@ def _run(phase: Phase, ago: float, name: str = "abcdefgh-1") -> Run:
 
 
 def _decide(due: Recopy, *runs: Run, locked: bool | None = None, copying: bool = False) -> CopyDecision:
-    return decide(due, (A, B), JobRuns(runs, NOW, locked), 600.0, copying=copying)
+    return decide_copy(due, (A, B), JobRuns(runs, NOW, locked), 600.0, copying=copying)
 
 
 def test_what_is_due_is_copied_together_with_the_reasons() -> None:

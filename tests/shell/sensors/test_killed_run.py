@@ -107,7 +107,7 @@ def test_a_lock_that_somebody_keeps_keeps_no_run(tmp_path: Path) -> None:
     with place.open("w") as kept:
         fcntl.flock(kept, fcntl.LOCK_EX)
         run_lock.hold_run_lock(str(tmp_path), JOB, attempt_s=0.1)
-        assert str(place) not in run_lock._held
+        assert str(place) not in run_lock._locks
     run_lock.hold_run_lock(str(tmp_path), JOB)
     assert run_lock.has_live_process(str(tmp_path), JOB) is True
-    run_lock._held.pop(str(place)).release()
+    run_lock._locks.pop(str(place)).release()

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from orchestration.policies.lasting import COMPACTION, DRAIN, Decision, Kind, Place, decide
+from orchestration.policies.lasting import COMPACTION, DRAIN, Decision, LastingKind, Workplace, decide_run
 from orchestration.policies.run import JobRuns, Phase, Run
 
 NOW = 1_000_000.0
-FREE, READ = Place(), Place("slot s is read by process 4711")
-LOST = Place(None, "the server has invalidated it; run `lakeproof recover`")
+FREE, READ = Workplace(), Workplace("slot s is read by process 4711")
+LOST = Workplace(None, "the server has invalidated it; run `lakeproof recover`")
 
 
 def _run(phase: Phase, started_ago: float | None = None, ended_ago: float | None = None, name: str = "r1") -> Run:
@@ -29,13 +29,13 @@ class Case:
     """A situation and the expected decision."""
 
     name: str
-    place: Place | None
+    place: Workplace | None
     runs: tuple[Run, ...]
     locked: bool | None
     start: bool
     says: str
     dead: tuple[str, ...] = ()
-    kind: Kind = DRAIN
+    kind: LastingKind = DRAIN
 
 
 AT_WORK = _run(Phase.STARTED, started_ago=200)
@@ -118,6 +118,6 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_one_policy_decides_for_drains_and_compactions(case: Case) -> None:
     """Each situation has one decision, and its words are what the UI shows."""
-    decision = decide(case.kind, case.place, JobRuns(case.runs, NOW, case.locked), max_seconds=3600)
+    decision = decide_run(case.kind, case.place, JobRuns(case.runs, NOW, case.locked), max_seconds=3600)
     assert decision == Decision(case.start, decision.reason, case.dead)
     assert case.says in decision.reason

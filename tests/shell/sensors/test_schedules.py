@@ -19,7 +19,7 @@ from orchestration.schedules import cron_every
 NOW = 2_000_000.0
 LANDED = LandingStatus(Incarnation(1), Lsn(100), 7, "2026-01-01T00:00:00Z")
 CUT = CutStatus(CycleNumber(3), Lsn(90), None, "2026-01-01T00:00:00Z", 2)
-IDLE = SourceStatus("shop", None, None, None, LANDED, CUT, None, 10, {}, {}, lease_held=False, lease=None, problems=())
+IDLE = SourceStatus("shop", None, None, None, LANDED, CUT, None, 10, {}, {}, lease_taken=False, lease=None, problems=())
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_an_ended_run_in_front_does_not_hide_one_in_progress() -> None:
         (replace(IDLE, landing=None), False, "bootstrap first"),
         (replace(IDLE, landing=None), True, "bootstrap first"),
         (IDLE, False, "everything up to 0/64 is in the lake"),
-        (replace(IDLE, lease_held=True, lease="process 7 on host"), True, "process 7 on host"),
+        (replace(IDLE, lease_taken=True, lease="process 7 on host"), True, "process 7 on host"),
         (IDLE, True, None),
-        (replace(IDLE, lease_held=None), True, None),
+        (replace(IDLE, lease_taken=None), True, None),
     ],
 )
 def test_a_compaction_runs_only_if_it_has_work(state: SourceStatus, has_work: bool, says: str | None) -> None:

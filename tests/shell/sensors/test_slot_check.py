@@ -13,7 +13,7 @@ import pytest
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.load import load
 from orchestration.outside_proofs import outside_proofs
-from orchestration.policies.slot_check import OK, OUTAGE_S, PAUSE_S, UNREACHABLE, LastReport, decide
+from orchestration.policies.slot_check import OK, OUTAGE_S, PAUSE_S, UNREACHABLE, LastReport, decide_report
 from orchestration.sensors import slot_drain_sensor
 from resources import Settings
 from tests.support.servers.fix_postgres import Database
@@ -27,7 +27,7 @@ def _levels(*looks: tuple[float, str]) -> Iterator[tuple[float, str]]:
     """Return the reports of a series of looks, through the cursor as the sensor keeps it."""
     message = LastReport()
     for after, level in looks:
-        due, message = decide(message, level, NOW + after)
+        due, message = decide_report(message, level, NOW + after)
         assert LastReport.from_cursor(f'{{"check": {_json(message)}}}') == message
         if due:
             yield after, level

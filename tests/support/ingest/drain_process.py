@@ -18,13 +18,13 @@ from lakeproof.drain.until import Until
 from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, Stop
 from lakeproof.lsn import Lsn
-from lakeproof.pgoutput.warm_up import warm_up
+from lakeproof.pgoutput.warm_up import warm_up_decoder
 from lakeproof.postgres.connections import framing
 from tests.support.ingest.fix_drain import SOURCE, make_config
 
 # The compiled loops, loaded once: each process would need a second for them.
-warm_up()
-framing.warm_up()
+warm_up_decoder()
+framing.warm_up_framing()
 
 
 def run(given: dict[str, Any]) -> int:

@@ -36,7 +36,7 @@ from lakeproof.landing.segments.manifest import ChainSource
 from lakeproof.landing.segments.reader import open_file, verify_files
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.postgres.catalog.fingerprint import CommitVisibility, read
+from lakeproof.postgres.catalog.fingerprint import CommitVisibility, observe_catalog
 from lakeproof.postgres.connections.connect import connect, connect_replication
 from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.postgres.server import identify
@@ -105,7 +105,7 @@ class Drained:
             server = identify(conn)
             start = create_slot(conn, self.slot, temporary=False)
         with connect(SecretStr(self.dsn)) as catalog:
-            reading = read(catalog, [SOURCE], CommitVisibility(Lsn.ZERO))
+            reading = observe_catalog(catalog, [SOURCE], CommitVisibility(Lsn.ZERO))
         rules = dict.fromkeys(reading.rules, reading.horizon)
         whole = FirstReading(reading.fingerprint, reading.lower_lsn, reading.upper_lsn, rules)
         first = first_reading(self.source_lake, incarnation, whole, writer)

@@ -30,7 +30,7 @@ _COLUMNS = [
 ]
 _HEADER = b"w" + bytes(24)
 typed_batch(Block(MessageBuffer.of([_HEADER + b"1\ta\n", _HEADER + b"\\N\t\\N\n"])), _COLUMNS)
-framing.warm_up()
+framing.warm_up_framing()
 
 
 def start_bootstrap(config: Config, failpoint: str = "") -> BaseProcess:

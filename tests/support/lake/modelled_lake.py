@@ -18,8 +18,7 @@ from lakeproof.lake.columns import in_lake
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
 from lakeproof.lake.planning.schema_change import compare_schemas
 from lakeproof.lake.planning.schema_changes import defaults_for_old_rows
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, HistorySum
-from lakeproof.lake.records.work import Created, SchemaChange
+from lakeproof.lake.records.documents import Created, Cut, CutTable, CycleKind, HistorySum, SchemaChange
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.reader import open_file, slices
 from lakeproof.lsn import Lsn

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from lakeproof.lake.read.arrow.frames import Rows
+from lakeproof.lake.read.arrow.open import Rows
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.values.types import arrow_type

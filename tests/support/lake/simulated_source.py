@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from lakeproof.catalog.differences import Difference, TableChange
+from lakeproof.catalog.differences import Difference, TableDifferences
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.config.location import LakeLocation
@@ -27,7 +27,7 @@ from lakeproof.landing.segments.manifest import ChainSource
 from lakeproof.landing.segments.segment import SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableChanges, row_schema
+from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableBatch, row_schema
 from lakeproof.schema import Identity, SchemaVersion
 from lakeproof.snapshot.copy.chunk_rows import ChunkRows
 from lakeproof.snapshot.folder import part_key
@@ -235,7 +235,7 @@ class SimulatedSource:
             writer=WRITER,
         )
         existing = self.table(name).version
-        change = TableChange(existing.oid, existing.table, (difference,), None, after, version=version)
+        change = TableDifferences(existing.oid, existing.table, (difference,), None, after, version=version)
         append_catalog(self.chain, WRITER, CatalogRecord(since, noticed, *put, (change,)), noticed)
 
     def state_at(self, position: Lsn) -> States:
@@ -262,7 +262,7 @@ class SimulatedSource:
         arrays += [column_array(c, [r[i] for r in rows]) for i, c in enumerate(version.columns)]
         return pa.RecordBatch.from_arrays(arrays, names)
 
-    def _batch(self, name: TableName, rows: Sequence[Mapping[str, Any]]) -> TableChanges:
+    def _batch(self, name: TableName, rows: Sequence[Mapping[str, Any]]) -> TableBatch:
         version = self.tables[name].version
         events = [r["event"] for r in rows]
         width = len(version.columns)
@@ -287,7 +287,7 @@ class SimulatedSource:
         n = Counter(e.op for e in events)
         unchanged = sum(1 for e in events if e.unchanged)
         counts = ChangeCounts(n["insert"], n["update"], n["delete"], n["truncate"], n["before"], unchanged)
-        return TableChanges(version, batch, counts)
+        return TableBatch(version, batch, counts)
 
 
 def _sent(event: Event, width: int) -> Row:

@@ -31,7 +31,7 @@ def queries_of_dashboard() -> list[str]:
 
 def metric_of(name: str) -> m.Metric:
     """Return the metric of a time series' name; raises KeyError if there is none."""
-    series = {metric.name: metric for metric in m.ALL if metric.kind is not m.Kind.HISTOGRAM}
+    series = {metric.name: metric for metric in m.ALL if metric.kind is not m.MetricType.HISTOGRAM}
     series |= {f"{metric.name}{part}": metric for metric in m.ALL if metric.buckets for part in _PARTS}
     return series[name]
 

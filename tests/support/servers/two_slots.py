@@ -21,7 +21,7 @@ from lakeproof.config.load import load
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
-from lakeproof.lake.read.spark.opened import OpenedLake
+from lakeproof.lake.read.spark.open import OpenedLake
 from lakeproof.lsn import Lsn
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.servers.fix_postgres import Database

@@ -28,7 +28,7 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.publish import apply, plan
 from lakeproof.config.load import load
 from lakeproof.storage.document import canonical
-from lakeproof.storage.times import text_of, time_of
+from lakeproof.storage.times import text_of_time, time_of
 from tests.support.servers.fix_postgres import Database
 from tests.support.shell.sample import password_of
 
@@ -105,7 +105,7 @@ def _copied_earlier(lake: Path, days: int) -> None:
     for document in lake.glob("shop/snapshots/*/*/*.json"):
         fields = json.loads(document.read_bytes())
         if "started_at" in fields:
-            fields["started_at"] = text_of(time_of(fields["started_at"]) - timedelta(days=days))
+            fields["started_at"] = text_of_time(time_of(fields["started_at"]) - timedelta(days=days))
             document.write_bytes(canonical(fields))
 
 

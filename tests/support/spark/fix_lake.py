@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.location import LakeLocation, StorageConfig
 from lakeproof.config.section.spark import SparkConfig
-from lakeproof.lake.spark.s3 import s3_settings
+from lakeproof.lake.spark.jars import s3_settings
 from lakeproof.lake.spark.session import build_session
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from tests.support.stores.fix_object_store import S3Server, storage

@@ -24,7 +24,7 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.config.section.spark import SparkConfig
 from lakeproof.events import Stop, silent
-from lakeproof.lake.spark.lost_driver import DriverLostError, stop_session
+from lakeproof.lake.spark.driver import DriverLostError, stop_session
 from lakeproof.lake.spark.session import build_session
 from tests.support.ingest.fix_drain import SOURCE, make_config
 from tests.support.spark.spark_steps import into_the_lake

@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 
 from lakeproof.commands import refresh as step
 from lakeproof.config.model import Config, ViewConfig
-from lakeproof.lake.delta.apply import CommitRequest, apply
+from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.protocol import TableSpec
-from lakeproof.lake.read.spark.opened import OpenedLake
+from lakeproof.lake.read.spark.open import OpenedLake
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.store import newest_cut, write_cut
 from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut
@@ -96,7 +96,7 @@ class ViewLake:
             request = CommitRequest(path, NetChange(images=frame), info, create=created)
         else:
             request = CommitRequest(path, NetChange(Removed((key,), deletes), frame), info, create=created)
-        self.versions[table] = apply(self.spark, request).version
+        self.versions[table] = apply_change(self.spark, request).version
 
     def _cut_table(self, table: str) -> CutTable:
         key, columns = TABLES[table]

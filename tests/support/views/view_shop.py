@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.commands import refresh as step
 from lakeproof.config.model import Config, ViewConfig
-from lakeproof.lake.delta.apply import CommitRequest, apply
+from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
@@ -47,7 +47,7 @@ class Shop:
         rows = self.spark.createDataFrame([(self.cuts, None)], "id int, _lp_text string")
         commit = CommitInfo("test", self.cuts + 1, "{}")
         path = self.source_lake.url(self.source_lake.paths.current(T))
-        apply(self.spark, CommitRequest(path, NetChange(images=rows), commit, create=TableSpec()))
+        apply_change(self.spark, CommitRequest(path, NetChange(images=rows), commit, create=TableSpec()))
         position = CutTable(Lsn(1), Lsn(1), 0, self.cuts, replace(VERSION, table=T), ONE, ONE)
         self.cuts += 1
         cut = Cut(

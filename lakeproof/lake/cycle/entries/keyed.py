@@ -1,4 +1,4 @@
-"""Applying a copy of single keys: under those keys the table gets the source's rows, under all others its own changes.
+"""Applies a copy of single keys: under these the table gets the source's rows, under all other keys its own changes.
 
 Copying the rows belongs to `lakeproof.snapshot.copy.keyed_copy` and its caller, choosing the cycle that applies them to
 `lakeproof.lake.planning`, committing to `commits_by_spark`.
@@ -26,30 +26,17 @@ from pyspark.sql import functions as F
 from lakeproof.errors import InvariantError, TableError
 from lakeproof.hidden_columns import KEY
 from lakeproof.lake.columns import current_columns, keeps_key, merge_key
-from lakeproof.lake.cycle.commits_by_spark import write_correction
-from lakeproof.lake.cycle.entries.snapshot import DIGEST, EntryCorrection
-from lakeproof.lake.cycle.task import (
-    Carried,
-    CycleContext,
-    KeyedEntry,
-    TableTask,
-    Written,
-    carried,
-    own_range,
-    resolve,
-    rows_before,
-)
+from lakeproof.lake.cycle.commits_by_spark import DIGEST, EntryCorrection, evaluated, exact_from_end, write_correction
+from lakeproof.lake.cycle.task import Carried, KeyedEntry, TableTask, Written, carried
+from lakeproof.lake.delta.versions import read_layer
+from lakeproof.lake.fold.history import snapshot_rows, with_net_change
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
-from lakeproof.lake.fold.replay import snapshot_rows, with_net_change
-from lakeproof.lake.fold.table_range import TableRange
-from lakeproof.lake.rows.change import NetChange, Removed
+from lakeproof.lake.rows.change import FIRST, DriftedError, NetChange, Removed
 from lakeproof.lake.rows.columns import key_value, pick, row_key
 from lakeproof.lake.rows.correction import BucketDiff, check_rows, correct, join_on_key
-from lakeproof.lake.rows.keys_in_memory import FIRST, DriftedError
-from lakeproof.lake.rows.landing_rows import Changes
-from lakeproof.lake.rows.memory import keep
-from lakeproof.lake.rows.refusal import refusals
-from lakeproof.landing.catalog_history import sends_everything
+from lakeproof.lake.rows.file_rows import TableRange
+from lakeproof.lake.rows.landing_rows import LandedChanges, read_range
+from lakeproof.lake.rows.memory import persist
 from lakeproof.schema import SchemaVersion
 
 
@@ -75,39 +62,35 @@ class _Own:
             self.left_out.unpersist()
 
 
-def write_keyed(session: SparkSession, context: CycleContext, task: TableTask, keyed: KeyedEntry) -> Carried | Written:
+def write_keyed(session: SparkSession, task: TableTask, keyed: KeyedEntry) -> Carried | Written:
     """Write a table with the rows of a copy of single keys; without a difference and without changes, nothing."""
     before = task.before
-    if before is None or keyed.consistent_point != context.intent.end_lsn:
+    if before is None or keyed.consistent_point != task.intent.end_lsn:
         raise InvariantError(str(task.table), "a copy of keys enters where it was not made", "report this")
-    changes = own_range(context, task)
+    changes = task.own_range()
     schema = changes.schema
-    persisted = rows_before(session, context, task, before)
-    with _copied(session, context, schema, keyed) as copied:
+    persisted = read_layer(session, task.lake, task.table, before)
+    with _copied(session, task, schema, keyed) as copied:
         own = _own_changes(session, changes, persisted, copied.keys)
         try:
             if own is not None:
-                _check_others(context, task, persisted, own.changes.net, copied.keys)
+                _check_others(task, persisted, own.changes.net, copied.keys)
             correction = _correction(schema, copied, persisted, own)
             if own is None and correction.net_is_empty:
                 correction.release()
-                return carried(context, task, before)
-            result = write_correction(session, context, task, correction, None if own is None else own.changes)
+                return carried(task, before)
+            result = write_correction(session, task, correction, None if own is None else own.changes)
         finally:
             if own is not None:
                 own.release()
-    if own is None or own.left_out is None:
-        return result
-    return replace(result, cut_table=replace(result.cut_table, exact_from=context.intent.end_lsn))
+    return result if own is None or own.left_out is None else exact_from_end(task, result)
 
 
 @contextmanager
-def _copied(
-    session: SparkSession, context: CycleContext, schema: SchemaVersion, keyed: KeyedEntry
-) -> Iterator[_Copied]:
-    folder, key = context.lease.lake.url(keyed.key), merge_key(schema)
+def _copied(session: SparkSession, task: TableTask, schema: SchemaVersion, keyed: KeyedEntry) -> Iterator[_Copied]:
+    folder, key = task.lake.url(keyed.key), merge_key(schema)
     keys_as_rows = snapshot_rows(session, schema, keyed.table.keys, folder)
-    keys = keep(pick(keys_as_rows, key).distinct())
+    keys = persist(pick(keys_as_rows, key).distinct())
     try:
         rows = snapshot_rows(session, schema, keyed.table.rows, folder)
         # PostgreSQL may have found a row of another exact key.
@@ -118,14 +101,9 @@ def _copied(
 
 def _own_changes(session: SparkSession, changes: TableRange, persisted: DataFrame, keys: DataFrame) -> _Own | None:
     """Return the range added up, if it may be without the changes of the copied keys; None if it has no changes."""
-    if changes.counts.rows == 0:
-        return None
     try:
-        with refusals(str(changes.schema.table)):
-            own = resolve(session, changes, persisted)
-            if own is not None and own.persisted:
-                own.events.count()
-            return None if own is None else _Own(own)
+        own = evaluated(session, changes, persisted)
+        return None if own is None else _Own(own)
     except TableError:
         return _without(session, changes, persisted, keys)
 
@@ -133,19 +111,17 @@ def _own_changes(session: SparkSession, changes: TableRange, persisted: DataFram
 def _without(session: SparkSession, changes: TableRange, persisted: DataFrame, keys: DataFrame) -> _Own:
     """Return the changes of all other keys added up; raises as evaluating them does."""
     schema, key = changes.schema, merge_key(changes.schema)
-    read = changes.read(session)
+    read = read_range(session, changes)
     frame = read.frame.withColumn(KEY, key_value(schema)) if keeps_key(schema) else read.frame
     others = join_on_key(frame, F.broadcast(keys), key, "left_anti", null_safe=False)
-    own = resolve_range(session, Changes(schema, others.select(*read.frame.columns), read.counts), persisted)
+    own = resolve_range(session, LandedChanges(schema, others.select(*read.frame.columns), read.counts), persisted)
     if own.persisted:
         own.events.count()
     left_out = join_on_key(keys, pick(frame, key), key, "left_semi", null_safe=False)
-    return _Own(own, keep(left_out))
+    return _Own(own, persist(left_out))
 
 
-def _check_others(
-    context: CycleContext, task: TableTask, persisted: DataFrame, net: NetChange[DataFrame], keys: DataFrame
-) -> None:
+def _check_others(task: TableTask, persisted: DataFrame, net: NetChange[DataFrame], keys: DataFrame) -> None:
     """Raise DriftedError unless the lake has the rows that the changes of all other keys presuppose."""
     removed = net.removed
     if not isinstance(removed, Removed):
@@ -155,7 +131,7 @@ def _check_others(
     try:
         check_rows(str(task.table), persisted, replace(removed, rows=others, presupposed=expected))
     except DriftedError:
-        if sends_everything(context.chain, task.version.oid):
+        if task.sends_everything:
             raise
 
 
@@ -164,16 +140,16 @@ def _correction(schema: SchemaVersion, copied: _Copied, persisted: DataFrame, ow
     after = with_net_change(schema, persisted, change)
     # As many rows as there are keys, but for damage. What follows reads them many times, and each time would be the table's
     # scan and the range's sum.
-    after = keep(join_on_key(after, F.broadcast(copied.keys), key, "left_semi", null_safe=True))
-    rows = keep(copied.rows)
+    after = persist(join_on_key(after, F.broadcast(copied.keys), key, "left_semi", null_safe=True))
+    rows = persist(copied.rows)
     kept = [after, rows]
     desired, restated = rows, None
     if own is not None and own.left_out is not None:
-        gone, come = (keep(side) for side in _restated(schema, replace(copied, rows=rows), after, own.left_out))
+        gone, come = (persist(side) for side in _restated(schema, replace(copied, rows=rows), after, own.left_out))
         restated = gone, come
         kept += [gone, come]
         desired, after = (join_on_key(side, own.left_out, key, "left_anti", null_safe=True) for side in (rows, after))
-    desired, after = (keep(side.withColumn(DIGEST, row_key(schema))) for side in (desired, after))
+    desired, after = (persist(side.withColumn(DIGEST, row_key(schema))) for side in (desired, after))
     compared = BucketDiff(desired, after, 0, (*kept, desired, after))
     return EntryCorrection(schema, change, correct(desired, after, DIGEST), compared, after, restated)
 

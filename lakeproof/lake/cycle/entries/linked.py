@@ -1,7 +1,7 @@
 """A table's first entry, without Spark: its snapshot's files become files of history and of current.
 
-Changes since the snapshot are a range like any other (`table`), on top of the snapshot's rows. What Spark writes
-instead does not belong here (`table_by_spark`).
+Changes since the snapshot are a range like any other (`table`), on top of the snapshot's rows. Entries by Spark are in
+`table_by_spark`.
 
     history   all rows of all chunks, and the changes since the snapshot
     current   the same, without the rows whose keys the changes touch (a vector), and the rows that are alive
@@ -28,38 +28,33 @@ from lakeproof.lake.columns import (
     current_columns,
     has_old_rows,
     history_columns,
-    in_lake,
     keeps_key,
     merge_key,
 )
 from lakeproof.lake.cycle.table import (
     FoldedRange,
-    LinkedRange,
-    Part,
+    RangePart,
     layer_request,
     left_to_spark,
     of_one_schema,
     refuse_unlinkable,
 )
-from lakeproof.lake.cycle.task import CycleContext, SnapshotEntry, TableResult, TableTask, by, entered, since_snapshot
-from lakeproof.lake.delta.base_rows import ChunkBase
+from lakeproof.lake.cycle.task import SnapshotEntry, TableCommits, TableResult, TableTask, by
 from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.delta.files.links import landed_file
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, prepare_links
+from lakeproof.lake.delta.search import ChunkBase
 from lakeproof.lake.fold.key_fold import KEY_BYTES_MAX, fold_keys, in_landing, sum_of
-from lakeproof.lake.records.documents import HistorySum
+from lakeproof.lake.records.documents import Copy, HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.records.work import Copy
-from lakeproof.lake.rows.change import AllRows, Removed
+from lakeproof.lake.rows.change import AllRows, DriftedError, Numbers, Removed, check_counts, check_keys, codes
 from lakeproof.lake.rows.file_rows import LandedRange
-from lakeproof.lake.rows.keys_in_memory import DriftedError, Numbers, check_counts, check_keys, codes
 from lakeproof.lake.spark_on_demand import SparkOnDemand
-from lakeproof.landing.catalog_history import sends_everything
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion
 
 COMPARED = "a copy of it is compared with what the lake has"
-_NOTHING = Part((), iter(()), 0)
+_NOTHING = RangePart((), iter(()), 0)
 # What a snapshot's rows have beside the table's columns, or what is computed from them: the rest of history's is NULL.
 _OF_CHUNKS = frozenset({TEXT, ORD, LSN, OP, KEY, DUP})
 
@@ -68,68 +63,62 @@ _OF_CHUNKS = frozenset({TEXT, ORD, LSN, OP, KEY, DUP})
 class _Entry:
     """A table's entry: its snapshot's rows, and the changes since, added up; None if there are none."""
 
-    context: CycleContext
     task: TableTask
     entry: SnapshotEntry
     base: ChunkBase | None
     changes: FoldedRange | None
 
 
-def _chunk_base(context: CycleContext, entry: SnapshotEntry) -> ChunkBase | None:
+def _chunk_base(task: TableTask, entry: SnapshotEntry) -> ChunkBase | None:
     """Return a snapshot's rows; None if it has none."""
     match entry.source:
         case Copy(folder) if entry.table.chunks:
-            return ChunkBase(context.lease.lake.store, folder, in_lake(entry.table.version), entry.table.chunks)
+            return ChunkBase(task.lake.store, folder, task.schema, entry.table.chunks)
     return None
 
 
-def never_here(_spark: SparkOnDemand, _context: CycleContext, _task: TableTask) -> TableResult:
+def never_here(_spark: SparkOnDemand, _task: TableTask) -> TableResult:
     """Raise `Unsupported`: Spark writes a copy of rows that the lake has already."""
     raise Unsupported(COMPARED)
 
 
-def write_entry(spark: SparkOnDemand, context: CycleContext, task: TableTask) -> TableResult:
+def write_entry(spark: SparkOnDemand, task: TableTask) -> TableResult:
     """Write a table's first rows in this process; raises `Unsupported`, before any commit, if Spark is to write them."""
     entry = task.entry
     if entry is None or task.before is not None:
-        return never_here(spark, context, task)
-    changes = of_one_schema(since_snapshot(context, task, entry))
-    linked = _prepare_linked_entry(context, task, entry, changes.landed, changes.counts)
-    return by(linked.written(context, task, changes.counts, entered), "arrow", "a first copy")
+        return never_here(spark, task)
+    changes = of_one_schema(task.since_snapshot(entry))
+    commits = _prepare_entry(task, entry, changes.landed, changes.counts)
+    return by(commits.made(task, changes.counts).entered(), "arrow", "a first copy")
 
 
-def refuse_entry(context: CycleContext, task: TableTask, entry: SnapshotEntry) -> None:
+def refuse_entry(task: TableTask, entry: SnapshotEntry) -> None:
     """Raise `Unsupported` if Spark has to write an entry, as far as manifests say it."""
     if task.before is not None:
         raise Unsupported(COMPARED)
-    refuse_unlinkable(context, of_one_schema(since_snapshot(context, task, entry)).landed, entry)
+    refuse_unlinkable(task, of_one_schema(task.since_snapshot(entry)).landed, entry)
 
 
-def _prepare_linked_entry(
-    context: CycleContext, task: TableTask, entry: SnapshotEntry, landed: LandedRange, counts: ChangeCounts
-) -> LinkedRange:
+def _prepare_entry(task: TableTask, entry: SnapshotEntry, landed: LandedRange, counts: ChangeCounts) -> TableCommits:
     """Prepare both commits of an entry with the changes since its snapshot, `landed`; nothing is committed yet.
 
     Raises `Unsupported` if Spark should write it, LakeError about a damaged file, and DriftedError if the snapshot does not
     have the rows that the changes presuppose.
     """
-    refuse_unlinkable(context, landed, entry)
-    base, changes = _chunk_base(context, entry), None
+    refuse_unlinkable(task, landed, entry)
+    base, changes = _chunk_base(task, entry), None
     if has_old_rows(landed.schema) and base is not None:
         _check_unique(landed.schema, base)
     with left_to_spark():
         if counts.rows:
-            changes = FoldedRange(context, task, landed, fold_keys(landed, counts, base))
-        one = _Entry(context, task, entry, base, changes)
+            changes = FoldedRange(task, landed, fold_keys(landed, counts, base))
+        one = _Entry(task, entry, base, changes)
         left_out = _left_out(one)
         request, total = _history(one, landed.schema)
         history = prepare_links(request)
-        try:
-            return LinkedRange(history, total, prepare_links(_current(one, landed.schema, left_out), history))
-        except BaseException:
-            # On a full disk: on two file systems history's files may be copies.
-            history.discard()
-            raise
+        # On two file systems history's files may be copies.
+        with history.or_discarded():
+            return TableCommits(history, total, prepare_links(_current(one, landed.schema, left_out), history))
 
 
 def _check_unique(schema: SchemaVersion, base: ChunkBase) -> None:
@@ -153,7 +142,7 @@ def _history(one: _Entry, schema: SchemaVersion) -> tuple[LinkRequest, HistorySu
     total = _sum(one, schema)
     if one.changes is not None:
         total = total.plus(one.changes.all_rows.sum())
-    return layer_request(one.context, one.task, "history", [snapshot, part], None), total
+    return layer_request(one.task, "history", [snapshot, part], None), total
 
 
 def _sum(one: _Entry, schema: SchemaVersion) -> HistorySum:
@@ -163,7 +152,7 @@ def _sum(one: _Entry, schema: SchemaVersion) -> HistorySum:
     return reduce(HistorySum.plus, (HistorySum(c.rows, c.sum) for c in one.entry.table.chunks), HistorySum())
 
 
-def _snapshot(one: _Entry, schema: SchemaVersion, columns: Sequence[str], left_out: Mapping[int, Numbers]) -> Part:
+def _snapshot(one: _Entry, schema: SchemaVersion, columns: Sequence[str], left_out: Mapping[int, Numbers]) -> RangePart:
     """Return the snapshot's rows, without those left out, by their chunk's number: links, or rows with keys."""
     base = one.base
     if base is None:
@@ -172,7 +161,7 @@ def _snapshot(one: _Entry, schema: SchemaVersion, columns: Sequence[str], left_o
     kept = {c: rows for c, rows in left.items() if rows is None or len(rows) < c.rows}
     if not keeps_key(schema):
         links = [Link(landed_file(base.url(chunk), chunk), rows) for chunk, rows in kept.items()]
-        return Part(links, iter(()), 0)
+        return RangePart(links, iter(()), 0)
     names = [name for name in in_landing(schema, columns) if name in _OF_CHUNKS or name in column_names(schema)]
     if any(chunk.decoded.row > ROW_GROUP_BYTES for chunk in kept):
         raise Unsupported(f"a row has more than {ROW_GROUP_BYTES >> 20} MiB, and gets a computed key")
@@ -180,14 +169,14 @@ def _snapshot(one: _Entry, schema: SchemaVersion, columns: Sequence[str], left_o
         c: np.arange(c.rows) if rows is None else np.setdiff1d(np.arange(c.rows), rows) for c, rows in kept.items()
     }
     rows = (part for chunk, chosen in numbers.items() for part in base.rows(chunk, names, chosen))
-    return Part((), rows, sum(map(len, numbers.values())))
+    return RangePart((), rows, sum(map(len, numbers.values())))
 
 
 def _current(one: _Entry, schema: SchemaVersion, left_out: Mapping[int, Numbers] | None) -> LinkRequest:
     """Return current's commit; `left_out` as `_left_out` gives it."""
     part = _NOTHING if one.changes is None else one.changes.current(may_link=True)
     snapshot = _NOTHING if left_out is None else _snapshot(one, schema, current_columns(schema), left_out)
-    return layer_request(one.context, one.task, "current", [snapshot, part], None)
+    return layer_request(one.task, "current", [snapshot, part], None)
 
 
 def _left_out(one: _Entry) -> dict[int, Numbers] | None:
@@ -209,6 +198,6 @@ def _left_out(one: _Entry) -> dict[int, Numbers] | None:
                     met.append(keys)
                 check_keys(thing, removed, np.concatenate(met))
     except DriftedError:
-        if sends_everything(one.context.chain, one.task.version.oid):
+        if one.task.sends_everything:
             raise
     return None if isinstance(removed, AllRows) else left_out

@@ -21,15 +21,14 @@ from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import DUP, FROM, KEY, ORD
 from lakeproof.lake.columns import current_columns, in_lake, layer_statistics
-from lakeproof.lake.cycle.task import Carried, CycleContext, Reshaped, TableTask
+from lakeproof.lake.cycle.task import Carried, Reshaped, TableTask
 from lakeproof.lake.delta.committer import Applied
 from lakeproof.lake.delta.log.protocol import reader_features
 from lakeproof.lake.delta.schema import ColumnChanges, SchemaRequest, away_name, change_schema
 from lakeproof.lake.planning.schema_change import SchemaDifference, compare_schemas
-from lakeproof.lake.records.documents import HistorySum
-from lakeproof.lake.records.work import SchemaChange
+from lakeproof.lake.records.documents import HistorySum, SchemaChange
 from lakeproof.lake.spark_on_demand import SparkOnDemand
-from lakeproof.names import LAYERS, Layer
+from lakeproof.names import Layer
 from lakeproof.values.types import spark_type
 
 if TYPE_CHECKING:
@@ -48,9 +47,7 @@ class RenewedRows:
     own: int = 0
 
 
-def commit_schema_change(
-    spark: SparkOnDemand, context: CycleContext, task: TableTask, schema_change: SchemaChange
-) -> Carried | Reshaped:
+def commit_schema_change(spark: SparkOnDemand, task: TableTask, schema_change: SchemaChange) -> Carried | Reshaped:
     """Write a table's new schema; its rows keep their position. Spark is asked only for rows that are read."""
     before = task.before
     if before is None:
@@ -58,17 +55,12 @@ def commit_schema_change(
     change = compare_schemas(before.version, schema_change.version)
     defaults = {a: t for a, t in schema_change.default_for_old_rows.items() if a in {c.attnum for c in change.added}}
     rewritten = bool(defaults) or not change.keeps_hidden
-    lake = context.lease.lake
-    paths = {layer: lake.url(lake.paths.layer(task.table, layer)) for layer in LAYERS}
     is_keyed_anew = schema_change.called_for is None and not change.same_key and not change.new.is_bag
 
     def commit(layer: Layer, rows: DataFrame | None, *, order: str | None = None, anew: bool = False) -> Applied:
-        info, portable = context.commit_info(layer, task.table), task.table in context.settings.portable
-        changes, version = _change(change, layer), before.version_of(layer)
-        context.lease.check()
-        request = SchemaRequest(
-            paths[layer], changes, info, version, rows, replace=anew, portable=portable, order=order
-        )
+        path, info, version = task.path(layer), task.commit_info(layer), before.version_of(layer)
+        task.context.lease.check()
+        request = SchemaRequest(path, _change(change, layer), info, version, rows, anew, task.portable, order)
         return change_schema(spark, request)
 
     with ExitStack() as kept:
@@ -77,7 +69,7 @@ def commit_schema_change(
             # Imported where rows are read, because it imports Spark.
             from lakeproof.lake.cycle.schemas.rows import SchemaRows
 
-            existing = SchemaRows(spark.get(), context, change, before, defaults)
+            existing = SchemaRows(spark.get(), task.context, change, before, defaults)
             if is_keyed_anew:
                 existing.check_new_key()
             if rewritten:
@@ -96,11 +88,12 @@ def commit_schema_change(
     if not change.keeps_hashes:
         from lakeproof.lake.cycle.schemas.rows import renumbered
 
-        cut_table = replace(cut_table, history_sum=renumbered(spark.get(), context, before, cut_table))
+        cut_table = replace(cut_table, history_sum=renumbered(spark.get(), task.lake, before, cut_table))
     if (before.history_version, before.current_version) == (history.version, current.version):
         return Carried(cut_table)
-    features = _new_features(paths["history"], before.history_version, history)
-    return Reshaped(cut_table, features | _new_features(paths["current"], before.current_version, current), rows.own)
+    features = _new_features(task.path("history"), before.history_version, history)
+    features |= _new_features(task.path("current"), before.current_version, current)
+    return Reshaped(cut_table, features, rows.own)
 
 
 def _new_features(path: str, before: int, after: Applied) -> dict[str, str]:

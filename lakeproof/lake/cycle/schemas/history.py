@@ -20,11 +20,10 @@ from lakeproof.lake.delta.link_commit import LinkRequest, NewTable, prepare_link
 from lakeproof.lake.delta.log.cleaned import clean_log, named_through
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.planning.schema_change import describe_change
-from lakeproof.lake.records.described import described
-from lakeproof.lake.records.documents import Cut, CutTable, Intent
+from lakeproof.lake.records.described import read_described
+from lakeproof.lake.records.documents import Cut, CutTable, Intent, SchemaChange
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.records.work import SchemaChange
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.descriptions import ColumnDescription, TableDescription
 from lakeproof.schema import SchemaVersion
@@ -169,7 +168,7 @@ def publish_schemas(lake: SourceLake, intent: Intent, previous: Cut | None, cut:
     """Put each schema that this cut is the first to have: at a table's start, and at every change."""
     before = {} if previous is None else {t: cut_table.version.id for t, cut_table in previous.tables.items()}
     changed = {t: c.version for t, c in cut.tables.items() if before.get(t) != c.version.id}
-    descriptions = described(lake) if changed else {}
+    descriptions = read_described(lake) if changed else {}
     for table, version in changed.items():
         document = _document(intent, version, descriptions.get(table))
         with suppress(AlreadyExistsError):

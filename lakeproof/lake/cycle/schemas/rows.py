@@ -1,6 +1,6 @@
 """The rows of a table whose schema changes, by Spark: a new key is checked, current is made anew, history is corrected.
 
-When that is needed, and the two commits, belong to `commits`.
+`commits` has the condition and the two commits.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from lakeproof.lake.columns import column_names, current_columns, in_lake
 from lakeproof.lake.cycle.schemas.commits import RenewedRows
 from lakeproof.lake.cycle.task import CycleContext
 from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, few_files, state_rows
-from lakeproof.lake.fold.replay import as_current
+from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, as_current, few_files, state_rows
 from lakeproof.lake.planning.schema_change import SchemaDifference
 from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.rows.columns import col, pick
+from lakeproof.lake.rows.columns import col, exact_text, pick
 from lakeproof.lake.rows.correction import numbered
-from lakeproof.lake.rows.exact import exact_text
 from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.lake.rows.landing_rows import convert_rows
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.values.exact_kinds import key_columns
 
 _PLACE = scratch("place")
@@ -112,9 +111,9 @@ class SchemaRows:
         return few_files(events, 2 * rows.given)
 
 
-def renumbered(session: SparkSession, context: CycleContext, before: CutTable, after: CutTable) -> HistorySum:
+def renumbered(session: SparkSession, lake: SourceLake, before: CutTable, after: CutTable) -> HistorySum:
     """Return the sum under columns with new numbers, by the difference of the files' sums; reads them twice."""
-    lake, table = context.lease.lake, after.version.table
+    table = after.version.table
     was = sum_of(in_lake(before.version), read_layer(session, lake, table, before, "history"))
     now = sum_of(in_lake(after.version), read_layer(session, lake, table, after, "history"))
     return before.history_sum.minus(was).plus(now)

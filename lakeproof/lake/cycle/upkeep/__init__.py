@@ -1,11 +1,9 @@
 """Cycles and steps that bring no changes: files, retention, rebuilt tables, and logs that somebody else wrote or broke.
 
-When they are due does not belong here.
+`lakeproof.commands.maintain` decides when they are due.
 
     maintenance.py           step 2 without changes: small files, old history, current made from history
-    maintenance_by_spark.py  what Spark does of that
-    history_firsts.py        where retention begins
-    foreign_commits.py       commits of others to a table: held, or taken back
-    broken_log.py            going on after a log, or a file of history, that can't be read
+    maintenance_by_spark.py  what Spark does of that, and where retention begins
+    logs.py                  logs, and files of history, that somebody else wrote or broke: held, taken back, gone on after
     table_files.py           small, unneeded and unreadable files
 """

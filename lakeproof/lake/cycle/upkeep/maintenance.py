@@ -21,17 +21,15 @@ from lakeproof.hidden_columns import ORD
 from lakeproof.lake.columns import in_lake
 from lakeproof.lake.cycle.attempts import Attempt, AttemptsError, earlier_attempts, tried
 from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, begin_cycle, run_cycle, versions_before
-from lakeproof.lake.cycle.upkeep.broken_log import lost_history
-from lakeproof.lake.cycle.upkeep.foreign_commits import hold_for_foreign_commits, without_foreign_commits
+from lakeproof.lake.cycle.upkeep.logs import hold_for_foreign_commits, lost_history, without_foreign_commits
 from lakeproof.lake.delta.committer import CommitInfo, commit_of_cycle, version_to_follow
 from lakeproof.lake.delta.files.optimize import optimize
 from lakeproof.lake.planning.plan import CyclePlan, without_range
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, TableIntent
+from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, Optimize, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.records.work import Optimize
 from lakeproof.lake.spark_on_demand import SparkOnDemand
-from lakeproof.names import TableName
+from lakeproof.names import Layer, TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
@@ -141,21 +139,23 @@ class TableMaintenance:
             from lakeproof.lake.cycle.upkeep.maintenance_by_spark import maintained_by_spark
 
             return maintained_by_spark(self, work)
-        lake = self.lease.lake
-        history = self._optimized(lake.paths.history(self.name), self.cut_table.history_version, work, ORD)
+        history = self._optimized("history", work, ORD)
         failpoint("maintenance.after_history")
-        key = next(iter(self.schema.key), None)
-        current = self._optimized(lake.paths.current(self.name), self.cut_table.current_version, work, key)
+        current = self._optimized("current", work, next(iter(self.schema.key), None))
         return replace(self.cut_table, history_version=history, current_version=current)
+
+    def path(self, layer: Layer) -> str:
+        """Return the place of one of the table's two Delta tables."""
+        return self.lease.lake.url(self.lease.lake.paths.layer(self.name, layer))
 
     def commit_info(self, layer: str) -> CommitInfo:
         """Return the identity of the commit of `history` or `current`."""
         return commit_of_cycle(self.lease.lake.source, self.intent, layer, self.name)
 
-    def _optimized(self, key: str, expected: int, work: Optimize, order: str | None) -> int:
-        path, commit = self.lease.lake.url(key), self.commit_info("")
+    def _optimized(self, layer: Layer, work: Optimize, order: str | None) -> int:
+        path, commit = self.path(layer), self.commit_info("")
         self.lease.check()
-        version_to_follow(path, expected, commit)
+        version_to_follow(path, self.cut_table.version_of(layer), commit)
         return optimize(
             self.spark, path, int(self.intent.number), commit.user_metadata, order, packing=work.smallest_only
         )

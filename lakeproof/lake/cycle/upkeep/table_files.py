@@ -1,7 +1,7 @@
 """The files of a source's tables: small files, files that no kept cut or reader needs, and files that can't be read.
 
-When something is removed does not belong here, nor the cycles in which files are put together: `lakeproof maintain` does
-that. A table that can't be read stops no other: its files stay, and `Damaged` has the reason.
+The time of a removal, and the cycles that put files together, are elsewhere: `lakeproof maintain` does that. A table that
+can't be read stops no other: its files stay, and `Damaged` has the reason.
 
 A version of a table of days (`lakeproof.lake.delta.day_table`) stays readable for as long as a cut does (`cuts_s`). While
 days are being made nothing is removed: a commit's files are not in the log before the commit.
@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from lakeproof.errors import LakeError, TransientError
-from lakeproof.lake.cycle.upkeep.broken_log import is_broken
+from lakeproof.lake.cycle.upkeep.logs import is_broken
 from lakeproof.lake.delta.day_table import unneeded_by_readers
 from lakeproof.lake.delta.files.needed import TableFiles, Unread, remove_file, table_files, unneeded
 from lakeproof.lake.delta.files.optimize import is_small
 from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.held import Held, describe, snapshot_command
+from lakeproof.lake.records.held import Held, describe_held, snapshot_command
 from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lake.spark.failures import reason_of
 from lakeproof.landing.retention import SpaceReclaimed, summed
@@ -41,7 +41,7 @@ class Damaged(dict[TableName, Unread]):
 
     def add_held(self, table: TableName, held: Held) -> None:
         """Note the same of a table that is held for it."""
-        report = describe(held, self._source, table)
+        report = describe_held(held, self._source, table)
         self.setdefault(table, Unread(report.reason, report.remedy))
 
 
@@ -60,7 +60,7 @@ def fragmented(lake: SourceLake, cut: Cut, small_files: int, damaged: Damaged) -
     return tuple(tables)
 
 
-def unneeded_files(lake: SourceLake, old: Iterable[str], damaged: Damaged) -> Iterator[tuple[str, int]]:
+def unneeded_table_files(lake: SourceLake, old: Iterable[str], damaged: Damaged) -> Iterator[tuple[str, int]]:
     """Yield the files that only cuts in `old` need, with their bytes, of the tables that the oldest other cut has.
 
     Versions only grow, so the oldest cut decides for all; a table that came later gives nothing back until that cut has it.

@@ -7,6 +7,5 @@ No module here makes a version: the commit belongs to `lakeproof.lake.delta.comm
     statistics.py  statistics from a footer
     by_spark.py    rows that Spark writes
     optimize.py    small files compacted
-    needed.py      the files that versions need
-    fsync.py       making files durable
+    needed.py      the files that versions need, and making them durable
 """

@@ -16,11 +16,11 @@ from pyspark.sql import types as T
 
 from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import scratch
-from lakeproof.lake.delta.committer import NewFile, Unsupported
+from lakeproof.lake.delta.committer import AddedFile, Unsupported
 from lakeproof.lake.delta.files.data_files import data_file, deleted_rows
 from lakeproof.lake.delta.files.links import PlacedFile, now_ms
 from lakeproof.lake.delta.link_commit import entry_of, statistics_columns
-from lakeproof.lake.delta.log.commits import Action, LogField, physical_names
+from lakeproof.lake.delta.log.commits import Action, LogField, LogType, physical_names
 from lakeproof.lake.delta.log.protocol import in_files, statistics_of
 from lakeproof.lake.delta.log.state import TableState
 from lakeproof.lake.rows.columns import col, relation
@@ -59,9 +59,10 @@ def fields_of(rows: DataFrame) -> list[LogField]:
     return [{**_nullable(field.jsonValue()), "metadata": {}} for field in rows.schema.fields]
 
 
-def _type(in_log: Any) -> T.DataType:
+def _type(in_log: LogType) -> T.DataType:
     """Return a type of the log's schema text: Delta's schema is Spark's."""
-    kind: T.DataType = T._parse_datatype_json_value(in_log)  # noqa: SLF001  no public name reads a type alone
+    text_or_object = in_log if isinstance(in_log, str) else dict(in_log)
+    kind: T.DataType = T._parse_datatype_json_value(text_or_object)  # noqa: SLF001  no public name reads a type alone
     return kind
 
 
@@ -115,7 +116,7 @@ def rows_of_files(session: SparkSession, state: TableState, entries: Sequence[Ac
     return rows.select(*chosen, *places).join(deleted, [_FILE, _ROW], "left_anti").drop(_FILE, _ROW)
 
 
-def write_by_spark(rows: DataFrame, path: str, number: int, metadata: Action) -> list[NewFile]:
+def write_by_spark(rows: DataFrame, path: str, number: int, metadata: Action) -> list[AddedFile]:
     """Let Spark write rows into a new folder of the table that has, or is to have, this `metaData`; return the files.
 
     A column of the table that the rows lack reads as NULL. `number` is that of the cycle, or of the version to come of a
@@ -137,12 +138,12 @@ def write_by_spark(rows: DataFrame, path: str, number: int, metadata: Action) ->
     place = f"cycle-{number:012d}-{uuid.uuid4().hex}"
     rows.select(*chosen).write.options(**_OPTIONS).parquet(table.url_of(place))
     in_rows = [field for field in fields if field["name"] not in metadata["partitionColumns"]]
-    columns, files = statistics_columns(in_rows, statistics_of(metadata)), list[NewFile]()
+    columns, files = statistics_columns(in_rows, statistics_of(metadata)), list[AddedFile]()
     for file in sorted(table.files(place), key=lambda each: each.key):
         if not file.key.endswith(".parquet") or file.key.rpartition("/")[2].startswith((".", "_")):
             continue
         with parquet_file(table.store, table.key_of(file.key)) as opened:
             footer = opened.metadata
         if footer.num_rows:
-            files.append(NewFile(entry_of(PlacedFile(file.key, footer, file.bytes, now_ms()), columns)))
+            files.append(AddedFile(entry_of(PlacedFile(file.key, footer, file.bytes, now_ms()), columns)))
     return files

@@ -26,7 +26,7 @@ from pyroaring import BitMap64
 
 from lakeproof.errors import UnreadableRowsError
 from lakeproof.lake.delta.log.commits import Action
-from lakeproof.lake.rows.keys_in_memory import Numbers
+from lakeproof.lake.rows.change import Numbers
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
 
@@ -37,7 +37,7 @@ _VERSION = b"\x01"
 def write_vectors(table: Folder, vectors: Sequence[Numbers]) -> list[Action]:
     """Write one file with a vector for each sorted array of row numbers; return the `deletionVector` of each.
 
-    It is durable with the commit that names it (`fsync`). Nothing is written for no vectors.
+    It is durable with the commit that names it (`sync_commits`). Nothing is written for no vectors.
     """
     if not vectors:
         return []

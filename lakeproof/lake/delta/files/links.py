@@ -6,7 +6,7 @@ Nothing is committed here (`link_commit`), and no JVM is needed; bounds and coun
                 compared with the checksum that its writer recorded, with Hadoop's checksums beside it
     mismatch    the reason why a table must not have the file: Delta finds a file's columns by their physical names alone,
                 and reads what it finds
-    write_rows  rows that this process reads or holds, in files like landed ones: the same types and encodings, bounds for
+    new files   rows that this process reads or holds, in files like landed ones: the same types and encodings, bounds for
                 the same kinds of columns, and Hadoop's checksums beside them. Memory: one row group of rows, and one batch
 
 A link that no commit names yet is garbage: after a crash the next attempt finds it again, or maintenance removes it with all
@@ -290,7 +290,7 @@ LocalRows: TypeAlias = Iterable[pa.Table]
 _REPEATED = frozenset({LSN, OP, XID, COMMIT_TIME})
 
 
-def write_rows(rows: LocalRows, folder: Folder, prefix: str, statistics: Collection[str]) -> Iterator[PlacedFile]:
+def write_new_files(rows: LocalRows, folder: Folder, prefix: str, statistics: Collection[str]) -> Iterator[PlacedFile]:
     """Write rows of one schema into files of a table's folder, under new names that begin with `prefix`, and give each.
 
     `statistics`: the columns that get bounds, if their type has bounds that others can rely on.

@@ -1,31 +1,44 @@
-"""The files that a Delta table's versions need, from one version on, and the files that can be removed.
+"""The files that a Delta table's versions need: which these are, from one version on, which can go, and making them durable.
 
-Choosing the versions to keep belongs to `lakeproof.commands.maintain`; reading what a commit says about itself to `log`.
+Choosing the versions to keep belongs to `lakeproof.commands.maintain`, calling `sync_commits` at the right time to
+`lakeproof.lake.cycle`: after the tables' commits, before the cut; reading what a commit says about itself to `log`.
 
 Delta's own VACUUM decides by the age of a removal and by one version; here exactly those files are kept that kept cuts
-name. Only the holder of the source's lease may use this: it does not know the files of a commit that is being made.
+name. Only the holder of the source's lease may remove any: nothing here knows the files of a commit that is being made.
 
     log     the newest checkpoint at or before the oldest version that is needed, and everything after it
     files   the files of that version, and those that any later commit added, with their deletion vectors
+
+Neither Spark nor Delta syncs anything on a local disk. What the new commits name is synced, whatever its age, in an order of
+which any prefix is a correct state: data files and deletion vectors with their folders, then commits, then the log's other
+files of those versions.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.files.data_files import DeltaFile, data_file, live_rows
-from lakeproof.lake.delta.log.commits import LOG, LogGapError, log_files, read_actions
-from lakeproof.lake.delta.log.listed import listed_log
-from lakeproof.lake.delta.log.state import at_checkpoint, commits_after, read_state
+from lakeproof.lake.delta.log.commits import (
+    ENGINE,
+    LOG,
+    NUMBERED,
+    POINTERS,
+    LogGapError,
+    checkpoint_name,
+    checksum_name,
+    commit_name,
+    last_following,
+    log_files,
+    read_actions,
+)
+from lakeproof.lake.delta.log.state import at_checkpoint, commits_after, listed_log, read_state
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import store_of
-
-_NUMBERED = re.compile(r"\.?([0-9]{20})\..*")
+from lakeproof.storage.store import NotFoundError, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +128,7 @@ def unneeded(path: str, files: TableFiles) -> Iterator[tuple[str, int]]:
     """Yield the URLs of the files that can be removed, those of the log first, each with its bytes."""
     table = Folder.at(path)
     for name, size in sorted(log_files(table).items()):
-        match = _NUMBERED.fullmatch(name)
+        match = NUMBERED.fullmatch(name)
         if match is not None and int(match[1]) < files.checkpoint:
             yield table.url_of(f"{LOG}/{name}"), size
     for file in table.files():
@@ -135,13 +148,69 @@ def remove_file(url: str) -> None:
     store.delete(key)
 
 
-def files_of_commit(table: Folder, name: str) -> tuple[list[str], list[DeltaFile]]:
-    """Return the paths that a commit's file removes, and the files that it adds; raises LakeError if it is damaged."""
-    removed: list[str] = []
-    added: list[DeltaFile] = []
-    for kind, action in read_actions(table, name):
-        if kind == "remove":
-            removed.append(unquote(action["path"]))
-        elif kind == "add":
-            added.append(data_file(action))
-    return removed, added
+def sync_commits(tables: Mapping[str, int], store: Store) -> int:
+    """Sync the newer files of Delta tables (URL → the version that is durable already) in a store; return their number.
+
+    Raises LakeError if a file that a commit names is missing. Nothing is read or done if the store's writes are durable.
+    """
+    if store.writes_are_durable:
+        return 0
+    fresh = {path: range(durable + 1, last_following(path, durable) + 1) for path, durable in tables.items()}
+    fresh = {path: versions for path, versions in fresh.items() if versions}
+    data = [key for path, versions in fresh.items() for key in _data_files(path, versions)]
+    commits = [key for path, versions in fresh.items() for key in _keys(path, map(commit_name, versions))]
+    others = [key for path, versions in fresh.items() for key in _log_files(path, versions)]
+    try:
+        store.sync_files(data)
+        store.sync_files([*commits, *others])
+    except NotFoundError as error:
+        raise LakeError(store.url(error.key), "a commit names it, and it is missing", "run it again") from None
+    return len(data) + len(commits) + len(others)
+
+
+def sync_folder(folder: Folder) -> None:
+    """Sync every file below a folder of plain files, and folders up to the store's root."""
+    if not folder.store.writes_are_durable:
+        folder.store.sync_files([folder.key_of(file.key) for file in folder.files()])
+
+
+def _keys(path: str, names: Iterable[str]) -> list[str]:
+    table = Folder.at(path)
+    return [table.key_of(name) for name in names]
+
+
+def _data_files(path: str, versions: Iterable[int]) -> list[str]:
+    """Return the keys of the files that these commits added and did not remove again, with their vectors."""
+    vectors: dict[str, str | None] = {}
+    table = Folder.at(path)
+    for version in versions:
+        actions = read_actions(table, commit_name(version))
+        # A file with another vector is removed and added again by the same commit.
+        removed, added = (
+            [data_file(action) for kind, action in actions if kind == which] for which in ("remove", "add")
+        )
+        for file in removed:
+            vectors.pop(file.path, None)
+        vectors |= {file.path: file.vector for file in added}
+    names = dict.fromkeys([*vectors, *(vector for vector in vectors.values() if vector is not None)])
+    return _keys(path, names)
+
+
+def _log_files(path: str, versions: range) -> list[str]:
+    """Return the keys of checksums, checkpoints and others with these numbers, and of the pointer to a checkpoint."""
+    table = Folder.at(path)
+    if all(_is_ours(table, version) for version in versions):
+        notes = [note for version in versions for note in (checksum_name(version), checkpoint_name(version))]
+        return [key for key in _keys(path, [*notes, f"{LOG}/{POINTERS[0]}"]) if table.store.exists(key)]
+    named = []
+    for name in sorted(log_files(table, versions.start - 1)):
+        match = NUMBERED.fullmatch(name)
+        if name in POINTERS or (match is not None and int(match[1]) in versions):
+            named.append(f"{LOG}/{name}")
+    return _keys(path, [name for name in named if name not in set(map(commit_name, versions))])
+
+
+def _is_ours(table: Folder, version: int) -> bool:
+    """True if this engine has made a commit: then it has these notes and no others."""
+    actions = read_actions(table, commit_name(version))
+    return any(kind == "commitInfo" and action.get("engineInfo") == ENGINE for kind, action in actions)

@@ -8,8 +8,8 @@ would no longer be pruned. So history's files are taken in the order of their ro
 are sorted: a compacted file covers one range of positions. Each of current's small files may have any keys. Files that
 overlap are one run of any size, whose rows are parted by range: a compacted file covers one range of keys.
 
-A run up to `HELD_BYTES_MAX` is read, sorted and written by this process. Spark takes a larger one, if it runs; if not, this
-process takes it in pieces of that size. No JVM is started for it.
+A run up to `IN_PROCESS_BYTES_MAX` is read, sorted and written by this process. Spark takes a larger one, if it runs; if not,
+this process takes it in pieces of that size. No JVM is started for it.
 
 A table that gets a cycle a second would be all small files before somebody maintains it. So the smallest of them are put
 together between cycles (`packable`), counted by bytes: each byte comes into a file that is at least twice as large, so it is
@@ -26,9 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.lake.delta.arrow_rows import DeltaRows, opened_data_file
-from lakeproof.lake.delta.committer import Change, NewFile, Operation
+from lakeproof.lake.delta.committer import AddedFile, LoggedOperation, PendingCommit
 from lakeproof.lake.delta.files.data_files import DeltaFile, data_file
-from lakeproof.lake.delta.files.links import write_rows
+from lakeproof.lake.delta.files.links import write_new_files
 from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.delta.link_commit import entry_of, statistics_columns
 from lakeproof.lake.delta.log.commits import Action, newest_version
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 SMALL_BYTES = 16 << 20
 TARGET_BYTES = 128 << 20
 # The most that this process holds of one run, as its files have it without compression.
-HELD_BYTES_MAX = 64 << 20
+IN_PROCESS_BYTES_MAX = 64 << 20
 # The most bytes of files that are put together between two cycles.
 PACKED_BYTES_MAX = 32 << 20
 # Rewrite a file once this fraction of its rows is deleted.
@@ -95,7 +95,7 @@ def optimize(
     runs_of_files = [piece for run in chosen for piece in _pieces(spark, state, run)]
     if not runs_of_files:
         return state.version
-    change = Change(path, state)
+    change = PendingCommit(path, state)
     rows = files = 0
     for run in runs_of_files:
         new = _rewritten(spark, state, run, number, order)
@@ -104,29 +104,33 @@ def optimize(
         rows += change.add(new, data_change=False)
         files += len(new)
     counts = {"numRemovedFiles": sum(map(len, runs_of_files)), "numAddedFiles": files, "numOutputRows": rows}
-    operation = Operation("OPTIMIZE", {"predicate": "[]", "zOrderBy": "[]", "auto": "false"}, counts, user_metadata)
+    operation = LoggedOperation(
+        "OPTIMIZE", {"predicate": "[]", "zOrderBy": "[]", "auto": "false"}, counts, user_metadata
+    )
     return change.commit(None, operation).version
 
 
 def _pieces(spark: SparkOnDemand, state: TableState, run: Sequence[Action]) -> list[list[Action]]:
-    """Return a run in the parts that are rewritten by themselves: whole for Spark, else such as this process holds.
+    """Return a run in the parts that are rewritten by themselves: whole for Spark, else such as this process can take.
 
-    Two files of any size that are small are held, so that each piece leaves fewer files.
+    Two files of any size that are small are taken, so that each piece leaves fewer files.
     """
     sizes = [_bytes_in(state, entry) for entry in run]
-    if _is_for_spark(spark, state) or spark.started is not None or sum(sizes) <= HELD_BYTES_MAX:
+    if _is_for_spark(spark, state) or spark.started is not None or sum(sizes) <= IN_PROCESS_BYTES_MAX:
         return [list(run)]
     pieces: list[list[Action]] = []
-    held = 0
+    total = 0
     for entry, size in zip(run, sizes, strict=True):
         fits = (
-            held + size <= HELD_BYTES_MAX or (len(pieces[-1]) == 1 and _size(entry) < SMALL_BYTES) if pieces else False
+            total + size <= IN_PROCESS_BYTES_MAX or (len(pieces[-1]) == 1 and _size(entry) < SMALL_BYTES)
+            if pieces
+            else False
         )
         if not fits:
             pieces.append([])
-            held = 0
+            total = 0
         pieces[-1].append(entry)
-        held += size
+        total += size
     return [piece for piece in pieces if len(piece) > 1 or _lost_rows(piece[0]) > _DELETED_ROWS_MAX]
 
 
@@ -137,10 +141,10 @@ def _is_for_spark(spark: SparkOnDemand, state: TableState) -> bool:
 
 def _rewritten(
     spark: SparkOnDemand, state: TableState, run: Sequence[Action], number: int, order: str | None
-) -> list[NewFile]:
+) -> list[AddedFile]:
     count = 1 + sum(data_file(entry).bytes for entry in run) // TARGET_BYTES
     size = sum(_bytes_in(state, entry) for entry in run)
-    if _is_for_spark(spark, state) or (spark.started is not None and size > HELD_BYTES_MAX):
+    if _is_for_spark(spark, state) or (spark.started is not None and size > IN_PROCESS_BYTES_MAX):
         # Imported here because they import Spark.
         from lakeproof.lake.delta.files.by_spark import rows_of_files, write_by_spark
 
@@ -148,18 +152,18 @@ def _rewritten(
         return write_by_spark(rows, state.path, number, state.metadata)
     table, physical = DeltaRows.of_state(state), state.physical()
     batches = [batch for entry in run for batch in table.of_file(data_file(entry), table.schema.names)]
-    held = pa.Table.from_batches(batches, table.schema)
+    rows = pa.Table.from_batches(batches, table.schema)
     if order is not None:
         # By number: Arrow takes a name that begins with a dot for a path.
-        column = pa.table({"0": held.column(order)})
-        held = held.take(pc.sort_indices(column, [("0", "ascending")]))
-    held = held.rename_columns([physical[name] for name in held.column_names])
+        column = pa.table({"0": rows.column(order)})
+        rows = rows.take(pc.sort_indices(column, [("0", "ascending")]))
+    rows = rows.rename_columns([physical[name] for name in rows.column_names])
     columns, table_folder = statistics_columns(state.fields, statistics_of(state.metadata)), Folder.at(state.path)
-    size = max(1, -(-held.num_rows // count))
+    size = max(1, -(-rows.num_rows // count))
     return [
-        NewFile(entry_of(file, columns))
-        for first in range(0, held.num_rows, size)
-        for file in write_rows([held.slice(first, size)], table_folder, f"rows-{number:012d}-", {*columns})
+        AddedFile(entry_of(file, columns))
+        for first in range(0, rows.num_rows, size)
+        for file in write_new_files([rows.slice(first, size)], table_folder, f"rows-{number:012d}-", {*columns})
     ]
 
 
@@ -210,7 +214,7 @@ def _runs(state: TableState, order: str | None) -> list[list[Action]]:
         placed.append(Placed(low, high, data_file(entry).bytes, _lost_rows(entry) > _DELETED_ROWS_MAX, entry))
     if any(file.low is None or file.high is None for file in placed):
         return _by_size(placed)
-    return runs(placed)
+    return neighbours(placed)
 
 
 def _in_order(state: TableState, files: Sequence[Action], order: str | None) -> list[list[Action]]:
@@ -242,7 +246,7 @@ def _by_size(files: Iterable[Placed]) -> list[list[Action]]:
     return [[f.file for f in g] for g in groups if len(g) > 1 or g[0].must_rewrite]
 
 
-def runs(files: Iterable[Placed]) -> list[list[Action]]:
+def neighbours(files: Iterable[Placed]) -> list[list[Action]]:
     """Group files to compact: small neighbours, as many as fit, and all that overlap.
 
     A single one joins the large file before it. A large file parts neighbours, unless it overlaps them.

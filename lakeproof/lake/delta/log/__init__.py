@@ -3,7 +3,6 @@
 Writing a version does not belong here (`lakeproof.lake.delta.committer`).
 
     commits.py         reading single commits
-    listed.py          the files of a log
     state.py           a version whole, kept between commits
     checkpoint.py      a version in one file
     cleaned.py         a log without the commits that no cut names

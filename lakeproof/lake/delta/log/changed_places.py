@@ -1,7 +1,7 @@
 """The rows of a Delta table that came and went between two versions, by their places in files: from its log alone.
 
-What a change means does not belong here (`lakeproof.views`, `lakeproof.lake.read`), nor giving the rows to Spark, which
-reads many of them (`row_changes`).
+`lakeproof.views` and `lakeproof.lake.read` interpret the changes; `delta.versions` gives the rows to Spark, which reads many
+of them.
 
     a file that came    its rows that are not deleted
     a file that stays   the difference of its two deletion vectors: of the row groups that have one of those rows
@@ -26,7 +26,7 @@ from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.files.data_files import DeltaFile, VectorPlace, data_file, deleted_rows
 from lakeproof.lake.delta.log.commits import Action, LogField, commit_name, physical_name, read_actions
 from lakeproof.lake.delta.log.state import TableShape, TableState, read_state, table_shape, tombstone_key
-from lakeproof.lake.rows.keys_in_memory import Numbers
+from lakeproof.lake.rows.change import Numbers
 from lakeproof.lake.spark.scanned_rows import note_rows
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
@@ -76,7 +76,7 @@ class ChangedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class VersionChanges:
     """The changes of a table up to the version `last`; `is_net` as above.
 
     `packed` are the files that were put together in commits that change no data, and those that came in their place.
@@ -88,7 +88,7 @@ class Changes:
     packed: tuple[tuple[DeltaFile, ...], tuple[DeltaFile, ...]] = ((), ())
 
     @classmethod
-    def between(cls, path: str, first: int, last: int, columns: Sequence[str]) -> Changes:
+    def between(cls, path: str, first: int, last: int, columns: Sequence[str]) -> VersionChanges:
         """Read the commits after `first` up to `last`; raises ChangesUnavailableError if they don't tell.
 
         So it is if the log is not whole, or one of `columns` that the table had at `first` was another one then.
@@ -106,7 +106,7 @@ class Changes:
             raise ChangesUnavailableError(f"its log does not lead to what version {last} has")
         return cls(state, tuple(walk.files()), walk.is_net, (tuple(walk.packed[0]), tuple(walk.packed[1])))
 
-    def held(
+    def collect(
         self,
         columns: Sequence[str],
         rows_max: int,
@@ -121,7 +121,7 @@ class Changes:
             return None
         try:
             rows = DeltaRows.open(self.last.path, self.last.version, files=())
-            schema = pa.schema([*(rows.schema.field(name) for name in columns), pa.field(CAME, pa.bool_())])
+            schema = rows.schema_of(columns).append(pa.field(CAME, pa.bool_()))
             parts, left = list[pa.RecordBatch](), bytes_max
             for part in (part for file in self.files for part in _rows_of(rows, file, columns)):
                 parts.append(part)
@@ -139,10 +139,10 @@ def changed_places(path: str, first: int, last: int, columns: Sequence[str], row
     None if they are more than `rows_max`, or can't be had in this way.
     """
     try:
-        changes = Changes.between(path, first, last, columns)
+        changes = VersionChanges.between(path, first, last, columns)
     except ChangesUnavailableError:
         return None
-    return changes.held(columns, rows_max) if changes.is_net else None
+    return changes.collect(columns, rows_max) if changes.is_net else None
 
 
 class _Walk:

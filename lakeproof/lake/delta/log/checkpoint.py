@@ -1,6 +1,6 @@
 """Checkpoints of a Delta table's log: the whole state of a version in one Parquet file, so that nobody needs older commits.
 
-When one is due does not belong here (`committer`), nor what the actions mean (`state`).
+`committer` decides when a checkpoint is due; `state` has the meaning of actions.
 
 The classic form of the protocol: one file, one row for each action, in the column of its kind. Removed files are listed for
 `TOMBSTONES_S`, the newest `state.TOMBSTONES_MAX` at most: a VACUUM of somebody else's spares them for that long, and what a
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeproof.lake.delta.log.commits import LOG, RESTORE_LOG, Action, LogGapError
+from lakeproof.lake.delta.log.commits import LOG, POINTERS, RESTORE_LOG, Action, LogGapError, checkpoint_name
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.parquet import parquet_file
 from lakeproof.storage.store import AlreadyExistsError
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lakeproof.lake.delta.log.state import TableState
 
 TOMBSTONES_S = 7 * 24 * 3600
-LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 _TEXTS = pa.map_(pa.string(), pa.string())
 _VECTOR = pa.struct(
     {
@@ -90,11 +89,6 @@ _ROWS_AT_ONCE = 8192
 _MAPS = frozenset({"partitionValues", "configuration", "options", "tags"})
 
 
-def checkpoint_name(version: int) -> str:
-    """Return the name of a version's checkpoint in its table's folder."""
-    return f"{LOG}/{version:020d}.checkpoint.parquet"
-
-
 def write_checkpoint(table: Folder, state: TableState) -> None:
     """Write the checkpoint of a state, and point to it; whoever wrote one of this version before wrote the same."""
     name = checkpoint_name(state.version)
@@ -114,9 +108,10 @@ def write_checkpoint(table: Folder, state: TableState) -> None:
     except BaseException:
         file.abandon()
         raise
-    table.delete(f"{LOG}/._last_checkpoint.crc")
+    name, checksum = POINTERS
+    table.delete(f"{LOG}/{checksum}")
     pointer = {"version": state.version, "size": rows, "numOfAddFiles": len(state.files)}
-    table.store.put(table.key_of(LAST_CHECKPOINT), json.dumps(pointer).encode())
+    table.store.put(table.key_of(f"{LOG}/{name}"), json.dumps(pointer).encode())
 
 
 def _actions(state: TableState, now_ms: int) -> Iterator[tuple[str, Action]]:

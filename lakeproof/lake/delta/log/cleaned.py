@@ -1,13 +1,13 @@
 """Clearing a Delta table's log of the commits that no cut names, before a cycle builds on it.
 
-Dealing with other writers' commits belongs to `cycle.upkeep.foreign_commits`, data files without a name to `files`.
+Dealing with other writers' commits belongs to `cycle.upkeep.logs`, data files without a name to `files`.
 
     V ── ours ── ours ── restored     `restored` makes the table what it was at V; the next commit follows it
     V ── empty or missing ── any      all are removed: nobody can read them
     V ── theirs ── ours               it goes on from theirs, which are reported
 
 Neither Spark nor Delta syncs a commit, so a power cut may leave any part of the files above the version; so does an
-interrupted removal. A log that can't be read begins again (`cycle.broken_log`): commits that are damaged are removed, and a
+interrupted removal. A log that can't be read begins again (`cycle.upkeep.logs`): commits that are damaged are removed, and a
 checkpoint stands in their place.
 
 A version is never made twice: whoever made one may sleep for longer than its lock lives, and wake when another process has
@@ -19,7 +19,6 @@ checksum file on a store whose holders may sleep (`committer`). The caller holds
 from __future__ import annotations
 
 import json
-import re
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -27,17 +26,19 @@ from dataclasses import dataclass
 
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.delta.committer import Change, Operation
+from lakeproof.lake.delta.committer import LoggedOperation, PendingCommit
 from lakeproof.lake.delta.log.checkpoint import write_checkpoint
 from lakeproof.lake.delta.log.commits import (
     LOG,
     NO_VERSION,
+    NUMBERED,
+    POINTERS,
     Action,
     DeltaCommit,
     LogGapError,
     check_whole,
     commit_name,
-    digest_of,
+    digest_of_bytes,
     ends,
     log_files,
     newest_version,
@@ -124,10 +125,10 @@ def restore(path: str, target: int, newest: int, user_metadata: str) -> int:
     for name, entry in state.files.items():
         if before.files.get(name) != entry and not table.store.exists(table.key_of(name)):
             raise LakeError(path, f"version {target} needs the file {name}, which is gone", "restore it from a backup")
-    change = Change(path, before)
+    change = PendingCommit(path, before)
     change.restore(state)
     failpoint("cycle.before_taken_back")
-    version = change.commit(None, Operation(_RESTORE, {"version": str(target)}, {}, user_metadata)).version
+    version = change.commit(None, LoggedOperation(_RESTORE, {"version": str(target)}, {}, user_metadata)).version
     failpoint("cycle.after_taken_back")
     return version
 
@@ -142,11 +143,6 @@ def _target(commit: DeltaCommit) -> int | None:
         return None
     target = metadata.get("takes_back_to") if isinstance(metadata, dict) else None
     return target if isinstance(target, int) else None
-
-
-# Commits, checksums, checkpoints and their parts, unfinished files, and the checksum of each.
-NUMBERED = re.compile(r"\.?([0-9]{20})\.(?:([0-9]{20})\.compacted\.)?.*")
-_LAST_CHECKPOINT = "_last_checkpoint"
 
 
 def is_above(path: str, version: int, files: Iterable[str]) -> bool:
@@ -175,17 +171,16 @@ def remove_notes_above(path: str, version: int, files: Iterable[str]) -> None:
 
     `files` are the names of the log's files from `version` on.
     """
-    table = Folder.at(path)
-    notes = [name for name in files if _last_version(name) > version and not _is_commit(name)]
-    if _points_above(table, version):
-        notes = [_LAST_CHECKPOINT, f".{_LAST_CHECKPOINT}.crc", *notes]
-    for name in notes:
+    later = [(name, _last_version(name)) for name in files]
+    notes = [name for name, last in later if last > version and name != f"{last:020d}.json"]
+    _remove(Folder.at(path), version, notes)
+
+
+def _remove(table: Folder, version: int, names: Iterable[str]) -> None:
+    """Remove files of a log above `version`; before them, what points to them."""
+    for name in [*(POINTERS if _points_above(table, version) else ()), *names]:
         table.delete(f"{LOG}/{name}")
         failpoint("cycle.after_unnamed")
-
-
-def _is_commit(name: str) -> bool:
-    return name == f"{_last_version(name):020d}.json"
 
 
 def remove_above(path: str, version: int) -> None:
@@ -196,11 +191,7 @@ def remove_above(path: str, version: int) -> None:
     to_remove = [name for name in names if _last_version(name) > version]
     # A commit is read as long as it exists; everything that refers to it is removed before it.
     to_remove.sort(key=lambda name: (name.endswith(".json"), -_last_version(name), name))
-    if _points_above(table, version):
-        to_remove = [_LAST_CHECKPOINT, f".{_LAST_CHECKPOINT}.crc", *to_remove]
-    for name in to_remove:
-        table.delete(f"{LOG}/{name}")
-        failpoint("cycle.after_unnamed")
+    _remove(table, version, to_remove)
     if names:
         table.store.sync_names([table.key_of(commit_name(version))])
 
@@ -213,7 +204,7 @@ def _last_version(name: str) -> int:
 def _points_above(table: Folder, version: int) -> bool:
     """True if `_last_checkpoint` names a version above this one, or none at all."""
     try:
-        pointer = json.loads(table.get(f"{LOG}/{_LAST_CHECKPOINT}"))
+        pointer = json.loads(table.get(f"{LOG}/{POINTERS[0]}"))
     except NotFoundError:
         return False
     except ValueError:
@@ -261,7 +252,7 @@ def begin_at(path: str, version: int, metadata: Action, user_metadata: str) -> N
     }
     actions = [("commitInfo", described), ("protocol", protocol), ("metaData", metadata)]
     data = "".join(json.dumps({kind: action}, ensure_ascii=False) + "\n" for kind, action in actions).encode()
-    state = TableState(path, version, protocol, metadata, digest_of(data))
+    state = TableState(path, version, protocol, metadata, digest_of_bytes(data))
     write_checkpoint(table, state)
     failpoint("cycle.after_log_begun")
     table.store.put(table.key_of(commit_name(version)), data)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -25,8 +27,16 @@ from lakeproof.storage.store import NotFoundError
 # What an action of the log says, and what its schema text says of a column.
 Action: TypeAlias = Mapping[str, Any]
 LogField: TypeAlias = Mapping[str, Any]
+# A field while it is made.
+NewLogField: TypeAlias = dict[str, Any]
+# The type of a field: its name, or an object for a struct, an array or a map.
+LogType: TypeAlias = str | Mapping[str, Any]
 NO_VERSION = -1
 LOG = "_delta_log"
+# Commits, checksums, checkpoints and their parts, unfinished files, and the checksum of each.
+NUMBERED = re.compile(r"\.?([0-9]{20})\.(?:([0-9]{20})\.compacted\.)?.*")
+# What points to the newest checkpoint, and Hadoop's checksum of it.
+POINTERS = ("_last_checkpoint", "._last_checkpoint.crc")
 _NAME_DIGITS = 20
 _OURS = "lakeproof/"
 # The engine that a commit of this process names.
@@ -102,7 +112,12 @@ def checksum_name(version: int) -> str:
     return f"{LOG}/{version:0{_NAME_DIGITS}d}.crc"
 
 
-def digest_of(data: bytes) -> str:
+def checkpoint_name(version: int) -> str:
+    """Return the name of a version's checkpoint in its table's folder."""
+    return f"{LOG}/{version:0{_NAME_DIGITS}d}.checkpoint.parquet"
+
+
+def digest_of_bytes(data: bytes) -> str:
     """Return the digest of a commit's bytes."""
     return hashlib.sha256(data).hexdigest()
 
@@ -226,13 +241,12 @@ def find_commit(path: str, version: int, is_ours: Callable[[DeltaCommit], bool])
     return before, None
 
 
-def is_emptied(path: str, version: int) -> bool:
-    """True if the file of a commit exists and is empty: Delta reads it as a commit of nothing."""
+def check_not_emptied(path: str, version: int) -> None:
+    """Raise LogGapError if the file of a commit that a cut names is empty: Delta reads it as a commit of nothing."""
     table = Folder.at(path)
-    try:
-        return table.store.size(table.key_of(commit_name(version))) == 0
-    except NotFoundError:
-        return False
+    with suppress(NotFoundError):
+        if table.store.size(table.key_of(commit_name(version))) == 0:
+            raise LogGapError(path, f"version {version} of its log is empty, and a cut names it", RESTORE_LOG)
 
 
 def check_whole(path: str, seen: int, files: Mapping[str, int] | None = None) -> None:

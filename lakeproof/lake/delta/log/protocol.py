@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
 
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import PUT_AWAY
@@ -24,6 +23,7 @@ from lakeproof.lake.delta.log.commits import (
     TYPE_CHANGES,
     Action,
     LogField,
+    LogType,
     newest_version,
     physical_name,
     physical_names,
@@ -172,7 +172,7 @@ def _with_ids(field: LogField, numbers: Iterator[int], in_files: str) -> Action:
     return {**field, "metadata": metadata, "type": _type_with_ids(field["type"], numbers)}
 
 
-def _type_with_ids(kind: Any, numbers: Iterator[int]) -> Any:
+def _type_with_ids(kind: LogType, numbers: Iterator[int]) -> LogType:
     if isinstance(kind, str):
         return kind
     if kind["type"] == "struct":
@@ -232,7 +232,7 @@ _IN_SPARK = {lake_type.in_log: spark for spark, lake_type in LAKE_TYPES.items()}
 _ARRAY = "array<"
 
 
-def in_log(spark_type: str) -> Any:
+def in_log(spark_type: str) -> LogType:
     """Return a type, as `lakeproof.values.types` names it, in the form of the log's schema text; KeyError for another."""
     if spark_type.startswith(_ARRAY):
         return {"type": "array", "elementType": in_log(spark_type[len(_ARRAY) : -1]), "containsNull": True}
@@ -274,7 +274,7 @@ def new_fields(columns: Mapping[str, str]) -> list[LogField]:
     return [{"name": n, "type": in_log(kind), "nullable": True, "metadata": {}} for n, kind in columns.items()]
 
 
-def in_files(kind: Any) -> Any:
+def in_files(kind: LogType) -> LogType:
     """Return a type of the log's schema text with the names that fields inside it have in data files."""
     if isinstance(kind, str):
         return kind

@@ -1,6 +1,7 @@
 """One version of a Delta table as its log has it, whole: what the next commit is built on, kept from one to the next.
 
-Reading rows does not belong here (`arrow_rows`), nor making a commit (`committer`).
+Reading rows does not belong here (`arrow_rows`), nor making a commit (`committer`). Nothing of Arrow is loaded for a short
+log: `status` reads logs, too.
 
     checkpoint ── commits since ── TableState ── the next commit ── TableState ── …
 
@@ -12,6 +13,7 @@ it wrong. What is kept is bounded by the number of files that the states list (`
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +23,8 @@ from typing import TypeAlias
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.log.commits import (
+    LOG,
+    POINTERS,
     RESTORE_LOG,
     Action,
     LogField,
@@ -28,13 +32,65 @@ from lakeproof.lake.delta.log.commits import (
     actions_of,
     checksum_name,
     commit_name,
-    digest_of,
+    digest_of_bytes,
+    log_files,
     physical_names,
     read_actions,
 )
-from lakeproof.lake.delta.log.listed import ListedLog, listed_log
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
+
+_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint(\.[0-9]{10}\.[0-9]{10})?\.parquet")
+_COMMIT = re.compile(r"([0-9]{20})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedLog:
+    """The files of a log: its last commit, and the newest whole checkpoint up to a version (-1: none) with its parts."""
+
+    last: int
+    checkpoint: int
+    parts: Sequence[str]
+
+
+def listed_log(table: Folder, version: int) -> ListedLog:
+    """List what is needed of a log for a version: of a long one what comes after the checkpoint to which it points.
+
+    Raises LakeError if there is no log.
+    """
+    pointed = _pointed(table)
+    listed = _listed(table, version, pointed if pointed <= version else -1)
+    # It is gone, or its writer was killed.
+    return _listed(table, version, -1) if listed.checkpoint < pointed <= version else listed
+
+
+def _pointed(table: Folder) -> int:
+    """Return the version of the checkpoint to which the log points, -1 if to none: a hint that may be wrong."""
+    try:
+        return int(json.loads(table.get(f"{LOG}/{POINTERS[0]}"))["version"])
+    except (NotFoundError, ValueError, LookupError, TypeError):
+        return -1
+
+
+def _listed(table: Folder, version: int, since: int) -> ListedLog:
+    names = sorted(log_files(table, since))
+    if not names:
+        raise LakeError(table.url, "there is no Delta table", "restore it, or bootstrap the table again")
+    checkpoints: dict[int, list[str]] = {}
+    for name in names:
+        match = _CHECKPOINT.fullmatch(name)
+        if match is not None and int(match[1]) <= version:
+            checkpoints.setdefault(int(match[1]), []).append(name)
+    checkpoint = max((number for number, parts in checkpoints.items() if _is_whole(parts)), default=-1)
+    last = max((int(m[1]) for name in names if (m := _COMMIT.fullmatch(name))), default=-1)
+    return ListedLog(last, checkpoint, checkpoints.get(checkpoint, []))
+
+
+def _is_whole(parts: list[str]) -> bool:
+    """True if a checkpoint has all its parts: its writer may have been killed."""
+    counts = [None if (match := _CHECKPOINT.fullmatch(name)) is None else match[2] for name in parts]
+    return None in counts or any(len(parts) == int(count[-10:]) for count in counts if count is not None)
+
 
 # One file takes about 1 KB, most of it statistics.
 KEPT_FILES_MAX = 200_000
@@ -184,7 +240,7 @@ class _Kept:
 _kept = _Kept()
 
 
-def keep(state: TableState) -> None:
+def keep_state(state: TableState) -> None:
     """Keep a state for the next commit of its table."""
     _kept.put(state)
 
@@ -214,7 +270,7 @@ def read_state(path: str, version: int) -> TableState:
         replay, first = at_checkpoint(table, log), log.checkpoint
         digest = _digest(table, version) if first == version else _GONE
     for data, _ in commits_after(replay, path, first, version):
-        digest = digest_of(data)
+        digest = digest_of_bytes(data)
     state = replay.state(path, version, digest)
     if kept is None or kept.version <= version:
         _kept.put(state)
@@ -250,7 +306,7 @@ def _is_current(table: Folder, state: TableState) -> bool:
 def _digest(table: Folder, version: int) -> str:
     """Return the digest of a commit, which may be gone, as in a log that was trimmed; then nothing is kept for long."""
     try:
-        return digest_of(table.get(commit_name(version)))
+        return digest_of_bytes(table.get(commit_name(version)))
     except NotFoundError:
         return _GONE
 

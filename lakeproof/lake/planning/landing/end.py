@@ -17,10 +17,9 @@ from lakeproof.errors import ConfigError, InvariantError, LakeError
 from lakeproof.lake.planning.group_position import group_position
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
 from lakeproof.lake.records.cuts.choice import LakeAtCuts, check_kept
-from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, TableIntent
+from lakeproof.lake.records.documents import Created, Cut, CutTable, CycleKind, TableIntent
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.views.cuts import ViewCut
-from lakeproof.lake.records.work import Created
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.missing import no_landing
 from lakeproof.landing.segments.reader import Slice, slices, verify_file

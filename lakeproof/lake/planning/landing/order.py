@@ -1,6 +1,6 @@
 """The place of a cycle's rows in the total order of a table's history, counted by `landing.segments.row_order`.
 
-The segments that a cycle takes rows of are read in `ordinals`. Which rows those are is `plan`'s.
+The segments that a cycle takes rows of are read in `ordinals`. `plan` chooses the rows.
 
     rows of a segment    as the landing has counted them
     a cycle's own rows   (corrections, gap, reset, defaults) true at the cycle's end: behind the last row that it takes
@@ -24,7 +24,7 @@ from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 
 
-class Place(Enum):
+class SegmentPlace(Enum):
     """The place of a segment's rows relative to the cut before: none are in it, some are, or all are.
 
     A cycle takes rows of the last kind for tables that enter with it.
@@ -42,7 +42,7 @@ class SegmentRows:
     number: int
     first_ordinal: int
     rows: int
-    place: Place = Place.AHEAD
+    place: SegmentPlace = SegmentPlace.AHEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ def cycle_ordinals(before: CutOrdinals, segments: Sequence[SegmentRows], *, ends
     behind = before.end
     for segment in segments:
         # Rows of a begun segment go on where the cut before left off, which is the landing's own place without own rows.
-        first = before.whole if segment.place is Place.BEGUN else segment.first_ordinal
-        if segment.place is Place.AHEAD:
+        first = before.whole if segment.place is SegmentPlace.BEGUN else segment.first_ordinal
+        if segment.place is SegmentPlace.AHEAD:
             first = max(first, behind)
         firsts[segment.number] = first
         behind = max(behind, first + segment.rows)
-    if all(s.place is Place.OVER for s in segments):
+    if all(s.place is SegmentPlace.OVER for s in segments):
         return CycleOrdinals(firsts, behind, before)
     return CycleOrdinals(firsts, behind, CutOrdinals(firsts[segments[-1].number] if ends_inside else behind, behind))
 
@@ -85,7 +85,13 @@ def range_ordinals(chain: Chain, cut: Cut | None, first: Lsn, end: Lsn) -> Cycle
     for manifest in chain.between(first, end):
         last = manifest.last_commit
         if last is not None:
-            place = Place.OVER if last.end_lsn <= start else Place.BEGUN if manifest.start_lsn < start else Place.AHEAD
+            place = (
+                SegmentPlace.OVER
+                if last.end_lsn <= start
+                else SegmentPlace.BEGUN
+                if manifest.start_lsn < start
+                else SegmentPlace.AHEAD
+            )
             segments.append(SegmentRows(manifest.number, manifest.first_ordinal, manifest.rows, place))
             ends_inside = last.end_lsn > end
     return cycle_ordinals(CutOrdinals(head, head) if cut is None else cut.ordinals, segments, ends_inside=ends_inside)

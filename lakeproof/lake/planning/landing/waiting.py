@@ -1,6 +1,6 @@
 """Counts what has landed and is not in the lake yet, and decides when that is worth a cycle.
 
-Running the cycle does not belong here (`lakeproof.follow.follower`), nor does other work than changes (`pending_work`).
+`lakeproof.follow.follower` runs the cycle.
 
 A look costs one request per new manifest, and one for the next, which is not there yet; no listing.
 """

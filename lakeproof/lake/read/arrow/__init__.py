@@ -3,9 +3,6 @@
 Nothing here imports PySpark.
 
     open.py               opening the lake, at cuts and at the landing's end
-    frames.py             tables and views at a cut, for Arrow and pandas
-    in_memory.py          rows in memory, and never too many
     changes.py            changes between cuts
-    transactions.py       what has landed
-    past_transactions.py  what landed before that, from history
+    transactions.py       what has landed, and what landed before that, from history
 """

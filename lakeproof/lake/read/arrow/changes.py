@@ -1,8 +1,14 @@
 """Net changes of tables and views from cut to cut without Spark: a step for each cut, its rows as Arrow or pandas.
 
-The same with Spark, for any number of rows and with a checkpoint, belongs to `changes`, `view_changes` and `subscribe`.
+The same with Spark, for any number of rows and with a checkpoint, belongs to `read.spark.changes` and `subscribe`; finding
+the rows in files to `lakeproof.lake.delta.log.changed_places`.
 
     cut 41 ── step ── cut 42 ── step ── cut 43      a step reads what the two versions of a table do not have in common
+
+Rows that went and rows that came become changes: kind, row before, row after.
+
+    keyed      a key on both sides is an update, unless the rows are equal
+    by digest  equal rows on both sides cancel each other; all other rows are deletes and inserts
 
 Memory: the rows of one table that differ between two cuts; both states whole if a cut changed the columns, or if the files
 were only put together beside the change.
@@ -10,12 +16,15 @@ were only put together beside the change.
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,23 +35,181 @@ from lakeproof.hidden_columns import CAME, HIDDEN_PREFIX, KEY, TEXT
 from lakeproof.lake.columns import column_names, in_lake, merge_key, same_key_columns
 from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.log.changed_places import changed_places
-from lakeproof.lake.read.arrow.in_memory import ROWS_MAX, to_arrow
-from lakeproof.lake.read.changed_rows import ChangedRows, Side, anew, counted_changes, keyed_changes
-from lakeproof.lake.records.cuts.choice import one_source, table_name
-from lakeproof.lake.records.cuts.range import (
+from lakeproof.lake.read.arrow.open import ROWS_MAX, to_arrow, to_pandas
+from lakeproof.lake.records.cuts.choice import (
     check_follows,
     cuts_of_range,
+    one_source,
     range_end,
     table_differs,
+    table_name,
     view_cuts_of_range,
     view_range_end,
 )
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.views.cuts import ViewCut, view_path
+from lakeproof.lake.rows.change import Mask, Numbers
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]  # it ships no types
+
+
+_KIND = pa.field("kind", pa.string(), nullable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRows:
+    """The changes of a table or view in one cut; `before` and `after` are the columns of the rows, by which they differ.
+
+    `changes` has the columns `kind` (`insert`, `update`, `delete`), `before` and `after`: the rows as structs, null if there
+    is none.
+    """
+
+    before: pa.Schema
+    after: pa.Schema
+    changes: pa.Table
+
+    def arrow(self) -> pa.Table:
+        """Return the changes as an Arrow table."""
+        return self.changes
+
+    def pandas(self) -> pd.DataFrame:
+        """Return them as a frame whose columns have Arrow's types; raises ConfigError if pandas is not installed."""
+        return to_pandas(self.changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The rows of one side: those `shown` to users, and the columns `key` that distinguish them."""
+
+    rows: pa.Table
+    shown: Sequence[str]
+    key: Sequence[str]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that users see."""
+        return pa.schema([self.rows.schema.field(name) for name in self.shown])
+
+    def structs(self, places: Numbers) -> pa.Array:
+        """Return the rows at these places as users see them."""
+        chosen = self.rows.take(pa.array(places, pa.int64()))
+        columns = [chosen.column(name).combine_chunks() for name in self.shown]
+        return pa.StructArray.from_arrays(columns, fields=list(self.schema))
+
+
+def keyed_changes(went: Side, came: Side, compared: Sequence[str] | None, numbers: frozenset[str]) -> ChangedRows:
+    """Return the changes of rows with a key.
+
+    `compared` are the columns by which two rows with a key are equal, so that nothing has changed; None: they never are.
+    `numbers` are those of the table's columns: what `_lp_text` says of others, which were dropped, does not count. Of a key
+    that damage has put in the table twice, each row before that differs from a row after is an update.
+    """
+    before, after = _keys(went), _keys(came)
+    places = dict[tuple[Any, ...], list[int]]()
+    for place, key in enumerate(after):
+        places.setdefault(key, []).append(place)
+    pairs = [(n, place) for n, key in enumerate(before) for place in places.get(key, ())]
+    both = np.array(pairs, np.int64).reshape(-1, 2)
+    if compared is not None and len(both):
+        sides = [side.rows.take(pa.array(both[:, n])) for n, side in enumerate((went, came))]
+        same = np.ones(len(both), dtype=bool)
+        for name in compared:
+            left, right = (side.column(name).combine_chunks() for side in sides)
+            same &= _same_texts(left, right, numbers) if name == TEXT else _equal(left, right)
+        both = both[~same]
+    gone = np.array([n for n, key in enumerate(before) if key not in places], np.int64)
+    there = set(before)
+    new = np.array([n for n, key in enumerate(after) if key not in there], np.int64)
+    updates = _changes("update", went.structs(both[:, 0]), came.structs(both[:, 1]))
+    return _put(went, came, updates, gone, new)
+
+
+def counted_changes(went: Side, came: Side) -> ChangedRows:
+    """Return the changes of rows that have a digest and no key, equal ones as often as they came or went."""
+    digests = [side.rows.column(KEY).to_pylist() for side in (went, came)]
+    counts = [Counter(each) for each in digests]
+    gone, new = (_first(each, counts[n] - counts[1 - n]) for n, each in enumerate(digests))
+    return _put(went, came, None, gone, new)
+
+
+def anew(went: Side, came: Side) -> ChangedRows:
+    """Return all rows of the one side as deleted, and all of the other as inserted."""
+    gone, new = (np.arange(side.rows.num_rows, dtype=np.int64) for side in (went, came))
+    return _put(went, came, None, gone, new)
+
+
+def _put(
+    went: Side,
+    came: Side,
+    updates: pa.Table | None,
+    gone: Numbers,
+    new: Numbers,
+) -> ChangedRows:
+    types = [pa.struct(list(side.schema)) for side in (went, came)]
+    parts = [
+        _changes("delete", went.structs(gone), pa.nulls(len(gone), types[1])),
+        _changes("insert", pa.nulls(len(new), types[0]), came.structs(new)),
+    ]
+    whole = pa.concat_tables(parts if updates is None else [updates, *parts])
+    return ChangedRows(went.schema, came.schema, whole)
+
+
+def _changes(kind: str, before: pa.Array, after: pa.Array) -> pa.Table:
+    kinds = pa.repeat(pa.scalar(kind), len(before))
+    fields = [_KIND, pa.field("before", before.type), pa.field("after", after.type)]
+    return pa.Table.from_arrays([kinds, before, after], schema=pa.schema(fields))
+
+
+def _keys(side: Side) -> list[tuple[Any, ...]]:
+    """Return each row's key."""
+    return list(zip(*(_plain(side.rows.column(name)).to_pylist() for name in side.key), strict=True))
+
+
+def _same_texts(left: pa.Array, right: pa.Array, numbers: frozenset[str]) -> Mask:
+    """Return, row by row, whether two `_lp_text` have the same texts for the columns with these numbers."""
+
+    def texts_of(text: str | None) -> dict[str, str]:
+        return {} if text is None else {n: value for n, value in json.loads(text).items() if n in numbers}
+
+    same = np.array(_equal(left, right))
+    for place in np.flatnonzero(~same):
+        same[place] = texts_of(left[place].as_py()) == texts_of(right[place].as_py())
+    return same
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return times as the numbers that they are: Python has no time before the year 1 or after 9999."""
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.int64())
+    return column.cast(pa.int32()) if pa.types.is_date(column.type) else column
+
+
+def _first(digests: Sequence[str], counts: Counter[str]) -> Numbers:
+    """Return the places of the first rows of each digest, as many as its count."""
+    left, places = dict(counts), []
+    for place, digest in enumerate(digests):
+        if left.get(digest, 0):
+            left[digest] -= 1
+            places.append(place)
+    return np.array(places, np.int64)
+
+
+def _equal(left: pa.Array, right: pa.Array) -> Mask:
+    """Return, row by row, whether two values are the same: NULL is NULL, and a float the same bits."""
+    if pa.types.is_nested(left.type):
+        return np.array([repr(a) == repr(b) for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)], bool)
+    if pa.types.is_floating(left.type):
+        bits = pa.int32() if left.type.bit_width == 32 else pa.int64()
+        left, right = left.view(bits), right.view(bits)
+    both_null = pc.and_(left.is_null(), right.is_null())
+    same: Mask = pc.or_(pc.fill_null(pc.equal(left, right), fill_value=False), both_null).to_numpy(zero_copy_only=False)
+    return same
+
 
 # A cut comes some seconds after the last one; a look costs one request.
 LOOK_EVERY_S = 0.5
@@ -85,7 +252,8 @@ class TableStep:
         ]
         path = self.lake.url(self.lake.paths.current(name))
         if not table_differs(name, then, self.cut):
-            rows = _no_rows(path, after.current_version, columns[1])
+            nothing = DeltaRows.open(path, after.current_version).schema_of(columns[1]).empty_table()
+            rows = nothing, nothing
         else:
             versions = None if then is None else then.current_version, after.current_version
             reshaped = then is not None and then.version.id != after.version.id
@@ -200,11 +368,6 @@ def _followed(
             return
 
 
-def _no_rows(path: str, version: int, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    schema = _schema(DeltaRows.open(path, version), columns)
-    return schema.empty_table(), schema.empty_table()
-
-
 def _moved(
     path: str,
     versions: tuple[int | None, int],
@@ -232,8 +395,4 @@ def _moved(
 
 def _all_rows(path: str, version: int, columns: Sequence[str], rows_max: int | None) -> pa.Table:
     rows = DeltaRows.open(path, version)
-    return to_arrow(_schema(rows, columns), rows.batches(columns), rows_max)
-
-
-def _schema(rows: DeltaRows, columns: Sequence[str]) -> pa.Schema:
-    return pa.schema([rows.schema.field(name) for name in columns])
+    return to_arrow(rows.schema_of(columns), rows.batches(columns), rows_max)

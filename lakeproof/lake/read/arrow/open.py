@@ -1,7 +1,9 @@
-"""Opening the lake without Spark: at cuts, or as fresh as its landing: the newest cut, and what has landed since.
+"""Opening the lake without Spark: tables and views as Arrow batches and pandas frames, at cuts or as fresh as the landing.
 
-The same with Spark, for every kind of table and any number of changes, belongs to `open` and `landed`; rows at a cut to
-`frames`.
+The same with Spark, for every kind of table and any number of changes, belongs to `read.spark.open`. A service that looks at
+a table starts no JVM for it, and `pip install lakeproof` is enough.
+
+At the landing's end it is the newest cut, and what has landed since:
 
     the cut's batches, without the rows whose key was touched ─► then the newest row of each key that is there
 
@@ -10,37 +12,157 @@ The fold is the cycle's, with its bounds; more rows than `CHANGES_BYTES_MAX` are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 import pyarrow as pa
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, location_of
-from lakeproof.errors import LakeError
-from lakeproof.hidden_columns import DUP, ORD
+from lakeproof.errors import ConfigError, LakeError
+from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, ORD
 from lakeproof.lake.columns import column_names, current_columns, in_lake
 from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows
-from lakeproof.lake.delta.base_rows import LakeBase
 from lakeproof.lake.delta.committer import Unsupported
-from lakeproof.lake.delta.search import KeyLookup
+from lakeproof.lake.delta.search import KeyLookup, LakeBase
 from lakeproof.lake.fold.holders import NotFolded
 from lakeproof.lake.fold.key_fold import FoldedRows, fold_keys
 from lakeproof.lake.planning.landing.end import LANDING, LakeAtLanding, LandingEnd, landing_ends
-from lakeproof.lake.planning.schema_changes import older_versions
-from lakeproof.lake.read.arrow.frames import ReadLake, Rows
-from lakeproof.lake.records.cuts.choice import NEWEST, At, cuts_at, table_name
-from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.records.cuts.choice import NEWEST, At, LakeAtCuts, check_kept, cuts_at, table_name
+from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.rows.change import NetChange, Removed
-from lakeproof.lake.rows.file_rows import LandedRange
-from lakeproof.landing.segments.reader import count_changes
+from lakeproof.lake.rows.file_rows import LandedRange, TableRange
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
+from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.values.types import arrow_type
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]  # it ships no types
+
+
+# A caller who says nothing gets at most so many rows into the memory of a notebook or a service.
+ROWS_MAX = 10_000_000
+
+
+def to_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows_max: int | None) -> pa.Table:
+    """Return the batches as one table; raises LakeError for more than `rows_max` rows (None: any number)."""
+    kept: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        rows += batch.num_rows
+        if rows_max is not None and rows > rows_max:
+            raise too_many(rows_max)
+        kept.append(batch)
+    return pa.Table.from_batches(kept, schema)
+
+
+def too_many(rows_max: int) -> LakeError:
+    """Return the error about rows that are not read into memory."""
+    remedy = (
+        "select columns and rows, read `lakeproof.read(…).batches()`, or allow more with rows_max (None: any number)"
+    )
+    return LakeError("rows in memory", f"there are more than {rows_max:,}", remedy)
+
+
+def to_pandas(table: pa.Table) -> pd.DataFrame:
+    """Return the table as a frame whose columns have Arrow's types: no value is changed by pandas' own.
+
+    Raises ConfigError if pandas is not installed.
+    """
+    try:
+        import pandas as pd
+    except ModuleNotFoundError:
+        raise ConfigError("pandas", "it is not installed", "install lakeproof[pandas], or use `arrow()`") from None
+    return table.to_pandas(types_mapper=pd.ArrowDtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A table or view at a cut. `columns` are those that are given, hidden ones only if they were asked for."""
+
+    delta: DeltaRows
+    columns: tuple[str, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns with their Arrow types: times are microseconds, decimals have their precision and scale."""
+        return self.delta.schema_of(self.columns)
+
+    def select(self, *columns: str) -> Rows:
+        """Return the same rows with these columns alone; files are read for no other. Raises ConfigError for another."""
+        return Rows(self.delta, self.chosen(columns))
+
+    def chosen(self, columns: tuple[str, ...]) -> tuple[str, ...]:
+        """Return `columns`; raises ConfigError for one that the rows don't have."""
+        for name in columns:
+            if name not in self.columns:
+                raise ConfigError(
+                    f"column {name[:80]}", "there is none of that name", f"name some of {[*self.columns]}"
+                )
+        return columns
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, 65,536 at a time at most, in no order; raises LakeError if a file is missing or damaged."""
+        return self.delta.batches(self.columns)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return the batches as a stream that DuckDB, Polars and Arrow take."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
+
+    def arrow(self, rows_max: int | None = ROWS_MAX) -> pa.Table:
+        """Return all rows in memory; raises LakeError for more than `rows_max` (None: any number)."""
+        return to_arrow(self.schema, self.batches(), rows_max)
+
+    def pandas(self, rows_max: int | None = ROWS_MAX) -> pd.DataFrame:
+        """Return all rows in memory as a frame whose columns have Arrow's types; raises as `arrow`, and without pandas."""
+        return to_pandas(self.arrow(rows_max))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ReadLake(LakeAtCuts):
+    """A lake pinned at `cuts`, one per source that has any, to be read without Spark."""
+
+    lake: LakeLocation
+    cuts: Mapping[str, Cut]
+
+    def table(self, source: str, table: TableName | str, *, hidden: bool = False) -> Rows:
+        """Return a table's current rows at the cut, without the hidden `_lp_…` columns unless asked for.
+
+        `table` may be written `schema.table`. Raises LakeError if the cut does not have the table.
+        """
+        name = table_name(table)
+        cut_table = self.cut(source).table(name, source)
+        rows = self._rows(source, LakePaths(source).current(name), cut_table.current_version)
+        return rows if hidden else Rows(rows.delta, tuple(column_names(in_lake(cut_table.version))))
+
+    def history(self, source: str, table: TableName | str) -> Rows:
+        """Return a table's history up to the cut, with the hidden columns, as it is stored.
+
+        A large value that an update left alone is NULL, and `_lp_from` names the row that has it; `lakeproof.open` fills it
+        in. Raises LakeError if the cut does not have the table.
+        """
+        name = table_name(table)
+        cut_table = self.cut(source).table(name, source)
+        return self._rows(source, LakePaths(source).history(name), cut_table.history_version)
+
+    def view(self, name: str) -> Rows:
+        """Return a view's rows as they are at the opened cuts, without hidden columns; raises as `view_cut`."""
+        cut = self.view_cut(name)
+        delta = DeltaRows.open(open_store(self.lake).url(LakePaths.view(name)), cut.delta_version)
+        return Rows(delta, tuple(n for n in delta.schema.names if not n.startswith(HIDDEN_PREFIX)))
+
+    def _rows(self, source: str, key: str, version: int) -> Rows:
+        lake = SourceLake.open(self.lake, source)
+        check_kept(lake, self.cut(source))
+        delta = DeltaRows.open(lake.url(key), version)
+        return Rows(delta, tuple(delta.schema.names))
+
 
 # The rows of a table that have landed since the cut, decoded.
 CHANGES_BYTES_MAX = 128 << 20
@@ -131,32 +253,38 @@ def read_lake(
     return ReadLake(place, cuts_at(lake, at, group))
 
 
+def landed_changes(end: LandingEnd, version: SchemaVersion, before: CutTable | None) -> TableRange:
+    """Return what has landed of a table since the cut that has it as `before`."""
+    files, start = end.verified(version.table), end.tables[version.table].from_lsn
+    landed = LandedRange(in_lake(version), files, end.first_ordinals, start, end.position)
+    return TableRange(end.chain, version, before, landed)
+
+
 def landed_net(end: LandingEnd, version: SchemaVersion, before: CutTable | None) -> NetChange[pa.Table] | None:
     """Return what has landed of a table since the cut that has it as `before`, added up; None if nothing has.
 
     Raises `Unsupported` if Spark has to add it up, TableHeldError if it does not fit the table.
     """
-    table, schema = version.table, in_lake(version)
-    files, start = end.verified(table), end.tables[table].from_lsn
-    counts = count_changes(files, start, end.position)
-    if counts.rows == 0:
+    changes = landed_changes(end, version, before)
+    if changes.counts.rows == 0:
         return None
-    if older_versions(end.chain, version, files, start, end.position):
+    if changes.older:
         raise Unsupported("what has landed has rows of several schemas")
-    landed = LandedRange(schema, files, end.first_ordinals, start, end.position)
-    path = end.lake.url(LakePaths(end.lake.source).current(table))
+    path = end.lake.url(end.lake.paths.current(version.table))
     base = None if before is None else LakeBase(path, before.current_version)
     parts, size = list[pa.Table](), 0
     try:
-        fold = fold_keys(landed, counts, base)
-        for part in FoldedRows(landed, fold).current([(file, file.alive) for file in fold.files if file.alive.any()]):
+        fold = fold_keys(changes.landed, changes.counts, base)
+        for part in FoldedRows(changes.landed, fold).current(
+            [(file, file.alive) for file in fold.files if file.alive.any()]
+        ):
             size += part.nbytes
             if size > CHANGES_BYTES_MAX:
                 raise Unsupported(f"more than {CHANGES_BYTES_MAX >> 20} MiB of its changes have landed")
             parts.append(part)
     except NotFolded as error:
         raise Unsupported(str(error)) from None
-    return NetChange(fold.removed, _images(schema, parts))
+    return NetChange(fold.removed, _images(changes.schema, parts))
 
 
 def _images(schema: SchemaVersion, parts: Sequence[pa.Table]) -> pa.Table:

@@ -2,13 +2,9 @@
 
 Reading without Spark does not belong here (`lakeproof.lake.read.arrow`).
 
-    open.py            opening the lake
-    opened.py          tables at cuts
-    lake_frame.py      a table's DataFrame, as Arrow and pandas too
-    as_of.py           tables at any position
+    open.py            opening the lake, at cuts and at the landing's end
+    as_of.py           tables at any position, and at the end of days
     register.py        SQL views of a cut
-    changes.py         changes between cuts
-    view_changes.py    changes of a view
-    subscribe.py       changes as a stream
-    landing_stream.py  a stream of what lands
+    changes.py         changes between cuts, of tables and views
+    subscribe.py       changes, and what lands, as a stream
 """

@@ -1,6 +1,7 @@
-"""The lake at a position between cuts: the newest cut before it, and history's rows from there on.
+"""The lake at a position between cuts: the newest cut before it, and history's rows from there on; and at the end of days.
 
-Positions of cuts belong to `open`; adding up rows of history to `fold.replay`.
+Positions of cuts belong to `open`; adding up rows of history to `fold.history`; where a day's rows go to
+`lakeproof.lake.delta.day_table`.
 
     cut K ───────── P ───── cut K+1       rows at P = rows at K + net change of history's rows of cycle K+1 up to P
 
@@ -10,13 +11,19 @@ time T means the prefix of the stream before the first transaction that the sour
 in commit order, and one beyond the year 9999 is after every T. This is the only prefix that contains no commit later than T
 and omits nothing before the first such commit. (From cut to cut, a commit counts no later than it landed:
 `lakeproof.values.commit_times`.) A table that is held at K or K+1 is read as cut K has it.
+
+Days are UTC days by commit time:
+
+    the end of a day     the stream before the first transaction that the source committed on a later day
+    the oldest day       the one on which the table was first copied or, if history has been shortened, the one of the first
+                         change that is left. What neither cuts nor history can tell is refused, and never guessed
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime, time, timedelta, timezone
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -28,16 +35,17 @@ from lakeproof.errors import ConfigError, InvariantError, LakeError
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, OP
 from lakeproof.lake.columns import column_names, in_lake
 from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, RESET
-from lakeproof.lake.fold.replay import behind, replayed
+from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, RESET, behind, replayed
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.records.cuts.choice import check_kept, one_source, parsed_at, table_name
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.store import cut_after, cut_at, cut_at_time, cut_numbers, newest_cut, read_cut
 from lakeproof.lake.rows.columns import pick
+from lakeproof.landing.incarnation_record import incarnations
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.snapshot.folder import part_key, read_snapshot, snapshot_folders
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 
@@ -229,3 +237,108 @@ def _between(spark: SparkSession, lake: SourceLake, position: Lsn, cut: Cut | No
     held = {} if cut is None else dict(cut.held)
     held |= {} if following is None else following.held
     return LakeAsOf(spark, lake, position, cut, following, held)
+
+
+_DAY = timedelta(days=1)
+_KEPT = "`retention.cuts_s` and `retention.history_s` say what is kept"
+
+
+@dataclass(frozen=True, slots=True)
+class DayState:
+    """The tables at the end of a day, at `position`. `is_over`: the lake has a commit of a later day."""
+
+    day: date
+    position: Lsn
+    is_over: bool
+    tables: Mapping[TableName, DataFrame]
+
+
+def states_at_end_of(
+    spark: SparkSession, lake: SourceLake, days: Iterable[date], tables: Iterable[TableName]
+) -> list[DayState]:
+    """Return the tables at the end of each day, each with the columns that it had then; reads no rows yet.
+
+    Raises LakeError, naming the oldest day, if what is kept does not reach back to one of the days for one of the tables.
+    """
+    newest, chosen = newest_cut(lake), list(tables)
+    if newest is None:
+        raise LakeError(f"{lake.source}: cuts", "the lake has no cut yet", f"run `lakeproof compact {lake.source}`")
+    oldest = {table: _oldest(spark, lake, newest, table) for table in chosen}
+    states = []
+    for day in sorted(set(days)):
+        end = datetime.combine(day + _DAY, time(), timezone.utc)
+        for table, first in oldest.items():
+            if day < first.date():
+                raise _before(lake, table, day, first.date())
+        state = _state(spark, lake, end, chosen)
+        frames = {table: _table(lake, state, table, day) for table in chosen}
+        is_over = newest.commit_time is not None and time_of(newest.commit_time) >= end
+        states.append(DayState(day, state.position, is_over, frames))
+    return states
+
+
+def _state(spark: SparkSession, lake: SourceLake, end: datetime, tables: Sequence[TableName]) -> LakeAsOf:
+    try:
+        return as_of_from_history(spark, lake, end - timedelta(microseconds=1))
+    except LakeError as error:
+        first = read_cut(lake, cut_numbers(lake)[0])
+        raise _before(lake, tables[0], (end - _DAY).date(), _time_of(first).date(), f": {error.reason}") from error
+
+
+def _time_of(cut: Cut) -> datetime:
+    """Return the time of the newest commit in a cut, or that at which it was made if it has a copy alone."""
+    return time_of(cut.commit_time or cut.created_at)
+
+
+def _table(lake: SourceLake, state: LakeAsOf, table: TableName, day: date) -> DataFrame:
+    try:
+        return state.table(table)
+    except LakeError as error:
+        first = _first_cut_with(lake, table)
+        if first is None or _time_of(first).date() <= day:
+            raise
+        raise _before(lake, table, day, _time_of(first).date(), f": {error.reason}") from error
+
+
+def _before(lake: SourceLake, table: TableName, day: date, oldest: date, why: str = "") -> LakeError:
+    return LakeError(
+        f"{lake.source}: {table} at the end of {day}",
+        f"that is before what is kept of it{why}; the oldest day is {oldest}",
+        f"ask for days from {oldest} on; {_KEPT}",
+    )
+
+
+def _oldest(spark: SparkSession, lake: SourceLake, newest: Cut, table: TableName) -> datetime:
+    """Return the time from which on the table's states are known."""
+    cut_table = newest.table(table, lake.source)
+    low = cut_table.history_low
+    changes = _first_change(spark, lake, table, cut_table, Lsn.ZERO if low is None else low.at_lsn)
+    if low is not None:
+        first = _first_cut_with(lake, table)
+        times = [changes, None if first is None else _time_of(first)]
+    else:
+        times = [changes, _first_copied(lake, table)]
+    return min((t for t in times if t is not None), default=time_of(newest.created_at))
+
+
+def _first_change(
+    spark: SparkSession, lake: SourceLake, table: TableName, cut_table: CutTable, after: Lsn
+) -> datetime | None:
+    history = read_layer(spark, lake, table, cut_table, "history").where(F.col(LSN) > F.lit(int(after)))
+    micros = history.agg(F.unix_micros(F.min(F.col(COMMIT_TIME)))).collect()[0][0]
+    return None if micros is None else datetime.fromtimestamp(0, timezone.utc) + timedelta(microseconds=int(micros))
+
+
+def _first_copied(lake: SourceLake, table: TableName) -> datetime | None:
+    """Return the time at which the first copy of a table began, None if it never was copied."""
+    for incarnation in incarnations(lake):
+        for folder in snapshot_folders(lake, incarnation):
+            snapshot = read_snapshot(lake, folder) if lake.store.exists(part_key(folder, 0)) else None
+            if snapshot is not None and table in snapshot.tables:
+                return time_of(snapshot.started_at)
+    return None
+
+
+def _first_cut_with(lake: SourceLake, table: TableName) -> Cut | None:
+    cuts = (read_cut(lake, number) for number in cut_numbers(lake))
+    return next((cut for cut in cuts if table in cut.tables), None)

@@ -1,21 +1,26 @@
-"""A table's net changes from one cut to the next, with the rows before and after, for subscribers.
+"""Net changes of a table or a view from one cut to the next, with the rows before and after, for subscribers.
 
 Reading a cycle's changes before they are written belongs to `rows.landing_rows` and `fold.net_change`; a stream of cuts to
 `subscribe`.
 
 For each cut, the rows with the keys that history names in its cycle are compared, in the state of the cut before and in the
-state of this cut. So the changes of a cut are exactly the difference of the two states that readers see, whatever caused it:
-the stream, a correction, a repair. Cost: the keys of both states, and the rows of the keys that were touched; both states
-whole only if a cycle truncated the table, is a repair, or brought another schema.
+state of this cut. So the changes of a cut are exactly the difference of the two states that readers see, whatever caused
+it: the stream, a correction, a repair. Cost: the keys of both states, and the rows of the keys that were touched; both
+states whole only if a cycle truncated the table, is a repair, or brought another schema.
 
 A cut with another schema is a part of its own: each row that stays is an update, from the old shape to the new one.
+
+A view's changes are the corrections that its refreshes wrote. The rows that came and went are read from the view's Delta
+log; one that came and went in between is in none of them. A view has no key, so its changes are rows inserted and rows
+deleted. If a cut brings other columns or types, its part has the rows before in the old shape and those after in the new
+one: all, since each row is another one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import cast
 
@@ -24,21 +29,31 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakeproof.config.location import LakeLocation
-from lakeproof.config.model import Config
+from lakeproof.config.model import Config, location_of
 from lakeproof.errors import LakeError
-from lakeproof.hidden_columns import KEY, LSN, OP, ORD, TEXT, scratch
+from lakeproof.hidden_columns import CAME, HIDDEN_PREFIX, KEY, LSN, OP, ORD, TEXT, scratch
 from lakeproof.lake.columns import column_names, in_lake, merge_key, quoted, same_key_columns
-from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.fold.history import RESET
-from lakeproof.lake.fold.replay import behind
-from lakeproof.lake.records.cuts.choice import one_source, table_name
-from lakeproof.lake.records.cuts.range import cuts_of_range, range_end, table_differs
+from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError
+from lakeproof.lake.delta.versions import read_at, read_layer, row_changes
+from lakeproof.lake.fold.history import RESET, behind
+from lakeproof.lake.records.cuts.choice import (
+    check_follows,
+    cuts_of_range,
+    one_source,
+    range_end,
+    table_differs,
+    table_name,
+    view_cuts_of_range,
+    view_range_end,
+)
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
+from lakeproof.lake.records.views.cuts import ViewCut, view_path
 from lakeproof.lake.rows.columns import col, no_rows, pick, row_key
-from lakeproof.lake.rows.correction import NET, ROW, join_on_key, multiset_difference, same_key
+from lakeproof.lake.rows.correction import NET, ROW, join_on_key, multiset_difference, net_counts, same_key
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import SchemaVersion
+from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.values.types import spark_type
 
@@ -176,9 +191,10 @@ class _Step:
                 touched = self._touched()
                 old, new = (join_on_key(side, touched, self._key, "left_semi", null_safe=True) for side in (old, new))
         if self.old_schema.is_bag and self.schema.is_bag and self.shapes[0] == self.shapes[1]:
-            changes_of = self._bag(old, new)
+            changes_of = _single(multiset_difference(new, old, KEY, self._row(self.schema)))
         elif reshaped and not same_key_columns(self.old_schema, self.schema):
-            changes_of = self._anew(old, new)
+            sides = old.select(self._row(self.old_schema).alias(ROW)), new.select(self._row(self.schema).alias(ROW))
+            changes_of = _anew(*sides)
         else:
             changes_of = self._keyed(old, new)
         place = [
@@ -211,30 +227,23 @@ class _Step:
             both = both.where(~digests[0].eqNullSafe(digests[1]))
         return both.withColumn("kind", kind)
 
-    def _bag(self, old: DataFrame, new: DataFrame) -> DataFrame:
-        net = multiset_difference(new, old, KEY, self._row(self.schema))
-        copies = net.withColumn(_COPY, F.explode(F.sequence(F.lit(1), F.abs(F.col(NET)).cast("int"))))
-        came = F.col(NET) > 0
-        return copies.select(
-            F.when(came, "insert").otherwise("delete").alias("kind"),
-            F.when(~came, F.col(ROW)).alias("before"),
-            F.when(came, F.col(ROW)).alias("after"),
-        )
 
-    def _anew(self, old: DataFrame, new: DataFrame) -> DataFrame:
-        """Return all rows of the one shape as deleted, and all of the other as inserted."""
-        before, after = self.shapes
-        gone = old.select(
-            F.lit("delete").alias("kind"), self._row(self.old_schema).alias("before"), _null(after).alias("after")
-        )
-        come = new.select(
-            F.lit("insert").alias("kind"), _null(before).alias("before"), self._row(self.schema).alias("after")
-        )
-        return gone.unionAll(come)
+def _single(net: DataFrame) -> DataFrame:
+    """Return rows that came or went as often as `NET` counts as changes of single rows; `net` has them as `ROW`."""
+    copies = net.withColumn(_COPY, F.explode(F.sequence(F.lit(1), F.abs(F.col(NET)).cast("int"))))
+    came = F.col(NET) > 0
+    return copies.select(
+        F.when(came, "insert").otherwise("delete").alias("kind"),
+        F.when(~came, F.col(ROW)).alias("before"),
+        F.when(came, F.col(ROW)).alias("after"),
+    )
 
 
-def _null(shape: T.StructType) -> Column:
-    return F.lit(None).cast(shape)
+def _anew(old: DataFrame, new: DataFrame) -> DataFrame:
+    """Return all rows of the one shape as deleted, and all of the other as inserted; both have them as `ROW`."""
+    before, after = (F.lit(None).cast(side.schema[ROW].dataType) for side in (old, new))
+    gone = old.select(F.lit("delete").alias("kind"), F.col(ROW).alias("before"), after.alias("after"))
+    return gone.unionAll(new.select(F.lit("insert").alias("kind"), before.alias("before"), F.col(ROW).alias("after")))
 
 
 def _truncated(spark: SparkSession, lake: SourceLake, name: TableName, having: list[Cut]) -> set[int]:
@@ -249,14 +258,11 @@ def _truncated(spark: SparkSession, lake: SourceLake, name: TableName, having: l
         history = read_layer(spark, lake, name, alike[-1].tables[name], "history")
         rows = history.where(behind(before) & F.col(OP).isin("truncate", RESET)).select(ORD, LSN)
         for ordinal, lsn in rows.distinct().collect():
-            cycles.add(next(cut.number for cut in alike if _has(cut.tables[name], int(ordinal), Lsn(int(lsn)))))
+            # The first cut that has the row.
+            having_it = (c for c in alike if (t := c.tables[name]).ordinals.has(ordinal, Lsn(lsn), t.at_lsn))
+            cycles.add(next(having_it).number)
         before = alike[-1].tables[name]
     return cycles
-
-
-def _has(table: CutTable, ordinal: int, lsn: Lsn) -> bool:
-    """True if a row of history is among those that the table has at a cut."""
-    return table.ordinals.has(ordinal, lsn, table.at_lsn)
 
 
 def _shape(schema: SchemaVersion, *, exact_texts: bool) -> T.StructType:
@@ -268,3 +274,94 @@ def _shape(schema: SchemaVersion, *, exact_texts: bool) -> T.StructType:
 def _nothing(spark: SparkSession, before: T.StructType, after: T.StructType) -> DataFrame:
     place: dict[str, str | T.DataType] = {"cut": "bigint", "position": "string", "kind": "string"}
     return no_rows(spark, {**place, "before": before, "after": after})
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChanges:
+    """The changes of a view after cut `first` of the lake's views, up to and including cut `last`."""
+
+    spark: SparkSession
+    lake: LakeLocation
+    view: str
+    first: CycleNumber
+    last: CycleNumber
+
+    def rows(self) -> DataFrame:
+        """One row per cut and row that came or went, in no order.
+
+        Columns: `cut`, `kind` (`insert`, `delete`), `before` and `after`: the row as a struct, null if there is none. Raises
+        LakeError if the view's shape changes within the range (see `parts`), or as `parts`.
+        """
+        parts = self.parts()
+        if len(parts) > 1:
+            reason = f"its shape changes {len(parts) - 1} times between cut {self.first} and cut {self.last}"
+            raise LakeError(f"view {self.view}", reason, "read `parts()`, which have one shape each")
+        return parts[0].rows
+
+    def parts(self) -> list[ChangesPart]:
+        """Return the changes in the order of the cuts, a part for each shape; at least one.
+
+        Raises LakeError if a cut of the range is no longer kept.
+        """
+        cuts = view_cuts_of_range(open_store(self.lake), self.view, self.first, self.last)
+        moves = [self._step(before, after) for before, after in pairwise(cuts) if after is not None]
+        parts = []
+        for (before, after), group in groupby(moves, lambda step: (step.before, step.after)):
+            steps = list(group)
+            rows = reduce(DataFrame.unionAll, (step.rows for step in steps))
+            parts.append(ChangesPart(steps[0].first, steps[-1].last, before, after, rows))
+        return parts
+
+    def _step(self, before: ViewCut | None, after: ViewCut) -> ChangesPart:
+        new = self._rows(after)
+        if before is None:
+            return self._part(after, new, new, _single(multiset_difference(new, new.limit(0), KEY, _row(new))))
+        if before.number == after.number:
+            return self._part(after, new, new, None)
+        check_follows(before, after)
+        if before.delta_version == after.delta_version:
+            return self._part(after, new, new, None)
+        old = self._rows(before)
+        if _shown(old.schema).simpleString() != _shown(new.schema).simpleString():
+            return self._part(
+                after, old, new, _anew(old.select(_row(old).alias(ROW)), new.select(_row(new).alias(ROW)))
+            )
+        try:
+            path = view_path(open_store(self.lake), self.view)
+            moved = row_changes(self.spark, path, before.delta_version, after.delta_version, new.columns)
+            moved = moved.withColumn(ROW, _row(moved.drop(CAME)))
+            net = net_counts(moved, KEY, F.when(F.col(CAME), 1).otherwise(-1), ROW)
+        except ChangesUnavailableError:
+            net = multiset_difference(new, old, KEY, _row(new))
+        return self._part(after, old, new, _single(net))
+
+    def _rows(self, cut: ViewCut) -> DataFrame:
+        return read_at(self.spark, view_path(open_store(self.lake), self.view), cut.delta_version)
+
+    def _part(self, cut: ViewCut, old: DataFrame, new: DataFrame, changed: DataFrame | None) -> ChangesPart:
+        """Return a step from one state to another; None: nothing has changed."""
+        before, after = _shown(old.schema), _shown(new.schema)
+        if changed is None:
+            changed = no_rows(self.spark, {"kind": "string", "before": before, "after": after})
+        number = F.lit(int(cut.number)).cast("bigint").alias("cut")
+        return ChangesPart(cut.number, cut.number, before, after, changed.select(number, "kind", "before", "after"))
+
+
+def view_changes(
+    spark: SparkSession, lake: Config | LakeLocation | str | Path, view: str, first: int, last: int | None = None
+) -> ViewChanges:
+    """Return a view's changes after cut `first` of the views (0: from nothing) up to cut `last`, the newest by default.
+
+    Raises ConfigError for cuts in the wrong order, LakeError if there is no such cut.
+    """
+    place = location_of(lake)
+    end = view_range_end(open_store(place), view, first, last)
+    return ViewChanges(spark, place, view, CycleNumber(first), end)
+
+
+def _shown(schema: T.StructType) -> T.StructType:
+    return T.StructType([T.StructField(f.name, f.dataType) for f in schema if not f.name.startswith(HIDDEN_PREFIX)])
+
+
+def _row(frame: DataFrame) -> Column:
+    return F.struct(*(col(name) for name in frame.columns if not name.startswith(HIDDEN_PREFIX)))

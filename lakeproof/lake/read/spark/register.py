@@ -16,8 +16,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.errors import ConfigError
 from lakeproof.lake.columns import column_names, in_lake, quoted
-from lakeproof.lake.read.landed import LandedLake
-from lakeproof.lake.read.spark.opened import OpenedLake
+from lakeproof.lake.read.spark.open import LandedLake, OpenedLake
 from lakeproof.lake.records.cuts.choice import table_name
 from lakeproof.lake.records.documents import Cut
 from lakeproof.names import TableName

@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from lakeproof.errors import LakeError
 from lakeproof.field_types import Count, CycleField, IncarnationField, LsnField, SchemaField, TableField
-from lakeproof.lake.records.documents import Cut, CutEntry, CutOrdinals, CutTable, CycleKind
+from lakeproof.lake.records.documents import Cut, CutEntry, CutOrdinals, CutTable, CycleKind, fields_of
 from lakeproof.lake.records.held import Held
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import SchemaVersion
@@ -158,7 +158,7 @@ def load_cut_doc(lake: SourceLake, number: CycleNumber) -> CutDoc | None:
     return doc
 
 
-def opened(lake: SourceLake, doc: CutDoc) -> Cut:
+def open_cut(lake: SourceLake, doc: CutDoc) -> Cut:
     """Return the cut of a document. A later look-up raises LakeError if the entry is damaged or not kept any more."""
     place = lake.url(lake.paths.cut(doc.number))
     contents: list[Contents] = []
@@ -176,19 +176,8 @@ def opened(lake: SourceLake, doc: CutDoc) -> Cut:
     def held(name: TableName, entry: Any) -> Held:
         return Held.from_json(entry, place, f"held[{name.key}]")
 
-    return Cut(
-        number=doc.number,
-        kind=doc.kind,
-        incarnation=doc.incarnation,
-        position=doc.position,
-        commit_time=doc.commit_time,
-        tables=_Lazy(lambda: whole().tables, table),
-        next_segment=doc.next_segment,
-        intent_sha256=doc.intent_sha256,
-        created_at=doc.created_at,
-        held=_Lazy(lambda: whole().held, held),
-        ordinals=doc.ordinals,
-    )
+    tables, all_held = _Lazy(lambda: whole().tables, table), _Lazy(lambda: whole().held, held)
+    return Cut(**{**fields_of(doc, Cut), "tables": tables, "held": all_held})
 
 
 def whole_contents(lake: SourceLake, doc: CutDoc) -> Contents:
@@ -210,21 +199,8 @@ def document_of(lake: SourceLake, cut: Cut, named_min: int = NAMED_MIN) -> CutDo
     if before is not None and named + len(changed) > max(len(contents), named_min):
         base, named = _put_base(lake, before.number, whole_before), 0
         changed = contents.since(whole_before)
-    return CutDoc(
-        number=cut.number,
-        kind=cut.kind,
-        incarnation=cut.incarnation,
-        position=cut.position,
-        ordinals=cut.ordinals,
-        commit_time=cut.commit_time,
-        base=base,
-        named=named + len(changed),
-        tables=changed.tables,
-        held=changed.held,
-        next_segment=cut.next_segment,
-        intent_sha256=cut.intent_sha256,
-        created_at=cut.created_at,
-    )
+    own = {"base": base, "named": named + len(changed), "tables": changed.tables, "held": changed.held}
+    return CutDoc(**{**fields_of(cut, CutDoc), **own})
 
 
 def unneeded_bases(lake: SourceLake, oldest: CycleNumber) -> list[str]:
@@ -244,19 +220,10 @@ def read_table_schema(lake: SourceLake, schema_id: str) -> SchemaVersion:
             reason = "it is missing" if doc is None else f"it is damaged: its schema is {doc.version.id}"
             raise LakeError(lake.url(key), reason, "restore it from a backup")
         version = doc.version
-        _cache_table_schema(version, schema_id)
+        if len(_schemas) >= SCHEMAS_KEPT:
+            _schemas.clear()
+        _schemas[schema_id] = version
     return version
-
-
-def table_schema_bytes(version: SchemaVersion) -> bytes:
-    """Return a schema's document."""
-    return TableSchemaDoc(version).to_bytes()
-
-
-def _cache_table_schema(version: SchemaVersion, schema_id: str) -> None:
-    if len(_schemas) >= SCHEMAS_KEPT:
-        _schemas.clear()
-    _schemas[schema_id] = version
 
 
 def _put_table_schemas(lake: SourceLake, cut: Cut, entries: _Entries, existing: set[str]) -> None:
@@ -264,7 +231,7 @@ def _put_table_schemas(lake: SourceLake, cut: Cut, entries: _Entries, existing: 
 
     def put(schema_id: str) -> None:
         with suppress(AlreadyExistsError):
-            lake.store.put_if_absent(lake.paths.table_schema(schema_id), table_schema_bytes(new[schema_id]))
+            lake.store.put_if_absent(lake.paths.table_schema(schema_id), TableSchemaDoc(new[schema_id]).to_bytes())
 
     # Each is made durable by itself; a source's first cut has as many schemas as tables.
     with ThreadPoolExecutor(max_workers=_PUTS_AT_ONCE) as pool:
@@ -272,15 +239,10 @@ def _put_table_schemas(lake: SourceLake, cut: Cut, entries: _Entries, existing: 
 
 
 def _put_base(lake: SourceLake, number: CycleNumber, contents: Contents) -> CutBase:
-    data = base_bytes(number, contents)
+    data = BaseDoc(number, contents.tables, contents.held).to_bytes()
     with suppress(AlreadyExistsError):
         lake.store.put_if_absent(lake.paths.cut_base(number), data)
     return CutBase(number, hashlib.sha256(data).hexdigest())
-
-
-def base_bytes(number: CycleNumber, contents: Contents) -> bytes:
-    """Return a base's document."""
-    return BaseDoc(number, contents.tables, contents.held).to_bytes()
 
 
 def _read_base(lake: SourceLake, base: CutBase) -> Contents:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from lakeproof.errors import LakeError, TransientError
+from lakeproof.errors import LakeError
 from lakeproof.field_types import Count, CycleField, IncarnationField, LsnField, TableField
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.storage.document import Document, Part
 from lakeproof.storage.paths import GROUPS, LakePaths
-from lakeproof.storage.store import AlreadyExistsError, Store
+from lakeproof.storage.store import Store, number_in, put_new
 from lakeproof.storage.times import time_of
 
 
@@ -64,7 +64,7 @@ def groups_of(store: Store) -> list[str]:
 
 def group_cut_numbers(store: Store, group: str) -> list[int]:
     """Return the numbers of the group's cuts that are kept, ascending; raises LakeError for a foreign file."""
-    return [_number(key) for key in store.list(LakePaths.group_cuts(group))]
+    return [number_in(key) for key in store.list(LakePaths.group_cuts(group))]
 
 
 def read_group_cut(store: Store, group: str, number: int) -> GroupCut:
@@ -115,12 +115,8 @@ def group_cut_at_time(store: Store, group: str, time: datetime) -> GroupCut:
 
 def put_group_cut(store: Store, cut: GroupCut) -> None:
     """Write a cut, durably; raises TransientError if its number is taken."""
-    try:
-        store.put_if_absent(LakePaths.group_cut(cut.group, cut.number), cut.to_bytes())
-    except AlreadyExistsError:
-        raise TransientError(
-            f"group {cut.group}: cut {cut.number}", "another process has written it", "nothing is lost; try again"
-        ) from None
+    thing = f"group {cut.group}: cut {cut.number}"
+    put_new(store, LakePaths.group_cut(cut.group, cut.number), cut.to_bytes(), thing)
 
 
 def pinned_cut(store: Store, groups: Iterable[str], source: str) -> CycleNumber | None:
@@ -156,10 +152,3 @@ def _last(store: Store, group: str, limit: float, place: Callable[[GroupCut], fl
 
 def _lives(cut: GroupCut) -> tuple[object, ...]:
     return cut.system_id, {source: member.incarnation for source, member in cut.sources.items()}
-
-
-def _number(key: str) -> int:
-    name = key.rpartition("/")[2].removesuffix(".json")
-    if not name.isdecimal():
-        raise LakeError(key, "its name is not the number of a cut", "move the file away")
-    return int(name)

@@ -3,6 +3,5 @@
 Computing a view does not belong here (`lakeproof.views`).
 
     cuts.py         the views' cuts
-    definitions.py  what each view was applied as
-    previews.py     another definition, computed and not applied
+    definitions.py  what each view was applied as, and previews of another definition
 """

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 
-from lakeproof.errors import LakeError, TransientError
+from lakeproof.errors import LakeError
 from lakeproof.field_types import Count, CycleField, Sha256
 from lakeproof.names import CycleNumber
 from lakeproof.storage.document import Document, Part
 from lakeproof.storage.paths import LakePaths
-from lakeproof.storage.store import AlreadyExistsError, HeldLock, Store, refuse_if_locked
+from lakeproof.storage.store import LockHandle, Store, number_in, put_new, refuse_if_locked
 
 _LOCK = "refresh.lock"
 _REFRESHES = "another process is refreshing or maintaining views of this lake"
@@ -49,7 +49,7 @@ class ExternalVersion(Part):
 class ViewCut(Document):
     """One refresh of one view: `sources` maps each source it read to the number of the cut it was read at.
 
-    Of a view that reads others, these are also the sources of those. `views` has the views that it read itself, of the same
+    They include the sources of the views that a view reads. `views` has the views that it read itself, of the same
     `refresh`, and `external` its external tables, by place or name in a catalog. `row_bytes` is the most that one of its
     rows is taken to have in memory.
 
@@ -92,9 +92,7 @@ def view_path(store: Store, view: str) -> str:
 def newest_view_cut_number(store: Store) -> CycleNumber:
     """Return the number of the newest cut of any view, 0 if there is none; raises LakeError for a foreign file."""
     keys = store.list(LakePaths.view_cuts())
-    if not keys:
-        return CycleNumber(0)
-    return _number(keys[-1])
+    return CycleNumber(number_in(keys[-1]) if keys else 0)
 
 
 def newest_view_cut(store: Store, view: str) -> ViewCut | None:
@@ -107,24 +105,17 @@ def newest_view_cut(store: Store, view: str) -> ViewCut | None:
 
 def newest_first(store: Store) -> Iterator[ViewCut]:
     """Yield the cuts of all views, newest first; raises LakeError if a document is damaged."""
-    for key in reversed(store.list(LakePaths.view_cuts())):
-        yield _read(store, key)
+    return (_read(store, key) for key in reversed(store.list(LakePaths.view_cuts())))
 
 
 def cuts_in_order(store: Store) -> Iterator[ViewCut]:
     """Yield the cuts of all views, oldest first; raises LakeError if a document is damaged."""
-    for key in store.list(LakePaths.view_cuts()):
-        yield _read(store, key)
+    return (_read(store, key) for key in store.list(LakePaths.view_cuts()))
 
 
 def put_cut(store: Store, cut: ViewCut) -> None:
     """Write a cut; raises TransientError if its number is taken."""
-    try:
-        store.put_if_absent(LakePaths.view_cut(cut.number), cut.to_bytes())
-    except AlreadyExistsError:
-        raise TransientError(
-            f"view {cut.view}", f"cut {cut.number} was written by another process at the same time", "try again"
-        ) from None
+    put_new(store, LakePaths.view_cut(cut.number), cut.to_bytes(), f"view {cut.view}: cut {cut.number}")
 
 
 class ViewsLock:
@@ -133,13 +124,13 @@ class ViewsLock:
     Several may be at work, so a number that is taken later may be put first; those of one view grow.
     """
 
-    def __init__(self, store: Store, held: HeldLock) -> None:
-        self._held, self._taken = held, Lock()
+    def __init__(self, store: Store, lock: LockHandle) -> None:
+        self._lock, self._taken = lock, Lock()
         self._last = int(newest_view_cut_number(store))
 
     def check(self) -> None:
         """Raise TransientError if another process may hold the lock by now."""
-        self._held.check()
+        self._lock.check()
 
     def next_number(self, above: int) -> CycleNumber:
         """Return a number that nobody has, greater than `above` and than every cut's that was there at first."""
@@ -155,8 +146,8 @@ def one_refresh(store: Store) -> Iterator[ViewsLock]:
     Delta's local log store locks within one JVM only, so two writers could overwrite each other's commit. On an object store
     a process may sleep for longer than its lock lasts, so whoever holds it checks it again before a cut.
     """
-    with store.lock(LakePaths.refresh_lock(), "views", _REFRESHES) as held:
-        yield ViewsLock(store, held)
+    with store.lock(LakePaths.refresh_lock(), "views", _REFRESHES) as lock:
+        yield ViewsLock(store, lock)
 
 
 def check_free_to_refresh(store: Store) -> None:
@@ -166,13 +157,6 @@ def check_free_to_refresh(store: Store) -> None:
 
 def _read(store: Store, key: str) -> ViewCut:
     cut = ViewCut.from_bytes(store.get(key), key)
-    if cut.number != _number(key):
+    if cut.number != number_in(key):
         raise LakeError(key, f"it has number {cut.number} inside", "restore it from a backup")
     return cut
-
-
-def _number(key: str) -> CycleNumber:
-    name = key.rpartition("/")[2].removesuffix(".json")
-    if not name.isdecimal():
-        raise LakeError(key, "its name is not the number of a cut", "move the file away")
-    return CycleNumber(int(name))

@@ -22,25 +22,25 @@ from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, SCRATCH_PREFIX, sc
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.apply import PATH, ROW, places_of, with_places
 from lakeproof.lake.delta.log.state import TableState, read_state
+from lakeproof.lake.rows.change import Numbers
 from lakeproof.lake.rows.columns import col, no_rows, relation
 from lakeproof.lake.rows.correction import join_on_key
-from lakeproof.lake.rows.keys_in_memory import Numbers
 from lakeproof.lake.rows.memory import ROWS_TOGETHER_MAX, has_ordinary_rows
-from lakeproof.lake.spark.scanned_rows import note
+from lakeproof.lake.spark.scanned_rows import note_scans
 from lakeproof.names import CycleNumber
-from lakeproof.views.definition import digest_of
+from lakeproof.views.definition import digest_of_columns
 
-# The most rows that this process holds of one frame: 80 MiB, since 4,096 ordinary rows have 16 MiB.
-HELD_ROWS_MAX = 5 * ROWS_TOGETHER_MAX
+# The most rows of one frame that this process collects: 80 MiB, since 4,096 ordinary rows have 16 MiB.
+COLLECTED_ROWS_MAX = 5 * ROWS_TOGETHER_MAX
 # Up to here keys are literals of the scan; 1,000 took longer to plan than a join.
 LITERAL_KEYS_MAX = 400
-# Values that this process can't hold or compute with, and faults of ours: Spark, which computes the whole, has neither.
+# Values that this process can't collect or compute with, and faults of ours: Spark, which computes the whole, has neither.
 OWN_FAULTS = (ArithmeticError, LookupError, TypeError, ValueError, pa.ArrowException)
 # As in `_lp_ord`: the bits for the rows that one refresh may insert under one digest.
 DUP_BITS = 36
 _SIGN = scratch("sign")
 _NOW = scratch("digest_now")
-_SIDE = scratch("held_")
+_SIDE = scratch("collected_")
 _PLAIN = (
     T.BooleanType,
     T.IntegralType,
@@ -57,18 +57,18 @@ class NotIncrementalError(Exception):
     """The correction can't be computed from changes; the message says why."""
 
 
-def hold(rows: DataFrame) -> pa.Table | None:
+def collect(rows: DataFrame) -> pa.Table | None:
     """Return the rows; None if they are too many, may be large, or have types that Arrow does not bring back as they are."""
-    if not can_hold(rows):
+    if not can_collect(rows):
         return None
-    limited = rows.limit(HELD_ROWS_MAX + 1)
+    limited = rows.limit(COLLECTED_ROWS_MAX + 1)
     table = limited.toArrow()
-    note(limited)
-    return None if table.num_rows > HELD_ROWS_MAX else table
+    note_scans(limited)
+    return None if table.num_rows > COLLECTED_ROWS_MAX else table
 
 
-def can_hold(rows: DataFrame) -> bool:
-    """True if rows like these may be held, as long as they are few."""
+def can_collect(rows: DataFrame) -> bool:
+    """True if rows like these may be collected, as long as they are few."""
     return has_ordinary_rows(rows.sparkSession) and all(_is_plain(field.dataType) for field in rows.schema.fields)
 
 
@@ -77,7 +77,7 @@ def _is_plain(kind: T.DataType) -> bool:
 
 
 def frame_of(session: SparkSession, rows: pa.Table, schema: T.StructType) -> DataFrame:
-    """Return held rows as a relation that the driver has: no job reads it."""
+    """Return collected rows as a relation that the driver has: no job reads it."""
     if not rows.num_rows:
         return no_rows(session, {field.name: field.dataType.simpleString() for field in schema.fields})
     return relation(session, rows, schema)
@@ -96,12 +96,12 @@ class Signed:
         return self.rows.take(pa.array([i for i, other in enumerate(self.signs) if other == sign], pa.int64()))
 
 
-def hold_signed(came: Iterable[DataFrame], went: Iterable[DataFrame]) -> Signed | None:
-    """Collect the rows of all these frames, which have the same columns, in one job; None as `hold`, or if none is given."""
+def collect_signed(came: Iterable[DataFrame], went: Iterable[DataFrame]) -> Signed | None:
+    """Collect the rows of frames with the same columns in one job; None as `collect`, or if no frame is given."""
     signed = [side.withColumn(_SIGN, F.lit(sign)) for sides, sign in ((came, 1), (went, -1)) for side in sides]
     if not signed:
         return None
-    table = hold(reduce(DataFrame.unionAll, signed))
+    table = collect(reduce(DataFrame.unionAll, signed))
     if table is None:
         return None
     schema = T.StructType([field for field in signed[0].schema.fields if field.name != _SIGN])
@@ -144,7 +144,7 @@ class StoredView:
         return frame_of(self.session, numbered, T.StructType([*schema.fields, T.StructField(DUP, T.LongType())]))
 
     def with_digests(self, digests: Sequence[str], like: pa.Table) -> pa.Table | None:
-        """Return the stored rows with these digests: `KEY`, `DUP` and their places. None as `hold`.
+        """Return the stored rows with these digests: `KEY`, `DUP` and their places. None as `collect`.
 
         Files that can have none of the rows `like`, by their whole numbers, are left out.
         """
@@ -152,17 +152,17 @@ class StoredView:
         whole = [name for name in like.column_names if pa.types.is_integer(like.schema.field(name).type)]
         rows = self._placed({name: like.column(name).unique().to_pylist() for name in whole})
         schema = T.StructType([T.StructField(KEY, T.StringType())])
-        return hold(one_of(rows.select(KEY, DUP, PATH, ROW), [KEY], keys, schema))
+        return collect(one_of(rows.select(KEY, DUP, PATH, ROW), [KEY], keys, schema))
 
     def with_values(self, columns: Sequence[str], keys: pa.Table, schema: T.StructType) -> pa.Table | None:
         """Return the stored rows with these values (NULL equals NULL) in `columns`, whole and with their places.
 
-        None as `hold`. Raises NotIncrementalError if one of them is not what its digest says.
+        None as `collect`. Raises NotIncrementalError if one of them is not what its digest says.
         """
         whole = [(i, name) for i, name in enumerate(columns) if pa.types.is_integer(keys.schema.field(i).type)]
         rows = self._placed({name: keys.column(i).to_pylist() for i, name in whole})
         hits = one_of(rows, columns, keys, schema)
-        table = hold(hits.withColumn(_NOW, self._digest()))
+        table = collect(hits.withColumn(_NOW, self._digest()))
         if table is None:
             return None
         if table.column(_NOW).to_pylist() != table.column(KEY).to_pylist():
@@ -170,7 +170,9 @@ class StoredView:
         return table.drop_columns([_NOW])
 
     def _digest(self) -> Column:
-        return digest_of(self.rows, [c for c in self.rows.columns if not c.startswith((HIDDEN_PREFIX, SCRATCH_PREFIX))])
+        return digest_of_columns(
+            self.rows, [c for c in self.rows.columns if not c.startswith((HIDDEN_PREFIX, SCRATCH_PREFIX))]
+        )
 
 
 def one_of(rows: DataFrame, columns: Sequence[str], keys: pa.Table, schema: T.StructType) -> DataFrame:
@@ -185,8 +187,8 @@ def one_of(rows: DataFrame, columns: Sequence[str], keys: pa.Table, schema: T.St
         return rows.where(_is_one_of(columns[0], keys.column(0).to_pylist()))
     inside = [f"{_SIDE}{i}" for i in range(len(columns))]
     other = frame_of(rows.sparkSession, keys, schema).toDF(*inside)
-    held = rows.select("*", *(col(name).alias(i) for name, i in zip(columns, inside, strict=True)))
-    return join_on_key(held, F.broadcast(other), inside, "left_semi", null_safe=True).drop(*inside)
+    marked = rows.select("*", *(col(name).alias(i) for name, i in zip(columns, inside, strict=True)))
+    return join_on_key(marked, F.broadcast(other), inside, "left_semi", null_safe=True).drop(*inside)
 
 
 def _is_one_of(key: str, keys: Sequence[Any]) -> Column:
@@ -242,17 +244,19 @@ class PlacedChange:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldCorrection:
-    """What commits a correction which is held, and how many rows go and come."""
+class CollectedCorrection:
+    """The commit of a correction by collected rows, and how many rows go and come."""
 
     rows: PlacedChange | None
     retracted: int
     inserted: int
 
 
-def correction_of(stored: StoredView, retracted: pa.Table, images: DataFrame | None, inserted: int) -> HeldCorrection:
+def correction_of(
+    stored: StoredView, retracted: pa.Table, images: DataFrame | None, inserted: int
+) -> CollectedCorrection:
     """Return the commit of so many `images` in place of stored rows; no commit if there are none of either."""
     if not retracted.num_rows and images is None:
-        return HeldCorrection(None, 0, inserted)
+        return CollectedCorrection(None, 0, inserted)
     places = places_of(stored.state, retracted) if retracted.num_rows else {}
-    return HeldCorrection(PlacedChange(stored.state, images, places), retracted.num_rows, inserted)
+    return CollectedCorrection(PlacedChange(stored.state, images, places), retracted.num_rows, inserted)
