@@ -106,7 +106,7 @@ def test_a_recover_that_is_killed_is_run_again(database: Database, tmp_path: Pat
     shop = Shop.of(database, tmp_path / "lake")
     shop.begin()
     _lose_slot(database)
-    assert shop.run_killed("recover", place).returncode == -9
+    assert shop.typed("recover", failpoint=place)[0] == -9
     if place not in {"bootstrap.after_head", "bootstrap.after_chunks"}:
         with pytest.raises(GapError, match="a recover is at work, or was killed"):
             shop.drain()
@@ -129,7 +129,7 @@ def test_a_killed_recover_ends_equal(spark: SparkSession, database: Database, tm
     shop.compact(spark)
     _lose_slot(database)
     shop.change(100)
-    assert shop.run_killed("recover", "bootstrap.after_head").returncode == -9
+    assert shop.typed("recover", failpoint="bootstrap.after_head")[0] == -9
     shop.change(200)
     shop.drain()
     assert shop.compact(spark) == []  # it waits for the snapshot

@@ -145,7 +145,7 @@ def test_the_same_past_is_known_again(stage: Stage) -> None:
         with psycopg.connect(dsn, autocommit=True) as conn:
             for statement in _OF_EVERY_KIND:
                 conn.execute(SQL(statement).format(first=10_000 * (round_ + 1)))
-    assert shop.run_killed("drain", "drain.after_manifest", "--once").returncode == -9
+    assert shop.typed("drain", "--once", failpoint="drain.after_manifest")[0] == -9
     end = shop.chain().end
     stage.server.kill()
     stage.server.start()

@@ -136,8 +136,8 @@ def test_a_killed_recovery_goes_on_without_being_asked_again(database: Database,
     shop.change(100)
     with pytest.raises(StuckError):
         shop.drain()
-    killed = shop.run_killed("recover", place, "--abandon-slot", "--yes")
-    assert killed.returncode == -9, killed.stderr
+    exit_status, _, errors = shop.typed("recover", "--abandon-slot", "--yes", failpoint=place)
+    assert exit_status == -9, errors
     recover(shop.config, "shop")
     shop.change(200)
     shop.drain()
@@ -178,11 +178,11 @@ def test_the_command_asks_before_it_abandons_a_slot(database: Database, tmp_path
     shop.execute(*CAUSES["user catalog table"])
     with pytest.raises(StuckError):
         shop.drain()
-    shown = shop.run_killed("recover", "", "--abandon-slot", "--dry-run")
-    assert shown.returncode == 0, shown.stderr
-    assert f"drop slot {shop.slot}, which can't be read any further and keeps" in shown.stdout
-    refused = shop.run_killed("recover", "", "--abandon-slot")
-    assert refused.returncode == 2
-    assert "it was not confirmed; answer yes, or pass --yes" in refused.stderr
+    exit_status, shown, errors = shop.typed("recover", "--abandon-slot", "--dry-run")
+    assert exit_status == 0, errors
+    assert f"drop slot {shop.slot}, which can't be read any further and keeps" in shown
+    exit_status, _, errors = shop.typed("recover", "--abandon-slot")
+    assert exit_status == 2
+    assert "it was not confirmed; answer yes, or pass --yes" in errors
     assert shop.slot in database.slots()
-    assert shop.run_killed("recover", "").returncode == 2
+    assert shop.typed("recover")[0] == 2

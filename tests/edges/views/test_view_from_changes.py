@@ -14,7 +14,6 @@ from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.records.views.cuts import newest_view_cut, newest_view_cut_number, put_cut
 from lakeproof.names import CycleNumber
-from lakeproof.views.incremental import cost
 from tests.support.servers.fix_postgres import Database
 from tests.support.views.view_lake import SEED, TABLES, ShapeLake, ViewLake
 
@@ -78,9 +77,8 @@ def test_rows_read_are_those_of_the_change(database: Database, tmp_path: Path, s
     assert "all of it is cheaper" in (whole.reason or "")
 
 
-def test_groups_after_the_year_9999(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_after_the_year_9999(tmp_path: Path, spark: SparkSession) -> None:
     """Python has no such dates and times: they are compared as whole numbers."""
-    monkeypatch.setattr(cost, "CHANGED_SHARE_MAX", 100.0)  # inside: of a table as small as this
     days = """SELECT date_add(DATE'9999-12-28', grp) AS d, TIMESTAMP'9999-12-28 00:00:00' + make_dt_interval(grp) AS t,
         count(*) AS n FROM items GROUP BY 1, 2"""
     lake = ViewLake(spark, tmp_path, {"days": days}, str(SEED))

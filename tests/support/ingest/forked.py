@@ -1,7 +1,7 @@
 """Processes that a test may stop or kill, forked from one that has everything imported and compiled: cheap to start.
 
-What they do does not belong here (`drain_process.py`, `snapshot_process.py`). A process of its own would need 2 s of CPU
-before it began.
+What they do does not belong here (`drain_process.py`, `snapshot_process.py`, `typed_process.py`). A process of its own would
+need 2 s of CPU before it began.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, TextIO
 from lakeproof.failpoints import Armed, watched
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload([f"tests.support.ingest.{name}" for name in ("drain_process", "snapshot_process")])
+CONTEXT.set_forkserver_preload([f"tests.support.ingest.{name}_process" for name in ("drain", "snapshot", "typed")])
 
 
 class Forked:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,13 +26,13 @@ from lakeproof.commands.drain import drain
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
-from lakeproof.failpoints import VARIABLE
 from lakeproof.lake.cycle.runner import CutReport
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
+from tests.support.ingest.typed_process import typed
 from tests.support.lake.compare import Rows, lake_rows, source_rows, table_columns
 from tests.support.servers.fix_postgres import Database
 
@@ -144,23 +142,17 @@ class Shop:
         path = self.source_lake.url(self.source_lake.paths.history(table))
         return list(spark.read.format("delta").load(path).orderBy("_lp_ord").collect())
 
-    def run_killed(self, command: str, failpoint: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """`lakeproof COMMAND shop` in its own process that is killed at a place."""
+    def typed(self, command: str, *arguments: str, failpoint: str = "") -> tuple[int, str, str]:
+        """Run `lakeproof COMMAND shop` in a process that may be killed at a place; return its status and what it printed."""
         file = self.lake.with_suffix(".yaml")
         document = {
             "lake": str(self.lake),
             "sources": {"shop": {"dsn": {"env": "SHOP_DSN"}, "publication": "pub", "slot": self.slot}},
         }
         file.write_text(json.dumps(document), encoding="utf-8")
-        return subprocess.run(
-            [sys.executable, "-m", "lakeproof", "-c", str(file), command, "shop", *arguments],
-            cwd=REPOSITORY,
-            env={**os.environ, VARIABLE: failpoint, "SHOP_DSN": self.dsn},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        process = typed("-c", str(file), command, "shop", *arguments, failpoint=failpoint, SHOP_DSN=self.dsn)
+        output, errors = process.communicate(120)
+        return process.wait(), output, errors
 
 
 def save_files(server: EmbeddedPostgres) -> None:
