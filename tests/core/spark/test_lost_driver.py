@@ -42,11 +42,9 @@ class _GoesOn(subprocess.Popen[bytes]):
 
 
 @pytest.fixture
-def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
-    """Return a driver that goes on running; it is not waited for long."""
-    for name in ("LAST_BREATH_S", "GOING_S"):
-        monkeypatch.setattr(driver_module, name, 0.01)  # inside: each test would wait for seconds
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+def alive() -> Iterator[subprocess.Popen[bytes]]:
+    """Return a driver that goes on running."""
+    process = _GoesOn([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield process
     process.communicate()
 
