@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, SecretStr, model_validator
 
 from lakeproof.config.location import LakeLocation, StorageConfig
+from lakeproof.config.secret import connection_secret
 from lakeproof.config.section import Model
 from lakeproof.config.section.alerts import AlertsConfig
 from lakeproof.config.section.compute import ComputeConfig
@@ -34,7 +35,6 @@ from lakeproof.config.values import (
     Seconds,
     Text,
     Whole,
-    connection_secret,
     different,
     valid_messages,
     valid_publication,

@@ -184,3 +184,12 @@ def check_conninfo(text: str, *, secrets_allowed: bool = False) -> None:
         raise ValueError(f"sets {', '.join(ours)}, which lakeproof sets itself")
     if not parts.get("dbname") and not parts.get("service"):
         raise ValueError("names no database (dbname=…)")
+
+
+def connection_secret(value: object) -> SecretStr:
+    """Return a connection string as a value that never prints it."""
+    if isinstance(value, SecretStr):
+        return value
+    if isinstance(value, str):
+        return Dsn(value)
+    raise ValueError("must be a connection string, {env: NAME} or {file: PATH}")

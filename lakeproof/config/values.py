@@ -9,9 +9,7 @@ import re
 from collections import Counter
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, SecretStr
-
-from lakeproof.config.secret import Dsn
+from pydantic import AfterValidator, Field
 
 # Source and view names are used in paths, in Dagster's keys and, for sources, in the slot's default name (lakeproof_<name>).
 NAME_PATTERN = r"[a-z][a-z0-9_]{0,52}"
@@ -20,16 +18,7 @@ _PRECISION_MAX = 38  # of a decimal in Spark
 _OWNER = re.compile(r"team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+\.[^@\s]+")
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|spark://\S+|k8s://\S+")
 MASTERS = "local[*], spark://host:7077, k8s://https://host:6443 or yarn"
-CONNECT = "Spark Connect, whose client has no JVM of its own, and lakeproof makes Delta's commits in the driver's JVM"
-
-
-def connection_secret(value: object) -> SecretStr:
-    """Return a connection string as a value that never prints it."""
-    if isinstance(value, SecretStr):
-        return value
-    if isinstance(value, str):
-        return Dsn(value)
-    raise ValueError("must be a connection string, {env: NAME} or {file: PATH}")
+CONNECT = "Spark Connect, whose client has no JVM of its own, and lakeproof asks the driver's JVM for plans and failures"
 
 
 def number_text(value: object) -> object:
