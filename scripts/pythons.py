@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,23 +35,18 @@ def main() -> int:
 
 
 def interpreter(version: str) -> str | None:
-    """Return the path of a Python of that version, None if there is none."""
-    return next((candidate for candidate in _candidates(version) if _answers(candidate, version)), None)
-
-
-def _candidates(version: str) -> Iterator[str]:
-    on_path = shutil.which(f"python{version}")
-    if on_path is not None:
-        yield on_path
+    """Return the path of a Python of that version that can create an environment, None if there is none."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    yield from sorted(map(str, pyenv.glob(f"versions/{version}.*/bin/python")))
-
-
-def _answers(candidate: str, version: str) -> bool:
-    """A version manager's shim may be on PATH without working."""
-    asked = [candidate, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"]
-    answer = subprocess.run(asked, capture_output=True, text=True, check=False)
-    return answer.stdout.strip() == version
+    candidates = [f"python{version}", *sorted(map(str, pyenv.glob(f"versions/{version}.*/bin/python")))]
+    # A version manager's shim may be on PATH without working, which the script knows.
+    chosen = subprocess.run(
+        ["sh", str(ROOT / "scripts" / "find_python.sh")],
+        env={**os.environ, "PYTHON": " ".join(candidates)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return chosen.stdout.strip() or None
 
 
 def environment(version: str, python: str) -> str:

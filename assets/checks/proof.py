@@ -54,11 +54,6 @@ class ProofTargets:
         return [*equal, *(dg.AssetCheckKey(key, HISTORY_CHECK) for key in self.histories)]
 
 
-def proof_op_name(source: str) -> str:
-    """Return the name under which a run's configuration has the options of a source's proofs."""
-    return f"prove_{source}"
-
-
 def proof_targets(config: Config, source: SourceConfig) -> ProofTargets:
     """Return a source's targets: the configured tables, their histories, and the views that its proofs cover."""
     return ProofTargets(
@@ -99,7 +94,7 @@ def proof_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     targets = proof_targets(config, source)
 
     @dg.multi_asset(
-        name=proof_op_name(source.name),
+        name=f"prove_{source.name}",
         pool=SPARK_POOL,
         specs=list(_specs(config, source, targets)),
         check_specs=[

@@ -18,7 +18,9 @@ _PRECISION_MAX = 38  # of a decimal in Spark
 _OWNER = re.compile(r"team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+\.[^@\s]+")
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|spark://\S+|k8s://\S+")
 MASTERS = "local[*], spark://host:7077, k8s://https://host:6443 or yarn"
-CONNECT = "Spark Connect, whose client has no JVM of its own, and lakeproof asks the driver's JVM for plans and failures"
+CONNECT = (
+    "Spark Connect, whose client has no JVM of its own, and lakeproof asks the driver's JVM for plans and failures"
+)
 
 
 def number_text(value: object) -> object:

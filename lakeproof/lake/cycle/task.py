@@ -139,7 +139,7 @@ class TableTask:
 
     @property
     def schema(self) -> SchemaVersion:
-        """The same under the lake's column names."""
+        """That schema version under the lake's column names."""
         return in_lake(self.version)
 
     @property
@@ -157,7 +157,7 @@ class TableTask:
         return self.lake.url(self.lake.paths.layer(self.table, layer))
 
     def version_before(self, layer: Layer) -> int:
-        """Return the version that the cut before names of it."""
+        """Return the version of it that the cut before names; NO_VERSION if the table is not in the lake."""
         return NO_VERSION if self.before is None else self.before.version_of(layer)
 
     def commit_info(self, layer: Layer) -> CommitInfo:
@@ -274,8 +274,20 @@ def _at_end(task: TableTask, history: tuple[int, HistorySum], current: int) -> C
         raise InvariantError(str(task.table), "neither in the lake nor entering it", "report this")
     low, last = (None, NOBODY) if before is None else (before.history_low, before.written_by)
     version, rows = history
-    fields = (intent.end_lsn, point, version, current, task.version, intent.incarnation, snapshotted, low)
-    return CutTable(*fields, task.row_bytes, rows, _exact_from(task), written_by=last)
+    return CutTable(
+        at_lsn=intent.end_lsn,
+        snapshot_lsn=point,
+        history_version=version,
+        current_version=current,
+        version=task.version,
+        incarnation=intent.incarnation,
+        snapshot_incarnation=snapshotted,
+        history_low=low,
+        row_bytes=task.row_bytes,
+        history_sum=rows,
+        exact_from=_exact_from(task),
+        written_by=last,
+    )
 
 
 def _exact_from(task: TableTask) -> Lsn | None:
