@@ -120,10 +120,13 @@ _STORES = {"S3 on versitygw": "versitygw", "Azure on Azurite": "azurite"}
 # Without Spark: Java is the same under each Python.
 PYTHONS = ("3.10", "3.12", "3.13")
 _SPARK = {"with Spark": "spark", "without Spark": "not spark"}
+# The folders that are a part of their own with Spark, and without: a random suite with Spark runs for an hour.
+_RANDOM = tuple(sorted({f"tests/properties/{path.parent.name}" for path in (ROOT / _FOLDERS[0]).glob("*/test_*.py")}))
+_WHOLE_FOLDERS = {"with Spark": (*_RANDOM, *_FOLDERS[1:]), "without Spark": _FOLDERS}
 _ELSEWHERE = " and ".join(f"not {name}" for name in _STORES.values())
 # Every random suite in full on the newest server, then the other Pythons, all tests with a server on each older version of
 # PostgreSQL, and the stores.
-# Each part has one process, and one with Spark is beside one without: what failed or was interrupted is run again by itself.
+# Each part has one process, and two run at a time: what failed or was interrupted is run again by itself.
 WHOLE = (
     *(
         replace(part, arguments=(*part.arguments, "--full", "-k", _ELSEWHERE)) if _PYTEST[1] in part.arguments else part
@@ -132,11 +135,11 @@ WHOLE = (
     *(
         Part(
             f"{folder.removeprefix('tests/')} {name}",
-            (*_PYTEST, "--full", "-m", marks, "-k", _ELSEWHERE, folder),
+            (*_PYTEST, "--full", "-m", _SPARK[name], "-k", _ELSEWHERE, folder),
             beside=True,
         )
-        for folder in _FOLDERS
-        for name, marks in _SPARK.items()
+        for name, folders in _WHOLE_FOLDERS.items()
+        for folder in folders
     ),
     *(
         Part(
