@@ -7,9 +7,8 @@ check reports its own proof, so the check waits for the run's end.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -25,8 +24,6 @@ from lakeproof.storage.times import time_of
 from orchestration.alerts import newest_evaluation
 from resources import Settings
 
-# A look reads one document of the lake.
-PAUSE_S = 15.0
 # Proofs of one tick: an event takes some milliseconds, and a tick must end within 60 s.
 PROOFS_MAX = 100
 
@@ -35,27 +32,6 @@ PROOFS_MAX = 100
 _CHANGED_S, _CHANGED_S_PER_TABLE = 240.0, 30.0
 
 AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetCheckEvaluation
-
-
-@dataclass(frozen=True, slots=True)
-class LastLook:
-    """State that one tick passes to the next: up to which recorded time Dagster has all, and when that was looked at."""
-
-    newest: str = ""
-    looked_at: float = 0.0
-
-    @classmethod
-    def from_cursor(cls, cursor: str | None) -> LastLook:
-        """Read the sensor's cursor; anything else is a fresh start, after which Dagster's events are compared again."""
-        try:
-            proofs = json.loads(cursor or "{}")["proofs"]
-            return cls(str(proofs["newest"]), float(proofs["looked_at"]))
-        except (ValueError, LookupError, TypeError):
-            return cls()
-
-    def to_json(self) -> dict[str, object]:
-        """Return the part of the cursor named `proofs`."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +59,18 @@ class OutsideProofs:
     targets: ProofTargets
     most: int = PROOFS_MAX
 
-    def unreported(
-        self, instance: DagsterInstance, settings: Settings, last: LastLook, now: float
-    ) -> tuple[list[AssetEvent], LastLook]:
-        """Return the events of proofs that Dagster does not have, and the state to keep; at most every `PAUSE_S` seconds."""
-        if now - last.looked_at < PAUSE_S:
-            return [], last
+    def unreported(self, instance: DagsterInstance, settings: Settings, newest: str) -> tuple[list[AssetEvent], str]:
+        """Return the events of proofs that Dagster does not have, and the recorded time up to which it then has all.
+
+        `newest` is that time as the last tick left it; if it is empty, all of the record is compared with Dagster's events.
+        """
         try:
             proofs = settings.last_proofs(self.source)
         except LakeproofError:
-            return [], replace(last, looked_at=now)
-        recorded = {c: each for c, each in self._recorded(proofs) if each.by and each.time > last.newest}
+            return [], newest
+        recorded = {c: each for c, each in self._recorded(proofs) if each.by and each.time > newest}
         if not recorded:
-            return [], replace(last, looked_at=now)
+            return [], newest
         # The instance's own method asks for one check at a time.
         executions = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(recorded))
         events: list[AssetEvent] = []
@@ -108,10 +83,10 @@ class OutsideProofs:
             elif execution is None or each.time_s - _reported_at(instance, check, execution) > each.waits_s:
                 if reported == self.most:
                     # The next tick goes on with what Dagster does not have by then.
-                    return events, last
+                    return events, newest
                 reported += 1
                 events += _events(check, each)
-        return events, LastLook(last.newest if waits else max(each.time for each in recorded.values()), now)
+        return events, newest if waits else max(each.time for each in recorded.values())
 
     def _recorded(self, proofs: LastProofs) -> Iterator[tuple[dg.AssetCheckKey, _Recorded]]:
         for key, table in self.targets.tables.items():

@@ -87,7 +87,7 @@ def place(postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
             for source in ("well", "lost", "damaged"):
                 bootstrap(load(path), source)
             database.drop_slot(f"{database.name}_lost")
-            (head,) = (folder / "lake" / "damaged" / "landing").rglob("*0.json")
+            (head,) = (folder / "lake" / "damaged" / "landing").rglob("manifests/*.json")
             head.write_bytes(head.read_bytes()[:-20])
             yield Place(path, instance, SharedSpark(config_path=str(path)))
 

@@ -266,7 +266,7 @@ def test_the_sensors_and_schedules_are_exactly_these_and_run_by_default(defs: dg
     """Each source drains, compacts and proves itself without anybody switching anything on."""
     sensors = {(s.name, s.minimum_interval_seconds, s.default_status.value) for s in defs.sensors or []}
     expected = ("shop_slot_drain_sensor", "crm_slot_drain_sensor", "crm_compaction_sensor")
-    assert sensors == {*((name, 4, "RUNNING") for name in expected), ("old_runs_sensor", 600, "RUNNING")}
+    assert sensors == {*((name, 14, "RUNNING") for name in expected), ("old_runs_sensor", 600, "RUNNING")}
     schedules = {}
     for schedule in defs.schedules or []:
         assert isinstance(schedule, dg.ScheduleDefinition)
