@@ -185,6 +185,8 @@ def main() -> int:
         "--only", nargs="+", metavar="PART", help="run only these parts, by their names in the table at the end"
     )
     arguments = parser.parse_args()
+    # A shell ignores SIGINT in what it starts in the background; then Dagster ignores SIGTERM, too, and so do all children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Printed here, since a quiet pytest leaves out its header.
     seed = os.environ.setdefault("LAKEPROOF_SEED", str(random.SystemRandom().randrange(1, 1 << 31)))
     print(f"LAKEPROOF_SEED={seed}", flush=True)

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.spark
 _DAY_S = 86_400
 
 
-@pytest.mark.parametrize("year", [pytest.param(1971, marks=pytest.mark.full), 2490])
+@pytest.mark.full
+@pytest.mark.parametrize("year", [1971, 2490])
 def test_history_is_kept_for_its_time_from_when_it_came(spark: SparkSession, tmp_path: Path, year: int) -> None:
     """Less than a day after the lake has them they stay, a day after they go; what came later stays as long itself."""
     rng, source = begun(tmp_path)

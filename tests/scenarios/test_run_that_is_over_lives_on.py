@@ -165,6 +165,7 @@ def test_a_drain_that_is_stopped_for_50_seconds_goes_on_as_the_only_one(running:
     running.assert_same()
 
 
+@pytest.mark.full
 def test_a_drain_that_lives_is_never_called_dead_because_nobody_reads_the_slot(running: Running) -> None:
     """Its lock says that it lives, even after most of an hour. Killed, it is dead at once."""
     run, process = running.start()
@@ -185,6 +186,7 @@ def test_a_drain_that_lives_is_never_called_dead_because_nobody_reads_the_slot(r
     running.assert_same()
 
 
+@pytest.mark.full
 def test_a_drain_that_was_called_dead_ends_itself_and_leaves_the_slot_to_its_successor(running: Running) -> None:
     """On a store where a lock is a lease with a time, a stopped process loses it: here somebody removes the lock's file."""
     run, process = running.start()

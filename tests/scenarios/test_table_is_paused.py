@@ -87,6 +87,7 @@ def _published(database: Database) -> set[str]:
     return {name for (name,) in database.rows("SELECT tablename FROM pg_publication_tables WHERE pubname = 'pub'")}
 
 
+@pytest.mark.full
 def test_a_paused_table_stands_still_and_comes_back_equal(
     database: Database, config: Config, spark: SparkSession
 ) -> None:

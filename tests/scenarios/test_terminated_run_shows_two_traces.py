@@ -139,6 +139,7 @@ _REST = """\
 
 @pytest.mark.postgres
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_terminated_drain_says_up_to_where_it_is_durable(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,6 +96,7 @@ def change(database: Database, first: int) -> None:
     database.execute(*(SQL(statement).format(first=first) for statement in statements))
 
 
+@pytest.mark.full
 def test_the_lake_on_s3_is_the_source(config: Config, database: Database, spark: SparkSession) -> None:
     """After the copy, after cycles, after a new column, and after maintenance; proved, and read as users do."""
     bootstrap(config, "shop")

@@ -29,7 +29,7 @@ def test_a_large_transaction_is_reported_before_it_is_durable(drained: Drained) 
     """
     drained.database.execute("CREATE TABLE big (id int PRIMARY KEY, v text)")
     drained.begin()
-    drained.database.execute("INSERT INTO big SELECT n, repeat('x', 300) FROM generate_series(1, 250000) n")
+    drained.database.execute("INSERT INTO big SELECT n, repeat('x', 3000) FROM generate_series(1, 25000) n")
     events = list[Event]()
     parts = count(1)
     seen = threading.Event()

@@ -103,7 +103,7 @@ def test_exactly_the_tables_created_in_the_stream_are_believed(database: Databas
     assert places.keys() == actual.keys()
     assert all(actual[table].enters_at <= place for table, (place,) in places.items())
     # Few at a time: none is passed over, wherever the cycles end for it.
-    by_few, _ = entered(drained, at_once=5)
+    by_few, _ = entered(drained, at_once=20)
     assert by_few.keys() == actual.keys()
     assert all(actual[table].enters_at <= place for table, (place,) in by_few.items())
 

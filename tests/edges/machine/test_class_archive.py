@@ -44,6 +44,7 @@ def test_without_java_there_is_no_archive_and_no_error(tmp_path: Path, monkeypat
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.full
 def test_an_archive_that_does_not_fit_is_passed_over_without_a_word(tmp_path: Path) -> None:
     """Whatever is in the file: the driver starts, nothing is printed, and the configuration's own options come last."""
     place = tmp_path / "a folder"

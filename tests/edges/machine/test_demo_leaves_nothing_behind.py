@@ -63,7 +63,7 @@ def test_a_child_that_ended_is_named_with_its_log(tmp_path: Path) -> None:
 
 def test_children_end_with_a_demonstration_that_was_killed(tmp_path: Path) -> None:
     """The kernel sends them a signal (PR_SET_PDEATHSIG)."""
-    process = _demonstration(tmp_path, "children.start('sleep', ['sleep', '60'], os.environ)")
+    process = _demonstration(tmp_path, "children.start('sleep', ['sleep', '600'], os.environ)")
     assert len(left_over_processes(tmp_path)) == 1
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -121,7 +121,7 @@ def _checks(names: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.full)])
+@pytest.mark.parametrize("share", [8, pytest.param(1, marks=pytest.mark.full)])
 def test_both_engines_give_one_verdict_over_every_kind(
     database: Database, spark: SparkSession, tmp_path: Path, share: int
 ) -> None:

@@ -215,6 +215,7 @@ def test_a_view_that_has_moved_on_is_computed_again(place: Edited) -> None:
         preview(config, "b", spark)
 
 
+@pytest.mark.full
 def test_staged_rows_have_any_names_and_are_all_there_or_not_used(place: Edited) -> None:
     """Names that a table keeps by column mapping are staged as they are; if a staged file is gone, all is computed again."""
     config, spark, file = place.config, place.spark, place.config.views["b"].sql_file

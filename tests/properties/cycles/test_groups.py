@@ -16,8 +16,10 @@ from lakeproof.commands.compact import compact, compact_group
 from lakeproof.config.location import LakeLocation
 from lakeproof.errors import TransientError
 from lakeproof.events import Stop, silent
+from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lake.records.cuts.groups import group_cut_numbers, newest_group_cut
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.storage.open import open_store
 from tests.support.servers.fix_postgres import Database
 from tests.support.servers.two_slots import GROUP, SOURCES, TwoSlots, lake_state
@@ -51,7 +53,7 @@ def _land(slots: TwoSlots, rng: random.Random) -> None:
     indirect=["lake_place"],
 )
 def test_every_cut_of_a_group_has_transactions_whole(
-    database: Database, spark: SparkSession, tmp_path: Path, lake_place: LakeLocation, rounds: int
+    database: Database, no_spark: SparkOnDemand, tmp_path: Path, lake_place: LakeLocation, rounds: int
 ) -> None:
     """Random transactions, drains and cuts: each cut of the group is what PostgreSQL had at its position, also later."""
     print(f"LAKEPROOF_SEED={SEED}")  # noqa: T201  a failure that raises names the seed, too
@@ -60,29 +62,30 @@ def test_every_cut_of_a_group_has_transactions_whole(
     for name in SOURCES:
         slots.drain(name)
     for _ in range(rounds):
-        compact_group(slots.config, GROUP, spark, silent, Stop())
+        compact_group(slots.config, GROUP, no_spark, silent, Stop())
         slots.transactions(rng.randrange(5, 40))
         _land(slots, rng)
-        fresh = open_lake(spark, slots.config, "landing", group=GROUP)
+        fresh = read_lake(slots.config, "landing", group=GROUP)
         (position,) = {fresh.position(name) for name in SOURCES}
         assert lake_state(fresh) in slots.allowed(position), f"landed up to {position}, LAKEPROOF_SEED={SEED}"
     for name in SOURCES:
         slots.drain(name)
-    last = compact_group(slots.config, GROUP, spark, silent, Stop()).cut
+    last = compact_group(slots.config, GROUP, no_spark, silent, Stop()).cut
     store = open_store(slots.config.location)
     numbers = group_cut_numbers(store, GROUP)
     assert last is not None
     assert numbers == list(range(1, last.number + 1))
     for number in numbers:
-        lake = open_lake(spark, slots.config, number, group=GROUP)
+        lake = read_lake(slots.config, number, group=GROUP)
         (position,) = {cut.position for cut in lake.cuts.values()}
         state = lake_state(lake)
         assert state.whole, f"cut {number} at {position}, LAKEPROOF_SEED={SEED}"
         assert state in slots.allowed(position), f"cut {number} at {position}, LAKEPROOF_SEED={SEED}"
-        assert open_lake(spark, slots.config, position, group=GROUP).cuts.keys() == lake.cuts.keys()
+        assert read_lake(slots.config, position, group=GROUP).cuts.keys() == lake.cuts.keys()
     assert state == slots.state()
 
 
+@pytest.mark.spark
 @pytest.mark.full
 def test_without_a_group_the_newest_cuts_tear_a_transaction(
     database: Database, spark: SparkSession, tmp_path: Path
@@ -121,26 +124,26 @@ def test_without_a_group_the_newest_cuts_tear_a_transaction(
     indirect=["lake_place"],
 )
 def test_a_group_compaction_that_is_killed_is_finished_by_the_next_one(
-    database: Database, spark: SparkSession, tmp_path: Path, lake_place: LakeLocation, failpoint: str
+    database: Database, no_spark: SparkOnDemand, tmp_path: Path, lake_place: LakeLocation, failpoint: str
 ) -> None:
     """Killed between the sources' cuts, before the group's, or in the second source's cycle: readers keep the cut before."""
     slots = TwoSlots.make(database, tmp_path, SEED, lake_place)
     slots.transactions(10)
     for name in SOURCES:
         slots.drain(name)
-    compact_group(slots.config, GROUP, spark, silent, Stop())
-    before = lake_state(open_lake(spark, slots.config, group=GROUP))
+    compact_group(slots.config, GROUP, no_spark, silent, Stop())
+    before = lake_state(read_lake(slots.config, group=GROUP))
     slots.transactions(10)
     slots.drain("one")
     slots.drain("two", slots.states[-5][0])
     assert slots.killed("compact", "--group", GROUP, failpoint=failpoint) == -9
-    assert lake_state(open_lake(spark, slots.config, group=GROUP)) == before
+    assert lake_state(read_lake(slots.config, group=GROUP)) == before
     slots.transactions(3)
     slots.drain("two")
     slots.half_a_minute_later()
-    report = compact_group(slots.config, GROUP, spark, silent, Stop())
+    report = compact_group(slots.config, GROUP, no_spark, silent, Stop())
     assert report.cut is not None
     assert report.cut.number == 2
-    state = lake_state(open_lake(spark, slots.config, group=GROUP))
+    state = lake_state(read_lake(slots.config, group=GROUP))
     assert state.whole
     assert state in slots.allowed(report.cut.position)

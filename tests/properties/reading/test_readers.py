@@ -103,7 +103,8 @@ def test_as_of_is_exact_at_any_position(spark: SparkSession, past: Past, count: 
     }
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(15, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("count", [15])
 def test_a_time_is_the_prefix_before_the_first_later_commit(spark: SparkSession, past: Past, count: int) -> None:
     """Commit times are not in commit order: nothing of a later time is in it, and nothing before that is missing."""
     commits = sorted(past.times)

@@ -113,6 +113,7 @@ def test_a_held_table_is_reported_with_reason_and_remedy_until_it_goes_on(
     assert {outcome.status for outcome in proof.tables.values()} == {"equal"}
 
 
+@pytest.mark.full
 def test_an_asset_that_is_too_old_is_reported_as_dagsters_daemon_finds_it(alerts: Alerts, tmp_path: Path) -> None:
     """After half of its window a warning, after all of it an error, and its next event ends it."""
     with dagster(tmp_path / "dagster", alerts.path) as running:

@@ -5,7 +5,6 @@ How often a long run writes an event belongs to `test_cut_throttle.py`.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,16 +25,9 @@ from tests.support.servers.fix_postgres import Database
 from tests.support.shell.elsewhere import HERE
 from tests.support.shell.launched import Dagster, dagster
 from tests.support.shell.sample import password_of, write_source
-from tests.support.spark.fix_lake import SPARK
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark]
-_REST = """\
-    buckets: 16
-    tables: [public.orders, public.lines]
-spark:
-  master: local[2]
-  driver_memory: 1g
-  conf: """
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+_REST = "    buckets: 16\n    tables: [public.orders, public.lines]\n"
 _LAYERS = ("history", "current")
 
 
@@ -70,7 +62,7 @@ def _config(database: Database, folder: Path, compute: str = "") -> Config:
     for table in ("orders", "lines"):
         database.execute(f"CREATE TABLE {table} (id serial PRIMARY KEY, note text)")
     database.execute("INSERT INTO orders (note) VALUES ('first')", "CREATE PUBLICATION pub FOR TABLE orders, lines")
-    config = load(write_source(folder, database, f"{_REST}{json.dumps(SPARK.conf)}\n{compute}"))
+    config = load(write_source(folder, database, _REST + compute))
     bootstrap(config, "shop")
     return config
 

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.postgres
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@pytest.mark.full
 def test_the_drain_that_is_asked_to_end_by_a_file_succeeds(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -183,6 +183,7 @@ def test_rebuild_names_a_table_that_the_source_does_not_have(place: _Place) -> N
 
 
 @pytest.mark.spark
+@pytest.mark.full
 def test_an_edited_view_is_shown_then_applied_by_its_id_then_taken_back(place: _Place, spark: SparkSession) -> None:
     """The refresh says that it goes on with the old query; the id of another preview applies nothing."""
     for job in ("shop_compaction", "views_refresh"):

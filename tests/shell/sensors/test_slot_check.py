@@ -106,6 +106,7 @@ class SensorTicks:
 
 @pytest.mark.postgres
 @pytest.mark.slow
+@pytest.mark.full
 def test_an_outage_is_red_after_a_minute_and_over_when_it_is_over(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

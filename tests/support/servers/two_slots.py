@@ -21,6 +21,7 @@ from lakeproof.config.load import load
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
 from lakeproof.drain.until import Until
+from lakeproof.lake.read.arrow.open import ReadLake
 from lakeproof.lake.read.spark.open import OpenedLake
 from lakeproof.lsn import Lsn
 from lakeproof.storage.source_lake import SourceLake
@@ -143,11 +144,18 @@ class TwoSlots:
         return [*before[-1:], *after[:1]]
 
 
-def lake_state(lake: OpenedLake) -> State:
-    """Return what an opened lake has."""
-    logs, balances = [], []
+def lake_state(lake: OpenedLake | ReadLake) -> State:
+    """Return what an opened lake has, read by Spark or by this process."""
+    logs, accounts = [], []
     for name in SOURCES:
-        logs.append(frozenset(row.n for row in lake.table(name, f"public.{name}_log").collect()))
-        rows = lake.table(name, f"public.{name}_account").collect()
-        balances.append(tuple(row.balance for row in sorted(rows, key=lambda row: int(row.id))))
-    return State((logs[0], logs[1]), (balances[0], balances[1]))
+        log, account = (_rows(lake, name, f"public.{name}_{table}") for table in ("log", "account"))
+        logs.append(frozenset(row["n"] for row in log))
+        accounts.append(tuple(row["balance"] for row in sorted(account, key=lambda row: int(row["id"]))))
+    return State((logs[0], logs[1]), (accounts[0], accounts[1]))
+
+
+def _rows(lake: OpenedLake | ReadLake, source: str, table: str) -> list[dict[str, int]]:
+    if isinstance(lake, ReadLake):
+        rows: list[dict[str, int]] = lake.table(source, table).arrow().to_pylist()
+        return rows
+    return [row.asDict() for row in lake.table(source, table).collect()]

@@ -72,13 +72,14 @@ def no_spark() -> SparkOnDemand:
 
 
 @pytest.fixture
-def s3_lake(spark: SparkSession, s3_server: S3Server, bucket: str) -> LakeLocation:
-    """The place of a new lake on S3, which the session reaches."""
+def s3_lake(request: pytest.FixtureRequest, s3_server: S3Server, bucket: str) -> LakeLocation:
+    """The place of a new lake on S3, which the session reaches if the test has one."""
     location = LakeLocation(f"s3://{bucket}/data/lake", storage(s3_server.endpoint))
-    hadoop = spark._jsc.hadoopConfiguration()
-    for name, value in s3_settings(location.storage).items():
-        if name.startswith("spark.hadoop."):
-            hadoop.set(name.removeprefix("spark.hadoop."), value)
+    if "spark" in request.fixturenames:
+        hadoop = request.getfixturevalue("spark")._jsc.hadoopConfiguration()
+        for name, value in s3_settings(location.storage).items():
+            if name.startswith("spark.hadoop."):
+                hadoop.set(name.removeprefix("spark.hadoop."), value)
     return location
 
 
