@@ -42,7 +42,7 @@ WAYS = [
 # Why a batch is not linked.
 TRUNCATED = "the change truncates the table"
 REWRITTEN = "the table is written without deletion vectors"
-FULL = [pytest.param(kind, 40, id=kind.name, marks=pytest.mark.full) for kind in KINDS]
+FULL = [pytest.param(kind, 12, id=kind.name, marks=pytest.mark.full) for kind in KINDS]
 
 
 @pytest.mark.parametrize(("way", "portable"), WAYS)

@@ -89,7 +89,7 @@ def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("rounds", [1, pytest.param(12, marks=pytest.mark.full)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(4, marks=pytest.mark.full)])
 def test_the_landings_end_is_the_source_there(spark: SparkSession, tmp_path: Path, road: str, rounds: int) -> None:
     """Unchanged values, moved and swapped keys, bags, truncates, cuts inside a segment; a cycle disturbs nothing."""
     rng = random.Random(SEED + len(road))
@@ -141,7 +141,7 @@ def test_what_is_at_cuts_alone_says_so(spark: SparkSession, tmp_path: Path) -> N
 
 @pytest.mark.full
 @pytest.mark.postgres
-@pytest.mark.parametrize(("count", "looks"), [(3, 2), pytest.param(6, 6, marks=pytest.mark.full)])
+@pytest.mark.parametrize(("count", "looks"), [(3, 2), pytest.param(4, 3, marks=pytest.mark.full)])
 def test_fresh_reads_are_what_postgresql_has(
     database: Database, spark: SparkSession, tmp_path: Path, count: int, looks: int
 ) -> None:

@@ -53,7 +53,7 @@ def _draining(config: Config, database: Database) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("number", "steps"), [(0, 6), *(pytest.param(n, 40, marks=pytest.mark.full) for n in range(1, 6))]
+    ("number", "steps"), [(0, 6), *(pytest.param(n, 40, marks=pytest.mark.full) for n in range(1, 4))]
 )
 def test_a_lake_under_random_ddl_ends_equal(
     database: Database, spark: SparkSession, tmp_path: Path, number: int, steps: int

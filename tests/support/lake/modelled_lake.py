@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 from psycopg.sql import SQL, Identifier, Literal
@@ -131,17 +132,19 @@ class ModelledLake:
             return
         cells = dict(zip((c.attnum for c in own.columns), own_values(own, row), strict=True))
         cells = self._converted([cells], own, version, defaults)[0]
-        key = [c.attnum for c in version.columns if c.name in version.key or version.is_bag]
-        same = [r for r in rows if all(r[n] == cells[n] for n in key)]
+        key_of = itemgetter(*(c.attnum for c in version.columns if c.name in version.key or version.is_bag))
+        key = key_of(cells)
+        place = next((place for place, each in enumerate(rows) if key_of(each) == key), None)
         match row["_lp_op"]:
             case "insert":
-                assert version.is_bag or not same, "a key that is there"
+                assert version.is_bag or place is None, "a key that is there"
                 rows.append(cells)
             case "before" | "delete":
-                rows.remove(same[0])
+                assert place is not None, "a key that is not there"
+                del rows[place]
             case "update":
-                if same and not version.is_bag:
-                    rows.remove(same[0])
+                if place is not None and not version.is_bag:
+                    del rows[place]
                 assert not row["_lp_unchanged"]
                 rows.append(cells)
             case other:
