@@ -48,11 +48,6 @@ class Context:
             self.report(Event("config.view", f"without view {name}: {fault.reason}", {"view": name}))
         return config
 
-    @property
-    def has_config(self) -> bool:
-        """True if the configuration was read."""
-        return "config" in self.__dict__
-
     def source(self, name: str | None) -> str:
         """Return the source to work on: `name`, or the only source; raises ConfigError."""
         names = list(self.config.sources)

@@ -34,9 +34,9 @@ class LastingKind:
     handover_s: float
 
 
-# A drain's process needs 1 to 8 s to reach the slot.
-DRAIN = LastingKind("drain", "nobody reads the slot", "waits on the slot", 12.0)
-# A compaction's process starts a JVM and makes it ready.
+# A sensor looks every 15 s, or 20, and a drain's process needs 1 to 8 s to reach the slot.
+DRAIN = LastingKind("drain", "nobody reads the slot", "waits on the slot", 30.0)
+# A compaction for which Spark has to write a table starts a JVM and makes it ready.
 COMPACTION = LastingKind("compaction", "nobody follows the landing", "waits for its turn", 60.0)
 
 

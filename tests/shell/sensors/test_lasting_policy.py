@@ -8,6 +8,7 @@ import pytest
 
 from orchestration.policies.lasting import COMPACTION, DRAIN, Decision, LastingKind, Workplace, decide_run
 from orchestration.policies.run import JobRuns, Phase, Run
+from orchestration.sensors import INTERVAL_S
 
 NOW = 1_000_000.0
 FREE, READ = Workplace(), Workplace("slot s is read by process 4711")
@@ -62,8 +63,8 @@ CASES = [
     Case("killed", FREE, (AT_WORK,), False, True, "nobody reads", ("r1",)),
     Case("killed while somebody else works", READ, (AT_WORK,), False, False, "process 4711", ("r1",)),
     Case("killed while it waited", FREE, (AT_WORK,), False, True, "nobody follows", ("r1",), COMPACTION),
-    Case("near its end", READ, (_run(Phase.STARTED, 3590),), True, True, "successor waits on the slot"),
-    Case("not yet near its end", READ, (_run(Phase.STARTED, 3580),), True, False, "is at work"),
+    Case("near its end", READ, (_run(Phase.STARTED, 3575),), True, True, "successor waits on the slot"),
+    Case("not yet near its end", READ, (_run(Phase.STARTED, 3565),), True, False, "is at work"),
     Case("near its end with a JVM", READ, (_run(Phase.STARTED, 3545),), True, True, "for its turn", kind=COMPACTION),
     Case("not near with a JVM", READ, (_run(Phase.STARTED, 3530),), True, False, "is at work", kind=COMPACTION),
     Case(
@@ -113,6 +114,12 @@ CASES = [
         "nobody reads",
     ),
 ]
+
+
+@pytest.mark.parametrize("kind", [DRAIN, COMPACTION])
+def test_a_sensor_looks_in_time_to_start_a_successor(kind: LastingKind) -> None:
+    """Its ticks are at most a loop of the daemon, 5 s, further apart than asked for; then the process has 8 s to start."""
+    assert kind.handover_s > INTERVAL_S + 5 + 8
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
