@@ -327,7 +327,7 @@ def _difference(target: _Target, desired: DataFrame, stored: DataFrame | None) -
     if _is_damaged(persisted):
         return ViewCorrection(None, _with_dup(desired, number), persisted.count(), desired.count(), truncate=True)
     correction = correct(desired, persisted, KEY, col(DUP))
-    retracted, inserted = correction.retractions.count(), correction.insertions.count()
+    retracted, inserted = correction.counts()
     return ViewCorrection(
         correction.retractions.select(KEY, DUP) if retracted else None,
         _with_dup(correction.insertions, number) if inserted else None,

@@ -187,7 +187,7 @@ def _by_what_stays(desired: DataFrame, stored: DataFrame, columns: _Columns) -> 
     now, then = (rows.withColumn(KEY, digest_of_columns(rows, columns.stay)) for rows in sides)
     correction = correct(now, then, KEY)
     try:
-        inserted, retracted = correction.insertions.count(), correction.retractions.count()
+        retracted, inserted = correction.counts()
         yield _Differing(correction.insertions, correction.retractions, inserted, retracted)
     finally:
         correction.release()

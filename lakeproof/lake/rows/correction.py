@@ -64,6 +64,12 @@ class Correction:
     insertions: DataFrame
     net: DataFrame
 
+    def counts(self) -> tuple[int, int]:
+        """Return how many rows are retracted and inserted: the sums of `net`, for which no row is looked up."""
+        surplus, missing = (F.sum(F.greatest(F.lit(sign) * F.col(NET), F.lit(0))) for sign in (-1, 1))
+        retracted, inserted = self.net.agg(surplus, missing).collect()[0]
+        return int(retracted or 0), int(inserted or 0)
+
     def release(self) -> None:
         """Unpersist what the correction keeps."""
         self.net.unpersist()
