@@ -26,9 +26,9 @@ from lakeproof.lsn import Lsn
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
+from lakeproof.views.difference import compare_view
 from lakeproof.views.drift import is_settled
 from lakeproof.views.read_at import ReadAt
-from lakeproof.views.refresh import compare_view
 
 ViewStatus: TypeAlias = Literal["equal", "differs", "blocked"]
 

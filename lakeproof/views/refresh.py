@@ -20,29 +20,23 @@ log. If nothing differs there is no Delta commit, and the cut names the existing
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
-from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, scratch
+from lakeproof.hidden_columns import DUP, KEY
 from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change, with_files
 from lakeproof.lake.delta.committer import Applied, CommitInfo, Unsupported
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.protocol import TableSpec
-from lakeproof.lake.delta.log.state import table_shape
 from lakeproof.lake.delta.versions import read_at
 from lakeproof.lake.records.engine_versions import engine_versions
-from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, newest_view_cut, view_path
+from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, newest_view_cut
 from lakeproof.lake.records.views.definitions import ViewDefinition, put_definition, read_sql
 from lakeproof.lake.rows.change import AllRows, NetChange, Removed
-from lakeproof.lake.rows.columns import col
-from lakeproof.lake.rows.correction import Correction, correct
-from lakeproof.lake.rows.memory import persist
 from lakeproof.lake.spark.scanned_rows import counting, note_scans
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
@@ -50,38 +44,22 @@ from lakeproof.views.cycle import app_id, begin_view_cycle, end_view_cycle
 from lakeproof.views.definition import (
     bind,
     bind_again,
-    check_names,
     check_same_columns,
-    columns_of,
-    digest_of_columns,
     in_order_of,
     query_errors,
 )
+from lakeproof.views.difference import ViewCorrection, ViewTarget, differing, with_digest, with_dup
 from lakeproof.views.incremental.carried_keys import analyse
-from lakeproof.views.incremental.collected import DUP_BITS, OWN_FAULTS, NotIncrementalError, PlacedChange, StoredView
+from lakeproof.views.incremental.collected import (
+    OWN_FAULTS,
+    NotIncrementalError,
+    StoredView,
+)
 from lakeproof.views.incremental.since_cut import check_can_go_on, earlier_files
 from lakeproof.views.incremental.strategies import Partial, Plan, ViewTables, partial_correction
 from lakeproof.views.incremental.sum_plans import sums_of
 from lakeproof.views.incremental.table_changes import ChangeSource
 from lakeproof.views.read_at import ReadAt
-
-_STORED = scratch("stored")
-
-
-@dataclass(frozen=True, slots=True)
-class ViewCorrection:
-    """The rows to delete, as (`_lp_key`, `_lp_dup`), and the whole rows to insert; None if there are none.
-
-    `truncate`: delete all rows. `correction` selects both; release it once they are written.
-    """
-
-    retractions: DataFrame | None
-    insertions: DataFrame | None
-    retracted: int
-    inserted: int
-    truncate: bool = False
-    correction: Correction | None = None
-    new_columns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +97,6 @@ class ViewInputs:
     staged: StagedRows | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """The view's table at `path`, its version before, and the number of this refresh; `session` is the caller's own.
-
-    `named` is the version that its newest cut names. `replaces`: it may get other columns.
-    """
-
-    session: SparkSession
-    view: ViewConfig
-    path: str
-    before: int
-    number: CycleNumber
-    named: int = NO_VERSION
-    replaces: bool = False
-
-
 def refresh_view(
     session: SparkSession,
     store: Store,
@@ -151,7 +113,7 @@ def refresh_view(
     definition, newest = ViewDefinition.of(view), newest_view_cut(store, view.name)
     sha256 = definition.sha256
     cycle = begin_view_cycle(store, view.name, newest, lock)
-    target = _Target(session, view, cycle.path, cycle.before, cycle.number, cycle.durable, inputs.replaces)
+    target = ViewTarget(session, view, cycle.path, cycle.before, cycle.number, cycle.durable, inputs.replaces)
     staged = inputs.staged if inputs.staged is not None and inputs.staged.version == cycle.before else None
     with counting() as scanned:
         partial, reason = _partial(target, inputs, newest, sha256) if staged is None else (None, None)
@@ -210,7 +172,7 @@ class _Done:
 
 
 def _partial(
-    target: _Target, inputs: ViewInputs, newest: ViewCut | None, sha256: str
+    target: ViewTarget, inputs: ViewInputs, newest: ViewCut | None, sha256: str
 ) -> tuple[Partial | None, str | None]:
     """Return the correction from what has changed; if it can't be had, the reason."""
     view, session = target.view, target.session
@@ -225,10 +187,10 @@ def _partial(
         text = read_sql(view)
 
         def query(tables: Mapping[str, DataFrame]) -> DataFrame:
-            return _desired(in_order_of(stored, bind_again(session, text, tables)))
+            return with_digest(in_order_of(stored, bind_again(session, text, tables)))
 
         rows = in_order_of(stored, bind(session, view, inputs.tables))
-        check_same_columns(target.view.name, _desired(rows), stored)
+        check_same_columns(target.view.name, with_digest(rows), stored)
         with query_errors(session, view):
             names = list(inputs.tables)
             plan = Plan(analyse(session, rows, names), sums_of(session, rows, names))
@@ -242,25 +204,27 @@ def _partial(
         return None, f"what has changed can't be computed with ({type(error).__name__})"
 
 
-def _from_changes(target: _Target, inputs: ViewInputs, partial: Partial) -> _Done:
-    insertions = None if partial.insertions is None else _with_dup(partial.insertions, target.number)
-    correction = ViewCorrection(partial.retractions, insertions, partial.retracted, partial.inserted)
+def _from_changes(target: ViewTarget, inputs: ViewInputs, partial: Partial) -> _Done:
+    insertions = None if partial.insertions is None else with_dup(partial.insertions, target.number)
+    correction = ViewCorrection(
+        partial.retractions, insertions, partial.retracted, partial.inserted, placed=partial.placed
+    )
     try:
         with query_errors(target.session, target.view):
-            applied = _commit(target, correction, inputs.cuts, partial.placed)
+            applied = _commit(target, correction, inputs.cuts)
     finally:
         partial.close()
     return _Done(applied.version, partial.inserted, partial.retracted)
 
 
-def _from_staged(target: _Target, inputs: ViewInputs, staged: ViewCorrection) -> _Done:
-    insertions = None if staged.insertions is None else _with_dup(staged.insertions, target.number)
+def _from_staged(target: ViewTarget, inputs: ViewInputs, staged: ViewCorrection) -> _Done:
+    insertions = None if staged.insertions is None else with_dup(staged.insertions, target.number)
     applied = _commit(target, replace(staged, insertions=insertions), inputs.cuts)
     return _Done(applied.version, staged.inserted, staged.retracted)
 
 
-def _as_a_whole(target: _Target, inputs: ViewInputs) -> _Done:
-    with _differing(target, inputs.tables) as (desired, difference):
+def _as_a_whole(target: ViewTarget, inputs: ViewInputs) -> _Done:
+    with differing(target, inputs.tables, may_place=True) as (desired, difference):
         with query_errors(target.session, target.view):
             applied = _commit(target, difference, inputs.cuts)
         if difference.correction is not None:
@@ -269,80 +233,12 @@ def _as_a_whole(target: _Target, inputs: ViewInputs) -> _Done:
     return _Done(applied.version, difference.inserted, difference.retracted)
 
 
-def compare_view(
-    session: SparkSession, store: Store, view: ViewConfig, tables: Mapping[str, DataFrame], version: int
-) -> tuple[int, int]:
-    """Return how many rows the view's table at `version` has too many, and how many of its query's rows it lacks."""
-    target = _Target(session, view, view_path(store, view.name), version, CycleNumber(0), version)
-    with _differing(target, tables) as (_, difference):
-        return difference.retracted, difference.inserted
-
-
-@contextmanager
-def difference_by_query(
-    session: SparkSession, store: Store, view: ViewConfig, tables: Mapping[str, DataFrame], version: int
-) -> Iterator[tuple[DataFrame, ViewCorrection]]:
-    """Give the rows of the view's query, with `_lp_key`, and what its table at `version` lacks of them, for the block.
-
-    The columns may be others than the table's. Nothing is committed.
-    """
-    path = view_path(store, view.name)
-    target = _Target(session, view, path, version, CycleNumber(0), version, replaces=True)
-    with _differing(target, tables) as computed:
-        yield computed
-
-
-@contextmanager
-def _differing(target: _Target, tables: Mapping[str, DataFrame]) -> Iterator[tuple[DataFrame, ViewCorrection]]:
-    stored = _stored(target)
-    desired = persist(_desired(in_order_of(stored, bind(target.session, target.view, tables))))
-    try:
-        with query_errors(target.session, target.view):
-            difference = _difference(target, desired, stored)
-        try:
-            yield desired, difference
-        finally:
-            if difference.correction is not None:
-                difference.correction.release()
-    finally:
-        desired.unpersist()
-
-
-def _stored(target: _Target) -> DataFrame | None:
-    return None if target.before == NO_VERSION else read_at(target.session, target.path, target.before)
-
-
-def _desired(rows: DataFrame) -> DataFrame:
-    return rows.withColumn(KEY, digest_of_columns(rows, rows.columns))
-
-
-def _difference(target: _Target, desired: DataFrame, stored: DataFrame | None) -> ViewCorrection:
-    number = target.number
-    if stored is None:
-        return ViewCorrection(None, _with_dup(desired, number), 0, desired.count())
-    if _may_take_columns(target, desired, stored):
-        rows = _with_dup(desired, number)
-        return ViewCorrection(None, rows, stored.count(), desired.count(), truncate=True, new_columns=True)
-    persisted = stored.withColumnRenamed(KEY, _STORED).withColumn(KEY, _stored_digest(stored))
-    if _is_damaged(persisted):
-        return ViewCorrection(None, _with_dup(desired, number), persisted.count(), desired.count(), truncate=True)
-    correction = correct(desired, persisted, KEY, col(DUP))
-    retracted, inserted = correction.counts()
-    return ViewCorrection(
-        correction.retractions.select(KEY, DUP) if retracted else None,
-        _with_dup(correction.insertions, number) if inserted else None,
-        retracted,
-        inserted,
-        correction=correction,
-    )
-
-
 def _commit(
-    target: _Target,
+    target: ViewTarget,
     correction: ViewCorrection,
     sources: Mapping[str, CycleNumber],
-    placed: PlacedChange | None = None,
 ) -> Applied:
+    placed = correction.placed
     nothing = correction.retractions is None and correction.insertions is None and not correction.truncate
     if nothing and placed is None and target.before != NO_VERSION:
         return Applied(target.before, 0, 0)
@@ -362,37 +258,3 @@ def _commit(
         return apply_change(target.session, request)
     except Unsupported as error:
         raise ConfigError(f"view {name}", str(error), "CAST it in the query") from None
-
-
-def _with_dup(rows: DataFrame, number: CycleNumber) -> DataFrame:
-    """Add numbers that grow from refresh to refresh, so that a new row never gets an old row's."""
-    order = Window.partitionBy(KEY).orderBy(F.lit(0))
-    return rows.withColumn(DUP, F.lit(int(number) << DUP_BITS) + F.row_number().over(order))
-
-
-def _stored_digest(stored: DataFrame) -> Column:
-    return digest_of_columns(stored, [c for c in stored.columns if not c.startswith(HIDDEN_PREFIX)])
-
-
-def _is_damaged(persisted: DataFrame) -> bool:
-    """True if (`_lp_key`, `_lp_dup`) do not identify the rows."""
-    wrong = F.sum(F.when(col(_STORED).eqNullSafe(col(KEY)), 0).otherwise(1))
-    by_key = persisted.groupBy(KEY).agg(wrong.alias("wrong"), F.count("*").alias("n"), F.countDistinct(DUP).alias("d"))
-    return not by_key.where("wrong > 0 OR n <> d").isEmpty()
-
-
-def _may_take_columns(target: _Target, desired: DataFrame, stored: DataFrame) -> bool:
-    """Return True if the query's columns are to take the place of the table's, False if they are the same.
-
-    They may if the view is replaced, or if somebody else has changed those of its newest cut. Raises ConfigError otherwise.
-    """
-    if columns_of(desired) == columns_of(stored):
-        return False
-    if not target.replaces and target.named not in {target.before, NO_VERSION}:
-        named = read_at(target.session, target.path, target.named)
-        if columns_of(desired) == columns_of(named):
-            return True
-    if not target.replaces:
-        check_same_columns(target.view.name, desired, stored)
-    check_names(target.view.name, desired, table_shape(target.path, target.before).metadata)
-    return True

@@ -133,15 +133,21 @@ class StoredView:
 
     def images(self, rows: pa.Table, schema: T.StructType) -> DataFrame | None:
         """Return rows with digests as they are stored: with numbers that no row of the same digest has. None for no rows."""
-        if not rows.num_rows:
+        return images_of(self.session, self.number, rows, schema) if rows.num_rows else None
+
+    def all_digests(self) -> pa.Table | None:
+        """Return all stored rows: `KEY`, `DUP` and their places.
+
+        None as `collect`, and if they are damaged: a row is not what its digest says, or two have the same `KEY` and `DUP`.
+        """
+        table = collect(self._placed({}).select(KEY, DUP, PATH, ROW, self._digest().alias(_NOW)))
+        if table is None:
             return None
-        seen: Counter[str] = Counter()
-        numbers = []
-        for digest in rows.column(KEY).to_pylist():
-            seen[digest] += 1
-            numbers.append((int(self.number) << DUP_BITS) + seen[digest])
-        numbered = rows.append_column(DUP, pa.array(numbers, pa.int64()))
-        return frame_of(self.session, numbered, T.StructType([*schema.fields, T.StructField(DUP, T.LongType())]))
+        digests = table.column(KEY).to_pylist()
+        names = set(zip(digests, table.column(DUP).to_pylist(), strict=True))
+        if table.column(_NOW).to_pylist() != digests or len(names) != len(digests):
+            return None
+        return table.drop_columns([_NOW])
 
     def with_digests(self, digests: Sequence[str], like: pa.Table) -> pa.Table | None:
         """Return the stored rows with these digests: `KEY`, `DUP` and their places. None as `collect`.
@@ -173,6 +179,17 @@ class StoredView:
         return digest_of_columns(
             self.rows, [c for c in self.rows.columns if not c.startswith((HIDDEN_PREFIX, SCRATCH_PREFIX))]
         )
+
+
+def images_of(session: SparkSession, number: CycleNumber, rows: pa.Table, schema: T.StructType) -> DataFrame:
+    """Return rows with digests as the refresh `number` stores them: each with a number that no row of its digest has."""
+    seen: Counter[str] = Counter()
+    numbers = []
+    for digest in rows.column(KEY).to_pylist():
+        seen[digest] += 1
+        numbers.append((int(number) << DUP_BITS) + seen[digest])
+    numbered = rows.append_column(DUP, pa.array(numbers, pa.int64()))
+    return frame_of(session, numbered, T.StructType([*schema.fields, T.StructField(DUP, T.LongType())]))
 
 
 def one_of(rows: DataFrame, columns: Sequence[str], keys: pa.Table, schema: T.StructType) -> DataFrame:
@@ -260,3 +277,19 @@ def correction_of(
         return CollectedCorrection(None, 0, inserted)
     places = places_of(stored.state, retracted) if retracted.num_rows else {}
     return CollectedCorrection(PlacedChange(stored.state, images, places), retracted.num_rows, inserted)
+
+
+def whole_correction(desired: DataFrame, stored: StoredView) -> CollectedCorrection | None:
+    """Return what makes the view's table the `desired` rows, which have digests.
+
+    None as `collect`, for either side, and if the table is damaged.
+    """
+    answers = collect(desired)
+    there = None if answers is None else stored.all_digests()
+    if answers is None or there is None:
+        return None
+    digests = [*answers.column(KEY).to_pylist(), *there.column(KEY).to_pylist()]
+    net = net_of(digests, [1] * answers.num_rows + [-1] * there.num_rows)
+    inserted = first_of_each(answers, {digest: count for digest, count in net.items() if count > 0})
+    retracted = first_of_each(there, {digest: -count for digest, count in net.items() if count < 0}, DUP)
+    return correction_of(stored, retracted, stored.images(inserted, desired.schema), inserted.num_rows)
