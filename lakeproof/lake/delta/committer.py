@@ -40,7 +40,7 @@ from lakeproof.lake.delta.log.commits import (
     note_end,
 )
 from lakeproof.lake.delta.log.protocol import CHECKPOINT_INTERVAL, protocol_for
-from lakeproof.lake.delta.log.state import Replay, TableState, keep_state
+from lakeproof.lake.delta.log.state import Replay, TableState, is_same_file, keep_state
 from lakeproof.lake.records.documents import Intent
 from lakeproof.lake.rows.change import Numbers
 from lakeproof.names import TableName
@@ -170,10 +170,10 @@ class PendingCommit:
         if before.metadata != state.metadata:
             self.set_metadata(state.metadata)
         for path, entry in before.files.items():
-            if state.files.get(path) != entry:
+            if not is_same_file(state.files.get(path), entry):
                 self.remove(entry)
         for path, entry in state.files.items():
-            if before.files.get(path) != entry:
+            if not is_same_file(before.files.get(path), entry):
                 self._actions.append(("add", {**entry, "dataChange": True}))
 
     def commit(self, info: CommitInfo | None, operation: LoggedOperation) -> TableState:

@@ -7,10 +7,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import watched
+from lakeproof.lake.delta.committer import AddedFile, CommitInfo, LoggedOperation, PendingCommit
 from lakeproof.lake.delta.files.needed import sync_commits, table_files, unneeded
 from lakeproof.lake.delta.log.cleaned import clean_log, named_through
 from lakeproof.lake.delta.log.commits import (
@@ -19,10 +23,12 @@ from lakeproof.lake.delta.log.commits import (
     LogGapError,
     commit_name,
     newest_version,
+    read_actions,
     read_commit,
 )
 from lakeproof.lake.delta.log.protocol import metadata_of, protocol_for
-from lakeproof.lake.delta.log.state import read_state
+from lakeproof.lake.delta.log.state import TableState, read_state
+from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import open_store
 
 OURS, THEIRS, OPTIMIZE, EMPTY, GONE = "ours", "theirs", "optimize", "empty", "gone"
@@ -115,6 +121,32 @@ def test_an_application_gets_its_number_back(tmp_path: Path) -> None:
     (Path(path) / commit_name(1)).write_text(json.dumps({"commitInfo": {}}) + "\n" + json.dumps(txn), encoding="utf-8")
     assert clean_log(path, 0, is_ours).base == 2
     assert read_state(path, 2).txns[OURS]["version"] == 0
+
+
+def test_taking_back_touches_no_file_that_stayed(tmp_path: Path) -> None:
+    """Delta forbids a commit that removes and adds one file with one vector: readers that keep to it lose such a file.
+
+    A process that wrote a checkpoint keeps entries that say `dataChange`; in the checkpoint, which has the version before,
+    none does.
+    """
+    state: TableState | None = None
+    for version in range(5):
+        pq.write_table(pa.table({"v": [str(version)]}), tmp_path / f"{version}.parquet")
+        change = PendingCommit(str(tmp_path), state)
+        if state is None:
+            fields = [{"name": "v", "type": "string", "nullable": True, "metadata": {}}]
+            change.set_metadata(metadata_of(fields, {"delta.checkpointInterval": "3"}))
+        size, stats = (tmp_path / f"{version}.parquet").stat().st_size, '{"numRecords":1}'
+        entry = {"path": f"{version}.parquet", "size": size, "stats": stats, "modificationTime": 1}
+        change.add([AddedFile({**entry, "partitionValues": {}})])
+        state = change.commit(CommitInfo(OURS, version, "{}"), LoggedOperation("WRITE", {}, {}))
+    assert clean_log(str(tmp_path), 3, is_ours).base == 5
+    assert_same_table(str(tmp_path), 3, 5)
+    actions = read_actions(Folder.at(str(tmp_path)), commit_name(5))
+    touched = [action["path"] for kind, action in actions if kind in {"add", "remove"}]
+    assert touched == ["4.parquet"]
+    rows = DeltaTable(tmp_path).to_pyarrow_table()
+    assert sorted(rows.column("v").to_pylist()) == ["0", "1", "2", "3"], "another reader has them all"
 
 
 def test_what_is_restored_must_be_there(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ from lakeproof.lake.delta.log.commits import (
     read_commit,
 )
 from lakeproof.lake.delta.log.protocol import check_writable, protocol_for
-from lakeproof.lake.delta.log.state import TableState, read_state
+from lakeproof.lake.delta.log.state import TableState, is_same_file, read_state
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
 
@@ -123,7 +123,7 @@ def restore(path: str, target: int, newest: int, user_metadata: str) -> int:
     check_writable(before)
     table = Folder.at(path)
     for name, entry in state.files.items():
-        if before.files.get(name) != entry and not table.store.exists(table.key_of(name)):
+        if not is_same_file(before.files.get(name), entry) and not table.store.exists(table.key_of(name)):
             raise LakeError(path, f"version {target} needs the file {name}, which is gone", "restore it from a backup")
     change = PendingCommit(path, before)
     change.restore(state)

@@ -107,6 +107,14 @@ def tombstone_key(action: Action) -> tuple[str, str]:
     return action["path"], f"{vector.get('storageType', '')}{vector.get('pathOrInlineDv', '')}@{vector.get('offset')}"
 
 
+def is_same_file(one: Action | None, other: Action) -> bool:
+    """True if two entries are about one file with one deletion vector: a commit must not both remove and add it.
+
+    The rest may differ: a checkpoint says of no file that it changes data.
+    """
+    return one is not None and tombstone_key(one) == tombstone_key(other)
+
+
 @dataclass(frozen=True, slots=True)
 class TableShape:
     """The columns, properties and protocol of a version of the table at `path`."""
