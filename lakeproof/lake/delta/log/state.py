@@ -345,7 +345,7 @@ def commits_after(
             data = table.get(commit_name(number))
         except NotFoundError:
             raise LogGapError(path, f"version {number} is missing from its log", RESTORE_LOG) from None
-        actions = actions_of(data, table.url_of(commit_name(number)))
+        actions = actions_of(data, path, commit_name(number))
         for action in (action for kind, action in actions if kind == "remove"):
             live = replay.files.get(action["path"])
             if live is None or tombstone_key(live) != tombstone_key(action):
