@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,6 +148,24 @@ def test_taking_back_touches_no_file_that_stayed(tmp_path: Path) -> None:
     assert touched == ["4.parquet"]
     rows = DeltaTable(tmp_path).to_pyarrow_table()
     assert sorted(rows.column("v").to_pylist()) == ["0", "1", "2", "3"], "another reader has them all"
+
+
+def test_a_note_that_can_not_be_written_leaves_nothing(tmp_path: Path) -> None:
+    """The version is made by then. Its checksum file has all columns, and here they do not fit on the disk."""
+    fields = [{"name": f"v{n}", "type": "string", "nullable": True, "metadata": {}} for n in range(200)]
+    change = PendingCommit(str(tmp_path), None)
+    change.set_metadata(metadata_of(fields, {}))
+    state = change.commit(CommitInfo(OURS, 0, "{}"), LoggedOperation("WRITE", {}, {}))
+    change = PendingCommit(str(tmp_path), state)
+    change.add([AddedFile({"path": "1.parquet", "size": 1, "partitionValues": {}, "stats": '{"numRecords":1}'})])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            change.commit(CommitInfo(OURS, 1, "{}"), LoggedOperation("WRITE", {}, {}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert sorted(file.name[18:] for file in (tmp_path / "_delta_log").iterdir()) == ["00.crc", "00.json", "01.json"]
 
 
 def test_what_is_restored_must_be_there(tmp_path: Path) -> None:
