@@ -17,7 +17,7 @@ from lakeproof.errors import LakeError
 from lakeproof.failpoints import watched
 from lakeproof.lake.delta.committer import AddedFile, CommitInfo, LoggedOperation, PendingCommit
 from lakeproof.lake.delta.files.needed import sync_commits, table_files, unneeded
-from lakeproof.lake.delta.log.cleaned import clean_log, named_through
+from lakeproof.lake.delta.log.cleaned import begin_at, clean_log, named_through, remove_unreadable
 from lakeproof.lake.delta.log.commits import (
     NO_VERSION,
     DeltaCommit,
@@ -245,6 +245,21 @@ def test_a_removal_that_is_cut_short_is_gone_on_with(tmp_path: Path) -> None:
         assert table_files(path, 0, 0).newest
     clean_log(path, 0, is_ours)
     assert newest_version(path) == 0
+
+
+def test_a_log_that_begins_again_has_no_file_of_before(tmp_path: Path) -> None:
+    """Nor for a process that has kept the version below: what it commits on it, others can read."""
+    path = table(tmp_path / "t", [OURS] * 3)
+    before = read_state(path, 2)
+    assert len(before.files) == 3
+    (Path(path) / commit_name(1)).write_text("", encoding="utf-8")
+    remove_unreadable(path, 2)
+    begin_at(path, 3, before.metadata, "{}")
+    change = PendingCommit(path, read_state(path, 3))
+    change.remove_all()
+    change.add([AddedFile({"path": "new.parquet", "size": 1, "partitionValues": {}, "stats": '{"numRecords":1}'})])
+    assert list(change.commit(CommitInfo(OURS, 3, "{}"), LoggedOperation("WRITE", {}, {})).files) == ["new.parquet"]
+    assert [file.path for file in table_files(path, 4).newest] == ["new.parquet"], "as the log has it"
 
 
 def test_a_first_commit_is_removed_and_not_taken_back(tmp_path: Path) -> None:

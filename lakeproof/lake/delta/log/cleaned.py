@@ -29,6 +29,7 @@ from lakeproof.failpoints import failpoint
 from lakeproof.lake.delta.committer import LoggedOperation, PendingCommit
 from lakeproof.lake.delta.log.checkpoint import write_checkpoint
 from lakeproof.lake.delta.log.commits import (
+    BEGINS,
     LOG,
     NO_VERSION,
     NUMBERED,
@@ -238,12 +239,15 @@ def remove_unreadable(path: str, version: int) -> None:
 
 
 def begin_at(path: str, version: int, metadata: Action, user_metadata: str) -> None:
-    """Give `version` a state without rows, with these columns and properties; nothing below it is needed any more."""
+    """Give `version` a state without rows, with these columns and properties; nothing below it is needed any more.
+
+    The commit names no file that goes: nobody can read which these are. Whoever has kept the version before starts anew.
+    """
     table = Folder.at(path)
     protocol = protocol_for(metadata, None)
     described = {
         "timestamp": int(time.time() * 1000),
-        "operation": "CREATE TABLE",
+        "operation": BEGINS,
         "operationParameters": {},
         "isBlindAppend": False,
         "engineInfo": "lakeproof",

@@ -42,6 +42,8 @@ _OURS = "lakeproof/"
 # The engine that a commit of this process names.
 ENGINE = "lakeproof"
 RESTORE_LOG = "restore the log from a backup, or bootstrap the table again"
+# The operation of a commit with which a log begins again (`cleaned.begin_at`): nothing below it counts.
+BEGINS = "CREATE TABLE"
 # Actions that describe the commit and not the table.
 _NOTES = frozenset({"commitInfo", "txn"})
 _FILES = frozenset({"add", "remove", "cdc"})

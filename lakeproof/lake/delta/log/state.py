@@ -23,6 +23,7 @@ from typing import TypeAlias
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.log.commits import (
+    BEGINS,
     LOG,
     POINTERS,
     RESTORE_LOG,
@@ -203,6 +204,10 @@ class Replay:
                     self.protocol = action
                 case "domainMetadata":
                     self.domains[str(action["domain"])] = action
+                case "commitInfo" if action.get("operation") == BEGINS:
+                    # The log begins again; a state that was kept from below has files that are the table's no more.
+                    for part in (self.files, self.txns, self.removed, self.domains):
+                        part.clear()
                 case _:
                     # Notes about the commit, and change data, which are no part of the state.
                     pass
