@@ -248,7 +248,7 @@ def test_a_removal_that_is_cut_short_is_gone_on_with(tmp_path: Path) -> None:
 
 
 def test_a_log_that_begins_again_has_no_file_of_before(tmp_path: Path) -> None:
-    """Nor for a process that has kept the version below: what it commits on it, others can read."""
+    """A process that has kept the version below has none of its files either: what it commits on it, others can read."""
     path = table(tmp_path / "t", [OURS] * 3)
     before = read_state(path, 2)
     assert len(before.files) == 3
