@@ -30,6 +30,7 @@ from lakeproof.events import Event, RunControl, Stop
 from lakeproof.lake.delta.files.needed import Unread, remove_file, table_files, unneeded
 from lakeproof.lake.delta.files.optimize import is_fragmented, optimize
 from lakeproof.lake.delta.log.commits import newest_version
+from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, cuts_in_order, one_refresh, view_path
 from lakeproof.lake.records.views.definitions import old_previews
 from lakeproof.lake.rows.memory import fit
@@ -225,11 +226,10 @@ def optimize_view(spark: AnySpark, store: Store, cut: ViewCut, small_files: int,
     cycle = begin_view_cycle(store, cut.view, cut, lock)
     if not is_settled(store, cut):
         return None
-    path, number = cycle.path, cycle.number
+    path, number, version = cycle.path, cycle.number, cycle.before
     if is_fragmented(path, cut.delta_version, small_files):
         metadata = json.dumps({"view": cut.view, "number": int(number)}, sort_keys=True)
-        optimize(SparkOnDemand.of(spark), path, int(number), metadata)
-    version = newest_version(path)
+        version = optimize(SparkOnDemand.of(spark), read_state(path, version), int(number), metadata)
     if version == cut.delta_version:
         return None
     same = replace(cut, number=number, delta_version=version, inserted=0, retracted=0)

@@ -40,7 +40,7 @@ from lakeproof.lake.delta.log.commits import (
     note_end,
 )
 from lakeproof.lake.delta.log.protocol import CHECKPOINT_INTERVAL, protocol_for
-from lakeproof.lake.delta.log.state import Replay, TableState, keep_state
+from lakeproof.lake.delta.log.state import Replay, TableState, is_same_file, keep_state
 from lakeproof.lake.records.documents import Intent
 from lakeproof.lake.rows.change import Numbers
 from lakeproof.names import TableName
@@ -170,10 +170,10 @@ class PendingCommit:
         if before.metadata != state.metadata:
             self.set_metadata(state.metadata)
         for path, entry in before.files.items():
-            if state.files.get(path) != entry:
+            if not is_same_file(state.files.get(path), entry):
                 self.remove(entry)
         for path, entry in state.files.items():
-            if before.files.get(path) != entry:
+            if not is_same_file(before.files.get(path), entry):
                 self._actions.append(("add", {**entry, "dataChange": True}))
 
     def commit(self, info: CommitInfo | None, operation: LoggedOperation) -> TableState:
@@ -230,8 +230,13 @@ class PendingCommit:
             file = self.table.store.create(self.table.key_of(name), durable=False)
         except AlreadyExistsError:
             return
-        file.write(_json(_checksum(state, txn_id)).encode())
-        file.finish()
+        try:
+            file.write(_json(_checksum(state, txn_id)).encode())
+            file.finish()
+        except BaseException:
+            # On a full disk it would be cut short; in an object store it would keep its share of the memory for uploads.
+            file.abandon()
+            raise
         settings = state.metadata.get("configuration") or {}
         if state.version and state.version % int(settings.get("delta.checkpointInterval", CHECKPOINT_INTERVAL)) == 0:
             write_checkpoint(self.table, state)

@@ -9,6 +9,7 @@ temporary file on this machine's disk, and is uploaded when it is finished, one 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import tempfile
@@ -301,7 +302,8 @@ class RangedFile(io.RawIOBase):
         end = min(self._size, self._position + length)
         self._window, self._start = self._fetch(self._position, end), self._position
         if len(self._window) != end - self._start:
-            raise OSError(f"a range of {end - self._start} bytes came with {len(self._window)}")
+            # With a number: an error of Arrow's has none, and is taken for damage of the file.
+            raise OSError(errno.EIO, f"a range of {end - self._start} bytes came with {len(self._window)}")
 
 
 def as_binary(file: RangedFile) -> BinaryIO:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from lakeproof.lake.cycle.upkeep.logs import hold_for_foreign_commits
 from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.delta.log.commits import (
     DeltaCommit,
@@ -20,6 +21,9 @@ from lakeproof.lake.delta.log.commits import (
     find_commit,
     read_commit,
 )
+from lakeproof.lake.delta.log.state import read_state
+from lakeproof.lake.records.held import TableHeldError, WayOut
+from lakeproof.names import TableName
 
 
 def _log(folder: Path, versions: dict[int, str]) -> str:
@@ -101,6 +105,28 @@ def test_a_commit_that_is_half_there_is_no_commit(tmp_path: Path, data: bytes) -
     (Path(path) / commit_name(1)).write_bytes(data)
     with pytest.raises(LogGapError, match="version 1 of its log is empty or damaged"):
         read_commit(path, 1)
+
+
+@pytest.mark.parametrize("damaged", ["00000000000000000001.json", "00000000000000000001.checkpoint.parquet"])
+@pytest.mark.parametrize(
+    ("layer", "way_out"), [("history", WayOut.RESTORE_LOG_OR_SNAPSHOT), ("current", WayOut.SNAPSHOT)]
+)
+def test_damage_inside_a_history_calls_for_a_person(tmp_path: Path, layer: str, way_out: WayOut, damaged: str) -> None:
+    """A copy would begin its history again. So it is not made unasked, whichever file of its log is damaged."""
+    path = tmp_path / "shop" / layer / "public" / "products"
+    for number in range(3):
+        write_deltalake(path, pa.table({"v": [number]}), mode="append")
+        if damaged.startswith(f"{number:020d}.checkpoint"):
+            DeltaTable(path).create_checkpoint()
+    file = path / "_delta_log" / damaged
+    file.write_bytes(file.read_bytes()[:-40])
+    message = f"its {layer} table: _delta_log/{damaged} is "
+    with (
+        pytest.raises(TableHeldError, match=message) as held,
+        hold_for_foreign_commits(TableName("public", "products")),
+    ):
+        read_state(str(path), 2)
+    assert (held.value.way_out, held.value.detail["path"]) == (way_out, str(path))
 
 
 HOSTILE = [

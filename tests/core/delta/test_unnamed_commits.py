@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import watched
+from lakeproof.lake.delta.committer import AddedFile, CommitInfo, LoggedOperation, PendingCommit
 from lakeproof.lake.delta.files.needed import sync_commits, table_files, unneeded
-from lakeproof.lake.delta.log.cleaned import clean_log, named_through
+from lakeproof.lake.delta.log.cleaned import begin_at, clean_log, named_through, remove_unreadable
 from lakeproof.lake.delta.log.commits import (
     NO_VERSION,
     DeltaCommit,
     LogGapError,
     commit_name,
     newest_version,
+    read_actions,
     read_commit,
 )
 from lakeproof.lake.delta.log.protocol import metadata_of, protocol_for
-from lakeproof.lake.delta.log.state import read_state
+from lakeproof.lake.delta.log.state import TableState, read_state
+from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import open_store
 
 OURS, THEIRS, OPTIMIZE, EMPTY, GONE = "ours", "theirs", "optimize", "empty", "gone"
@@ -117,6 +124,50 @@ def test_an_application_gets_its_number_back(tmp_path: Path) -> None:
     assert read_state(path, 2).txns[OURS]["version"] == 0
 
 
+def test_taking_back_touches_no_file_that_stayed(tmp_path: Path) -> None:
+    """Delta forbids a commit that removes and adds one file with one vector: readers that keep to it lose such a file.
+
+    A process that wrote a checkpoint keeps entries that say `dataChange`; in the checkpoint, which has the version before,
+    none does.
+    """
+    state: TableState | None = None
+    for version in range(5):
+        pq.write_table(pa.table({"v": [str(version)]}), tmp_path / f"{version}.parquet")
+        change = PendingCommit(str(tmp_path), state)
+        if state is None:
+            fields = [{"name": "v", "type": "string", "nullable": True, "metadata": {}}]
+            change.set_metadata(metadata_of(fields, {"delta.checkpointInterval": "3"}))
+        size, stats = (tmp_path / f"{version}.parquet").stat().st_size, '{"numRecords":1}'
+        entry = {"path": f"{version}.parquet", "size": size, "stats": stats, "modificationTime": 1}
+        change.add([AddedFile({**entry, "partitionValues": {}})])
+        state = change.commit(CommitInfo(OURS, version, "{}"), LoggedOperation("WRITE", {}, {}))
+    assert clean_log(str(tmp_path), 3, is_ours).base == 5
+    assert_same_table(str(tmp_path), 3, 5)
+    actions = read_actions(Folder.at(str(tmp_path)), commit_name(5))
+    touched = [action["path"] for kind, action in actions if kind in {"add", "remove"}]
+    assert touched == ["4.parquet"]
+    rows = DeltaTable(tmp_path).to_pyarrow_table()
+    assert sorted(rows.column("v").to_pylist()) == ["0", "1", "2", "3"], "another reader has them all"
+
+
+def test_a_note_that_can_not_be_written_leaves_nothing(tmp_path: Path) -> None:
+    """The version is made by then. Its checksum file has all columns, and here they do not fit on the disk."""
+    fields = [{"name": f"v{n}", "type": "string", "nullable": True, "metadata": {}} for n in range(200)]
+    change = PendingCommit(str(tmp_path), None)
+    change.set_metadata(metadata_of(fields, {}))
+    state = change.commit(CommitInfo(OURS, 0, "{}"), LoggedOperation("WRITE", {}, {}))
+    change = PendingCommit(str(tmp_path), state)
+    change.add([AddedFile({"path": "1.parquet", "size": 1, "partitionValues": {}, "stats": '{"numRecords":1}'})])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            change.commit(CommitInfo(OURS, 1, "{}"), LoggedOperation("WRITE", {}, {}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert sorted(file.name[18:] for file in (tmp_path / "_delta_log").iterdir()) == ["00.crc", "00.json", "01.json"]
+
+
 def test_what_is_restored_must_be_there(tmp_path: Path) -> None:
     """A file that a commit of ours has removed, and that somebody has deleted since."""
     path = table(tmp_path / "t", [OURS, OURS])
@@ -194,6 +245,21 @@ def test_a_removal_that_is_cut_short_is_gone_on_with(tmp_path: Path) -> None:
         assert table_files(path, 0, 0).newest
     clean_log(path, 0, is_ours)
     assert newest_version(path) == 0
+
+
+def test_a_log_that_begins_again_has_no_file_of_before(tmp_path: Path) -> None:
+    """A process that has kept the version below has none of its files either: what it commits on it, others can read."""
+    path = table(tmp_path / "t", [OURS] * 3)
+    before = read_state(path, 2)
+    assert len(before.files) == 3
+    (Path(path) / commit_name(1)).write_text("", encoding="utf-8")
+    remove_unreadable(path, 2)
+    begin_at(path, 3, before.metadata, "{}")
+    change = PendingCommit(path, read_state(path, 3))
+    change.remove_all()
+    change.add([AddedFile({"path": "new.parquet", "size": 1, "partitionValues": {}, "stats": '{"numRecords":1}'})])
+    assert list(change.commit(CommitInfo(OURS, 3, "{}"), LoggedOperation("WRITE", {}, {})).files) == ["new.parquet"]
+    assert [file.path for file in table_files(path, 4).newest] == ["new.parquet"], "as the log has it"
 
 
 def test_a_first_commit_is_removed_and_not_taken_back(tmp_path: Path) -> None:

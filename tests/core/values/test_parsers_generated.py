@@ -167,10 +167,10 @@ def test_each_action_of_a_commit_is_read_with_any_texts(lines: list[dict[str, di
     for ascii_only in (True, False):
         text = "\n".join(json.dumps(line, ensure_ascii=ascii_only) for line in lines).encode()
         if expected:
-            assert actions_of(text, "0.json") == expected
+            assert actions_of(text, "t", "0.json") == expected
         else:
             with suppress(LogGapError):
-                actions_of(text, "0.json")
+                actions_of(text, "t", "0.json")
 
 
 @given(st.dictionaries(st.sampled_from(["lake", "sources", "views", "spark", "proof_rows"]) | TEXTS, JSON) | JSON)

@@ -24,6 +24,7 @@ from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, begin_cycle, ru
 from lakeproof.lake.cycle.upkeep.logs import hold_for_foreign_commits, lost_history, without_foreign_commits
 from lakeproof.lake.delta.committer import CommitInfo, commit_of_cycle, version_to_follow
 from lakeproof.lake.delta.files.optimize import optimize
+from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.planning.plan import CyclePlan, without_range
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, Optimize, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError, WayOut
@@ -155,9 +156,9 @@ class TableMaintenance:
     def _optimized(self, layer: Layer, work: Optimize, order: str | None) -> int:
         path, commit = self.path(layer), self.commit_info("")
         self.lease.check()
-        version_to_follow(path, self.cut_table.version_of(layer), commit)
+        state = read_state(path, version_to_follow(path, self.cut_table.version_of(layer), commit))
         return optimize(
-            self.spark, path, int(self.intent.number), commit.user_metadata, order, packing=work.smallest_only
+            self.spark, state, int(self.intent.number), commit.user_metadata, order, packing=work.smallest_only
         )
 
 

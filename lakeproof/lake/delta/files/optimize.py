@@ -31,9 +31,9 @@ from lakeproof.lake.delta.files.data_files import DeltaFile, data_file
 from lakeproof.lake.delta.files.links import write_new_files
 from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.delta.link_commit import entry_of, statistics_columns
-from lakeproof.lake.delta.log.commits import Action, newest_version
+from lakeproof.lake.delta.log.commits import Action
 from lakeproof.lake.delta.log.protocol import check_writable, in_files, statistics_of
-from lakeproof.lake.delta.log.state import TableState, kept_state, read_state
+from lakeproof.lake.delta.log.state import TableState, kept_state
 from lakeproof.lake.delta.search import bounds_in_log
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.storage.folder import Folder
@@ -82,20 +82,25 @@ def is_crowded(path: str, version: int, small_files: int) -> bool:
 
 
 def optimize(
-    spark: SparkOnDemand, path: str, number: int, user_metadata: str, order: str | None = None, *, packing: bool = False
+    spark: SparkOnDemand,
+    state: TableState,
+    number: int,
+    user_metadata: str,
+    order: str | None = None,
+    *,
+    packing: bool = False,
 ) -> int:
-    """Make one commit that carries `user_metadata`, or none if no file needs it; returns the table's version then.
+    """Make one commit on `state` that carries `user_metadata`, or none if no file needs it; returns the version then.
 
     `order`: the column along which files are put together, if there is one. `number` is the cycle's. `packing`: only what
-    is `packable`. If someone else commits meanwhile, TransientError is raised.
+    is `packable`. If someone else has committed since, TransientError is raised: their rows are not ours to name.
     """
-    state = read_state(path, newest_version(path))
     check_writable(state)
     chosen = _in_order(state, packable(state), order) if packing else _runs(state, order)
     runs_of_files = [piece for run in chosen for piece in _pieces(spark, state, run)]
     if not runs_of_files:
         return state.version
-    change = PendingCommit(path, state)
+    change = PendingCommit(state.path, state)
     rows = files = 0
     for run in runs_of_files:
         new = _rewritten(spark, state, run, number, order)

@@ -160,7 +160,7 @@ def read_checkpoint(table: Folder, name: str) -> Iterator[tuple[str, Action]]:
         # A passing error of the system is no damage; Arrow's own reading errors have no errno.
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise LogGapError(table.url_of(f"{LOG}/{name}"), "it is damaged", RESTORE_LOG) from None
+        raise LogGapError(table.url, f"{LOG}/{name} is damaged", RESTORE_LOG) from None
 
 
 def _is_action(action: Action | None) -> bool:

@@ -29,6 +29,7 @@ from lakeproof.failpoints import failpoint
 from lakeproof.lake.delta.committer import LoggedOperation, PendingCommit
 from lakeproof.lake.delta.log.checkpoint import write_checkpoint
 from lakeproof.lake.delta.log.commits import (
+    BEGINS,
     LOG,
     NO_VERSION,
     NUMBERED,
@@ -47,7 +48,7 @@ from lakeproof.lake.delta.log.commits import (
     read_commit,
 )
 from lakeproof.lake.delta.log.protocol import check_writable, protocol_for
-from lakeproof.lake.delta.log.state import TableState, read_state
+from lakeproof.lake.delta.log.state import TableState, is_same_file, read_state
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
 
@@ -123,7 +124,7 @@ def restore(path: str, target: int, newest: int, user_metadata: str) -> int:
     check_writable(before)
     table = Folder.at(path)
     for name, entry in state.files.items():
-        if before.files.get(name) != entry and not table.store.exists(table.key_of(name)):
+        if not is_same_file(before.files.get(name), entry) and not table.store.exists(table.key_of(name)):
             raise LakeError(path, f"version {target} needs the file {name}, which is gone", "restore it from a backup")
     change = PendingCommit(path, before)
     change.restore(state)
@@ -238,12 +239,15 @@ def remove_unreadable(path: str, version: int) -> None:
 
 
 def begin_at(path: str, version: int, metadata: Action, user_metadata: str) -> None:
-    """Give `version` a state without rows, with these columns and properties; nothing below it is needed any more."""
+    """Give `version` a state without rows, with these columns and properties; nothing below it is needed any more.
+
+    The commit names no file that goes: nobody can read which these are. Whoever has kept the version before starts anew.
+    """
     table = Folder.at(path)
     protocol = protocol_for(metadata, None)
     described = {
         "timestamp": int(time.time() * 1000),
-        "operation": "CREATE TABLE",
+        "operation": BEGINS,
         "operationParameters": {},
         "isBlindAppend": False,
         "engineInfo": "lakeproof",

@@ -42,13 +42,15 @@ _OURS = "lakeproof/"
 # The engine that a commit of this process names.
 ENGINE = "lakeproof"
 RESTORE_LOG = "restore the log from a backup, or bootstrap the table again"
+# The operation of a commit with which a log begins again (`cleaned.begin_at`): nothing below it counts.
+BEGINS = "CREATE TABLE"
 # Actions that describe the commit and not the table.
 _NOTES = frozenset({"commitInfo", "txn"})
 _FILES = frozenset({"add", "remove", "cdc"})
 
 
 class LogError(LakeError):
-    """Something is wrong with the log of the Delta table at `path`."""
+    """Something is wrong with the log of the Delta table at `path`, which is never a file of it: `layer` goes by it."""
 
     def __init__(self, path: str, reason: str, remedy: str) -> None:
         super().__init__(path, reason, remedy)
@@ -181,11 +183,11 @@ def _newest(names: Iterable[str]) -> int:
 
 def read_actions(table: Folder, name: str) -> list[tuple[str, Action]]:
     """Return the actions of a commit's file by kind; raises LogGapError if it is damaged, NotFoundError if it is missing."""
-    return actions_of(table.get(name), table.url_of(name))
+    return actions_of(table.get(name), table.url, name)
 
 
-def actions_of(data: bytes, thing: str) -> list[tuple[str, Action]]:
-    """Return a commit's actions by kind; raises LogGapError about `thing` if it is damaged."""
+def actions_of(data: bytes, path: str, name: str) -> list[tuple[str, Action]]:
+    """Return a commit's actions by kind; raises LogGapError about the table at `path` if its file `name` is damaged."""
     actions: list[tuple[str, Action]] = []
     try:
         for line in data.split(b"\n"):
@@ -195,7 +197,7 @@ def actions_of(data: bytes, thing: str) -> list[tuple[str, Action]]:
     except (ValueError, AttributeError, RecursionError):
         actions = []
     if not actions or not all(isinstance(action, dict) for _, action in actions):
-        raise LogGapError(thing, "it is empty or damaged", "restore it from a backup")
+        raise LogGapError(path, f"{name} is empty or damaged", "restore it from a backup")
     return actions
 
 

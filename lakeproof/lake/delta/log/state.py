@@ -23,6 +23,7 @@ from typing import TypeAlias
 
 from lakeproof.errors import LakeError
 from lakeproof.lake.delta.log.commits import (
+    BEGINS,
     LOG,
     POINTERS,
     RESTORE_LOG,
@@ -105,6 +106,14 @@ def tombstone_key(action: Action) -> tuple[str, str]:
     """Return what removed files differ by: the path, and the deletion vector that the file had."""
     vector = action.get("deletionVector") or {}
     return action["path"], f"{vector.get('storageType', '')}{vector.get('pathOrInlineDv', '')}@{vector.get('offset')}"
+
+
+def is_same_file(one: Action | None, other: Action) -> bool:
+    """True if two entries are about one file with one deletion vector: a commit must not both remove and add it.
+
+    The rest may differ: a checkpoint says of no file that it changes data.
+    """
+    return one is not None and tombstone_key(one) == tombstone_key(other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +204,10 @@ class Replay:
                     self.protocol = action
                 case "domainMetadata":
                     self.domains[str(action["domain"])] = action
+                case "commitInfo" if action.get("operation") == BEGINS:
+                    # The log begins again; a state that was kept from below has files that are the table's no more.
+                    for part in (self.files, self.txns, self.removed, self.domains):
+                        part.clear()
                 case _:
                     # Notes about the commit, and change data, which are no part of the state.
                     pass
@@ -337,7 +350,7 @@ def commits_after(
             data = table.get(commit_name(number))
         except NotFoundError:
             raise LogGapError(path, f"version {number} is missing from its log", RESTORE_LOG) from None
-        actions = actions_of(data, table.url_of(commit_name(number)))
+        actions = actions_of(data, path, commit_name(number))
         for action in (action for kind, action in actions if kind == "remove"):
             live = replay.files.get(action["path"])
             if live is None or tombstone_key(live) != tombstone_key(action):
