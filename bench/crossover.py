@@ -2,9 +2,9 @@
 
     python -m bench.crossover [--rows 2000000] [--changes 30000 100000 300000 1000000]
 
-The changes are updates of random rows, in equal numbers for both. `compaction.spark_rows` comes from here: the number from
-which Spark is the quicker one. The memory is this process's most while Arrow writes, above what it has before. No test
-belongs here.
+The changes are updates of random rows, in equal numbers for both. It shows if this process is the quicker one for fewer
+changes than `compaction.spark_rows`. The memory is this process's most while Arrow writes, above what it has before. No
+test belongs here.
 """
 
 from __future__ import annotations

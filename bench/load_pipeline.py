@@ -1,7 +1,7 @@
 """Runs lakeproof on the loaded database as a user runs it: commands of its command line, each a process of its own.
 
 The load does not belong here (`load_workload.py`), nor what is read from outside while it runs (`load_samples.py`).
-Compaction is `compact --follow`: cycles without a pause between them in one process with one Spark session.
+Compaction is `compact --follow`: cycles without a pause between them in one process.
 """
 
 from __future__ import annotations

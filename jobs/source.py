@@ -1,6 +1,6 @@
 """The jobs that are selections of assets: a source's, a group's compaction, the refresh of every view.
 
-Each job runs in one process: a process per step would start a JVM per step, and the drain needs none.
+Each job runs in one process: a process per step might start a JVM per step, and the drain needs none.
 """
 
 from __future__ import annotations

@@ -12,10 +12,13 @@ The rooms, each of which imports only the rooms below it (`|`: neither imports t
     cli/                    arguments in, an exit status out
     commands/               one function per command
     metrics/                what Prometheus is shown of a command
+    follow/                 compaction that goes on, with views and proofs beside it
     expectations/ | publication/    Great Expectations of tables | what is published
     state/                  how everything stands, read once
     proof/                  compares source and lake
+    compaction/             cycles, up to the landing's end, and what is then too much
     views/                  SQL over current tables, kept up to date
+    sql_catalog | descriptions      what others are shown of the lake: names | comments and types
     lake/                   history and current tables: planned, written, read
     drain/ | snapshot/      the two ways in: changes from a slot, and copies
     continuity/             is this still the server that we have read?

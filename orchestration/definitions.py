@@ -1,6 +1,6 @@
-"""The location that `workspace.yaml` names: the configuration that `find_config` finds; in a run, what its job needs.
+"""The location that `workspace.yaml` names: the configuration that `location` finds; in a run, what its job needs.
 
-Dagster loads this file by its path; everything that could be tested or reused belongs to `location` and `find_config`.
+Dagster loads this file by its path; everything that could be tested or reused belongs to `location`.
 """
 
 from __future__ import annotations

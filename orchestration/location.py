@@ -33,7 +33,7 @@ def location(path: Path | None, job: str | None = None) -> dg.Definitions:
     if path is None:
         _log.warning("this location is empty: %s", HINT)
         return dg.Definitions(metadata={"configuration": dg.MetadataValue.text(f"none; {HINT}")})
-    # A run of several assets starts one JVM, not one for each.
+    # A run of several assets is one process, with one JVM at most, and not one for each.
     executor = dg.Definitions(executor=dg.in_process_executor)
     with _loaded_for_life():
         definitions = SourceComponent(config=str(path)).definitions(path.parent, job)

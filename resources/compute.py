@@ -1,4 +1,4 @@
-"""The resource that assets ask for Spark work: the words of a `lakeproof` command in, its result out.
+"""The resource that assets ask for work that may need Spark: the words of a `lakeproof` command in, its result out.
 
 Where the work is done does not change what an asset sees: in this process or elsewhere, it is the document that the command
 prints with `--json`. Why it is a command: docs/decisions/0044-dagsters-half-for-others.md.
@@ -41,9 +41,10 @@ class _HereContext(Context):
 
 
 class Compute(dg.ConfigurableResource["Compute"]):
-    """Runs commands that need Spark where `compute` of the configuration says, else with the run's `pyspark`.
+    """Runs commands that may need Spark where `compute` of the configuration says, else with the run's `pyspark`.
 
-    That session is dagster-pyspark's, lazily: its JVM starts with the first table that needs it, and ends with the run.
+    That session is dagster-pyspark's, lazily: its JVM starts with the first table or view that needs it. It ends with the
+    run, or earlier if a run that goes on gives it back.
     """
 
     config_path: str

@@ -49,7 +49,7 @@ def _pyspark(path: str) -> dg.ResourceDefinition:
     # The UI shows this as its type, in this module: Dagster looks for the other, which is not imported.
     make.__name__ = "LazyPySparkResource"
     description = (
-        "The run's Spark session, by the configuration's settings; its JVM starts with the first table that needs it."
+        "The run's Spark session, by the configuration's settings; its JVM starts with the first thing that needs it."
     )
     return dg.ResourceDefinition(make, config_schema={}, description=description)
 

@@ -17,7 +17,7 @@ from lakeproof.lake.spark_on_demand import SparkOnDemand
 
 
 class RunSession(LazyPySparkResource):
-    """The session of a run: started by the first table that needs it, stopped when the run ends.
+    """The session of a run: started by the first table or view that needs it, stopped when the run ends or gives it back.
 
     The stock resource never stops its session, so the next run in the same process would silently reuse the first run's
     master, memory and jars; and it has no setting for the Delta jars.

@@ -114,7 +114,7 @@ def group_of(key: dg.AssetKey) -> str:
 # Raise it when the same changes would produce different rows: the UI then marks older materializations as outdated.
 COMPACTION_CODE_VERSION = "1"
 
-# Proofs, days, maintenance and views, each of which starts a JVM of `spark.driver_memory`: dagster.yaml limits how
+# Proofs, days, maintenance and views, each of which may start a JVM of `spark.driver_memory`: dagster.yaml limits how
 # many work at a time. Compactions are not in it: nothing may keep them waiting, and a continuous one would keep its place.
 SPARK_POOL = "lakeproof_spark"
 

@@ -76,7 +76,7 @@ def _follow(context: Context, args: argparse.Namespace) -> Outcome:
 
 
 def _check_free(context: Context, *sources: str) -> None:
-    """Raise TransientError if another process writes to a source's lake: before the JVM, which would start for nothing."""
+    """Raise TransientError if another process writes to a source's lake, before anything else is done."""
     from lakeproof.lake.records.lease import check_free
 
     for source in sources:
@@ -84,7 +84,7 @@ def _check_free(context: Context, *sources: str) -> None:
 
 
 def _check_free_to_prove(context: Context, source: str) -> None:
-    """Raise TransientError if another process proves or maintains a source: before the JVM, too."""
+    """Raise TransientError if another process proves or maintains a source, before anything else is done."""
     from lakeproof.proof.record import check_free_to_prove
 
     check_free_to_prove(SourceLake.open(context.config.location, source))

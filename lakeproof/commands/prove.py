@@ -37,7 +37,7 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     """Compare `tables` (None: all that are published or in the lake) of the source `name` with the lake.
 
     Then prove histories of these tables and audit views: those that are due, or all with `history`, or just `part`. With
-    `repair` the rows that differ are read again, by their keys or with their whole table (`prove_repair`), entered as a
+    `repair` the rows that differ are read again, by their keys or with their whole table (`proof.repair`), entered as a
     correction, and the tables proved once more. Raises ConfigError for an unknown name or a table that is neither published
     nor in the lake, LakeError if there is no landing, TransientError if another process holds the lease or the source can't
     be reached, else what `drain` and `compact` raise.

@@ -1,4 +1,4 @@
-"""Decides if a compaction or a refresh has anything to do, before the commands or Dagster start Spark.
+"""Decides if a compaction or a refresh has anything to do, before a command takes the lease or Dagster starts a run.
 
 Doing it is in `compact` and `refresh`; in Dagster, `orchestration.policies.run` decides whether
 another run is in the way.

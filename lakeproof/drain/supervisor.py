@@ -327,8 +327,8 @@ class Supervisor:
     def _waits_out(self, error: LakeproofError) -> bool:
         """True if this drain waits out the error; raises StuckError if waiting would not help.
 
-        Room on a disk may take hours, and meanwhile nobody holds the slot: a supervisor that limits each drain's time, as
-        the sensor in Dagster does, would think it dead and start another beside it. So such a drain ends, visibly.
+        Room on a disk may take hours, and meanwhile nobody holds the slot: a drain of limited time, as each run of the
+        sensor in Dagster is, would look like one at work. So such a drain ends, visibly.
         """
         if isinstance(error, StreamFailedError):
             self._stuck.failed(error)

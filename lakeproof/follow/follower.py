@@ -1,11 +1,11 @@
-"""Follows the landing of a source or a group: in one Spark session, a cycle as soon as what has landed is worth one.
+"""Follows the landing of a source or a group: in one process, a cycle as soon as what has landed is worth one.
 
 Cycles themselves are in `lakeproof.compaction`, refreshing the views after them in `views`, proving what changed in
 `proofs`. Keeping the process alive is its caller's (in Dagster, `orchestration.policies.lasting`).
 
 The follower keeps the leases from one cycle to the next. Another process that wants one (a proof, maintenance, a compaction
 by hand, the follower's own successor) waits for its turn and gets it between two cycles. After a transient error the cycle
-is tried again; an error of the session's driver ends the follower, and the next follower starts a new driver.
+is tried again; a lost driver of Spark's ends the follower. Spark's process is ended once nothing has needed it for a while.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compares what changed since each table's last proof: the rows under the keys that were touched, on both sides.
 
 Finding the keys in the lake does not belong here (`lakeproof.proof.changed_keys`), nor comparing whole tables
-(`prove_tables`), which is done to those of which the touched keys are not all:
+(`tables`), which is done to those of which the touched keys are not all:
 
     proven, and nothing touched    it is still equal: nothing is read of it in the source
     proven, and some keys touched  their rows are looked up on both sides, a bounded number at a time and in a second

@@ -146,7 +146,7 @@ def one_proof(lake: SourceLake, *, of_changes: bool = False) -> Iterator[None]:
 
 
 def check_free_to_prove(lake: SourceLake) -> None:
-    """Raise TransientError as `one_proof` would by now: before a JVM is started that would only have to wait."""
+    """Raise TransientError as `one_proof` would by now: before a run begins that would only have to wait."""
     if not lake.store.is_locked(lake.paths.changes_lock):
         refuse_if_locked(lake.store, lake.paths.proof_lock, lake.source, _PROVES)
 

@@ -1,6 +1,6 @@
 """The repair of what a proof found: the rows of the differing keys are read again, or the whole table where that won't do.
 
-Comparing does not belong here (`prove_tables`), nor the cycle that enters what was read (`lakeproof.lake.cycle`).
+Comparing does not belong here (`tables`), nor the cycle that enters what was read (`lakeproof.lake.cycle`).
 
     a proof        the keys that differ, of each table ─ or why its rows are not read by keys
     under a lease  a slot with its snapshot at C ─ the rows under these keys ─ the cycle that ends at C enters them

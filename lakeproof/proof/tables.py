@@ -1,6 +1,6 @@
 """Compares the tables of a proof at its position: the source's buckets under the snapshot, the lake's at the cut.
 
-Making the snapshot and the cut does not belong here (`prove`), nor correcting what differs (`prove_repair`).
+Making the snapshot and the cut does not belong here (`run`), nor correcting what differs (`repair`).
 
 The number of a table's buckets follows the rows that the log of the lake's table has. So the lake's tables are opened first.
 """

@@ -1,4 +1,4 @@
-"""Decides from a state if a compaction or a refresh has anything to do, before the commands or Dagster start Spark.
+"""Decides from a state if a compaction or a refresh has anything to do, before a command begins it or Dagster starts a run.
 
 Doing it does not belong here, nor planning cycles (`lakeproof.compaction.pending`). In Dagster,
 `orchestration.policies.run` decides whether another run is in the way.

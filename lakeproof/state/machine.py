@@ -156,7 +156,7 @@ def check_spark(spark: SparkConfig, *, s3: bool = False) -> SparkCheck:
     findings: list[Finding] = []
     java = None
     if find_spec("pyspark") is None:
-        reason = "it is not installed, so this machine can copy and drain, and another one has to compact"
+        reason = "it is not installed, so views, and tables that need Spark, are for another machine"
         only = note("Spark", reason, "or run `pip install 'lakeproof[spark]'` here")
         return SparkCheck(False, None, spark.driver_memory, _machine_memory(), str(jars.jar_folder()), False, (only,))
     try:

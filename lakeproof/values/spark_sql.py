@@ -1,7 +1,7 @@
 """Spark's SQL of the exact texts of typed values, as text: Spark is not imported here.
 
 `types.py` gives each kind its form; `lakeproof.lake.rows.columns` frames the texts of a row. Everything is made of public,
-deterministic functions: it can be used in a join, an aggregate or a MERGE, and does not depend on the session's time zone or
+deterministic functions: it can be used in a join or an aggregate, and does not depend on the session's time zone or
 ANSI mode.
 
 Spark has no function from a float to its bits; `format_string('%a', x)` gives Java's hexadecimal float, which contains the

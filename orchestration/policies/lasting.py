@@ -36,7 +36,7 @@ class LastingKind:
 
 # A sensor looks every 15 s, or 20, and a drain's process needs 1 to 8 s to reach the slot.
 DRAIN = LastingKind("drain", "nobody reads the slot", "waits on the slot", 30.0)
-# A compaction for which Spark has to write a table starts a JVM and makes it ready.
+# The successor of a compaction holds no JVM while it waits, so there is time for a slow start of its run.
 COMPACTION = LastingKind("compaction", "nobody follows the landing", "waits for its turn", 60.0)
 
 

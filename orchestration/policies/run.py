@@ -2,7 +2,7 @@
 
 Pure: no instance, lake or clock is touched here. `lakeproof.compaction.pending` decides if there is anything to do,
 and the lease makes sure that two writers never meet in the lake. Only pointless runs are prevented here: each would
-start a JVM.
+be a process for nothing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Pure: no server, instance or clock is touched here. `assets.slots` turns a slot's state into a result.
 
-The slot's own job runs every 15 minutes, the sensor every 5 s. So the sensor reports changes only: an event costs some 9 KB
+The slot's own job runs every 15 minutes, the sensor every 15 s. So the sensor reports changes only: an event costs some 9 KB
 in Dagster's database and is kept, a reading of the slot costs nothing.
 """
 

@@ -1,6 +1,6 @@
 """Bootstrap and drain into an object store: killed, cut off and resumed, what landed is what PostgreSQL has.
 
-The store is a real server with faults on its way; what a store promises is in `tests/edges/test_object_store_*.py`.
+The store is a real server with faults on its way; what a store promises is in `tests/edges/storage/test_object_store_*.py`.
 """
 
 from __future__ import annotations

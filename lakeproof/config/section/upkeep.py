@@ -34,9 +34,8 @@ class CompactionConfig(Model):
     )
     mode: Literal["continuous", "scheduled"] = Field(
         "continuous",
-        description="When Dagster compacts: `continuous` keeps one run going, with one Spark session, that begins a cycle"
-        " as soon as what has landed is worth one; `scheduled` starts a run every `interval_s`. A group is continuous if"
-        " all of its sources are.",
+        description="When Dagster compacts: `continuous` keeps one run going that begins a cycle as soon as what has landed"
+        " is worth one; `scheduled` starts a run every `interval_s`. A group is continuous if all of its sources are.",
     )
     worth_rows: Whole = Field(
         50_000, ge=1, description="A continuous compaction begins a cycle if so many landed rows wait, ..."

@@ -142,7 +142,7 @@ def refuse_range(task: TableTask) -> None:
 
 
 def _why_here(spark: SparkOnDemand, task: TableTask, counts: ChangeCounts) -> str:
-    """Return why this process writes a range; raises `Unsupported` if Spark is here and is quicker."""
+    """Return why this process writes a range; raises `Unsupported` if it has so many rows that Spark, if here, writes it."""
     spark_rows = task.context.settings.spark_rows
     rows, many = f"{counts.rows:,} rows", f"`compaction.spark_rows`, {spark_rows:,}"
     if counts.inserts_only:

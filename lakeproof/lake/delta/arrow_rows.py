@@ -80,7 +80,7 @@ class DeltaRows:
             shape = table_shape(path, version)
         _check_features(path, shape.protocol)
         if shape.is_partitioned:
-            raise NotInArrowError(path, "it is partitioned, as lakeproof writes no table", "read it with Spark")
+            raise NotInArrowError(path, "it is partitioned, as only tables of days are", "read it with Spark")
         return cls(Folder.at(path), version, tuple(map(_field, shape.fields)), tuple(files))
 
     @classmethod

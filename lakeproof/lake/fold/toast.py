@@ -67,7 +67,7 @@ def mark(
     """Find the holder of every unchanged value; `changes.frame` must have the `key` columns.
 
     `base` is the table's rows before the range (current's columns), None for an empty table. Evaluating the events raises
-    refusals (`refusal.refusals`) if a value has no holder.
+    refusals (`rows.refusal`) if a value has no holder.
     """
     schema = changes.schema
     if not key or schema.is_bag or has_old_rows(schema):

@@ -4,7 +4,7 @@ Writing under the lease is in `lakeproof.lake.cycle`.
 
 A process takes an epoch by putting its document if there is none; the newest epoch is the lease. The holder also keeps a
 lock of the store (in a local folder a `flock`, which a killed process gives up at once): so a second compaction is refused
-while the first one lives. Its JVM may live on for seconds, and might still commit: the next holder on the same host ends it.
+while the first one lives. Its JVM may live on for seconds, and still write files: the next holder on the same host ends it.
 A process is identified by its number and the time of its start, since the system gives a number again. If the system has no
 `/proc`, nothing is done.
 
@@ -91,7 +91,7 @@ _LOOK_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class LeaseDoc(Document):
-    """A taken epoch: its holder and, if the holder commits with one, its JVM."""
+    """A taken epoch: its holder and, if the holder works with one, its JVM."""
 
     FORMAT = "lakeproof.lease/1"
 
@@ -150,7 +150,7 @@ def hold_lease(
 
 
 def check_free(lake: SourceLake) -> None:
-    """Raise TransientError as `hold_lease` would by now: before a JVM is started that would only have to wait.
+    """Raise TransientError as `hold_lease` would by now: before a run begins that would only have to wait.
 
     What a process that follows holds is as good as free: it lets others have their turn.
     """

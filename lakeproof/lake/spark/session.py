@@ -190,7 +190,7 @@ _SETTINGS = {
     "spark.ui.retainedJobs": "1",
     "spark.ui.retainedStages": "1",
     "spark.ui.retainedTasks": "10",
-    # A date or timestamp means the same everywhere; another zone also makes Delta rebuild its state at every commit.
+    # A date or timestamp means the same everywhere.
     "spark.sql.session.timeZone": "UTC",
     # INT96 otherwise: no statistics, and a type that other readers dislike.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -200,8 +200,8 @@ _SETTINGS = {
     # Delta keeps the state of each log for an hour, 1 to 8 MB of the driver's memory each, and of 10,000 of them otherwise:
     # two for each table.
     "spark.databricks.delta.delta.log.cacheSize": "100",
-    # A table's size is estimated from its compressed files otherwise: 10 M well compressed rows were taken for 10 MB, and a
-    # MERGE sent its whole target to every task (out of memory with a heap of 2 GB).
+    # A table's size is estimated from its compressed files otherwise: 10 M well compressed rows are taken for 10 MB, and a
+    # join sends them all to every task (out of memory with a heap of 2 GB).
     "spark.sql.sources.fileCompressionFactor": "10",
     # A plain Python UDF above a Parquet scan hangs for ever in Spark 4.2.0 otherwise (SPARK-58241).
     "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",

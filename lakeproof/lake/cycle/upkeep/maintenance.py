@@ -6,8 +6,8 @@ The choice of a table's work is in `lakeproof.commands.maintain`; the steps are 
     maintenance  small files put together; or history's rows up to a place become the rows as they were there
     repair       current becomes what history adds up to, by correction
 
-What an earlier attempt has left is taken out of the logs first (`lakeproof.lake.delta.log.cleaned`). OPTIMIZE carries
-the cycle's number in `userMetadata` alone, Delta gives it no transaction.
+What an earlier attempt has left is taken out of the logs first (`lakeproof.lake.delta.log.cleaned`). An OPTIMIZE
+carries the cycle's number in `userMetadata` alone, without a transaction.
 """
 
 from __future__ import annotations

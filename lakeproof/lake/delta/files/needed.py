@@ -9,9 +9,9 @@ name. Only the holder of the source's lease may remove any: nothing here knows t
     log     the newest checkpoint at or before the oldest version that is needed, and everything after it
     files   the files of that version, and those that any later commit added, with their deletion vectors
 
-Neither Spark nor Delta syncs anything on a local disk. What the new commits name is synced, whatever its age, in an order of
-which any prefix is a correct state: data files and deletion vectors with their folders, then commits, then the log's other
-files of those versions.
+On a local disk neither a commit nor what Spark writes is synced when it is made. What the new commits name is synced,
+whatever its age, in an order of which any prefix is a correct state: data files and deletion vectors with their folders,
+then commits, then the log's other files of those versions.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Dealing with other writers' commits belongs to `cycle.upkeep.logs`, data files w
     V ── empty or missing ── any      all are removed: nobody can read them
     V ── theirs ── ours               it goes on from theirs, which are reported
 
-Neither Spark nor Delta syncs a commit, so a power cut may leave any part of the files above the version; so does an
+A commit is not synced when it is made, so a power cut may leave any part of the files above the version; so does an
 interrupted removal. A log that can't be read begins again (`cycle.upkeep.logs`): commits that are damaged are removed, and a
 checkpoint stands in their place.
 

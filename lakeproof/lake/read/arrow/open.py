@@ -244,7 +244,8 @@ def read_lake(
 ) -> ReadLake:
     """Open a lake to be read without Spark; the arguments and errors are those of `lakeproof.open`.
 
-    At the `landing`, tables that have a key of exact columns can be read; others raise LakeError if they have changes.
+    At the `landing`, a table that was created since the newest cut, or whose changes Spark has to add up, raises LakeError
+    when it is asked for.
     """
     place = location_of(lake)
     if at == LANDING:

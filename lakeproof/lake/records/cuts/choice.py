@@ -309,5 +309,5 @@ def _check_kept(lake: SourceLake, kept: list[CycleNumber], first: int, last: int
         raise LakeError(
             f"{lake.source}: cut {first}",
             f"it is not kept any more, the oldest is {kept[0]}",
-            "read the tables whole at a cut, and go on from there (`retention.cuts` says how long they are kept)",
+            "read the tables whole at a cut, and go on from there (`retention.cuts_s` says how long they are kept)",
         )

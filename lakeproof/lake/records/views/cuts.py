@@ -143,8 +143,8 @@ class ViewsLock:
 def one_refresh(store: Store) -> Iterator[ViewsLock]:
     """Keep other processes from refreshing views in this lake; raises TransientError if another process is refreshing.
 
-    Delta's local log store locks within one JVM only, so two writers could overwrite each other's commit. On an object store
-    a process may sleep for longer than its lock lasts, so whoever holds it checks it again before a cut.
+    All views share one sequence of numbers, and a refresh takes back what it finds above a view's cut. On an object store a
+    process may sleep for longer than its lock lasts, so whoever holds it checks it again before a cut.
     """
     with store.lock(LakePaths.refresh_lock(), "views", _REFRESHES) as lock:
         yield ViewsLock(store, lock)
