@@ -21,6 +21,7 @@ from lakeproof.events import silent
 from lakeproof.failpoints import watched
 from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.read.spark.open import open_lake
+from lakeproof.lake.records.held import HeldCause, WayOut
 from lakeproof.names import TableName
 from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake
@@ -133,6 +134,35 @@ def test_the_others_are_kept_up_and_copies_bring_all_back(
     with pytest.raises(Exception, match=r"DELTA_|delta file version"):
         open_lake(spark, config, existing).table("shop", emptied).collect()
     assert not maintain(config, "shop", spark, silent).damaged
+
+
+def test_a_copy_for_something_else_leaves_a_damaged_history_as_it_is(
+    database: Database, tmp_path: Path, spark: SparkSession
+) -> None:
+    """The table was held since it was not published: its history begins again only if a person asks for that."""
+    database.execute(
+        "CREATE TABLE a (id int PRIMARY KEY, v text)",
+        "INSERT INTO a SELECT i, 'v' FROM generate_series(1, 10) i",
+        "CREATE PUBLICATION pub FOR TABLE a",
+    )
+    config = Config(
+        path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=16)}
+    )
+    bootstrap(config, "shop")
+    into_the_lake(config, spark)
+    lake, table = SourceLake.open(config.lake, "shop"), TableName("public", "a")
+    history = Path(lake.url(lake.paths.history(table)))
+    database.execute("UPDATE a SET v = 'w' WHERE id < 4")
+    into_the_lake(config, spark)
+    database.execute("ALTER PUBLICATION pub DROP TABLE a")
+    assert into_the_lake(config, spark)[-1].held[table].way_out is WayOut.PUBLISH_THEN_SNAPSHOT
+    _log_cut_short(history)
+    before = {path.name: path.read_bytes() for path in (history / "_delta_log").iterdir()}
+    database.execute("ALTER PUBLICATION pub ADD TABLE a")
+    bootstrap(config, "shop", [table])
+    held = into_the_lake(config, spark)[-1].held[table]
+    assert (held.cause, held.way_out) == (HeldCause.LOG_DAMAGED, WayOut.RESTORE_LOG_OR_SNAPSHOT)
+    assert {path.name: path.read_bytes() for path in (history / "_delta_log").iterdir()} == before
 
 
 class Killed(BaseException):

@@ -53,7 +53,7 @@ from lakeproof.lake.records.documents import (
     SchemaChange,
     TableIntent,
 )
-from lakeproof.lake.records.held import Held, TableHeldError
+from lakeproof.lake.records.held import Held, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.rows.memory import largest_row
 from lakeproof.lake.spark.failures import concerns_all
@@ -157,7 +157,7 @@ def _tasks(context: CycleContext, previous: Cut | None) -> list[TableTask]:
     read = _Copies(context.lease.lake)
     tasks = []
     for table, table_intent in intent.tables.items():
-        work = read.entering(table, table_intent, lost=table in held and held[table].history_lost)
+        work = read.entering(table, table_intent, held.get(table))
         tasks.append(TableTask(context, table, tables.get(table), work, files[table]))
     # The intent does not name the tables without changes; foreign commits to them are looked for all the same.
     return [*tasks, *(TableTask(context, table, tables[table], Changes(), []) for table in idle)]
@@ -171,16 +171,18 @@ class _Copies:
         self._keyed = cache(partial(read_copy, lake))
 
     def entering(
-        self, table: TableName, intent: TableIntent, *, lost: bool
+        self, table: TableName, intent: TableIntent, held: Held | None
     ) -> Changes | SnapshotEntry | KeyedEntry | SchemaChange:
-        """Return a table's work with its rows; `lost`: its history can't be read."""
+        """Return a table's work with its rows; `held`: how the cut before holds it."""
+        lost = held is not None and held.history_lost
         unreadable = frozenset[Layer](["history"] if lost else [])
+        keeps = held is not None and not lost and held.way_out is not WayOut.RESTORE_LOG_OR_SNAPSHOT
         match intent.work:
             case Copy(folder) as copy:
                 part = self._snapshot(folder)
-                return SnapshotEntry(copy, part.consistent_point, part.tables[table], unreadable)
+                return SnapshotEntry(copy, part.consistent_point, part.tables[table], unreadable, keeps)
             case Created(version) as created:
-                return SnapshotEntry(created, intent.from_lsn, SnapshotTable(version, 0, ()), unreadable)
+                return SnapshotEntry(created, intent.from_lsn, SnapshotTable(version, 0, ()), unreadable, keeps)
             case Keys(folder):
                 keyed = self._keyed(folder)
                 return KeyedEntry(folder, keyed.consistent_point, keyed.tables[table])

@@ -78,12 +78,14 @@ class SnapshotEntry:
 
     A table that was created in the stream, or was seen to be empty, has no rows at `consistent_point`. What is `unreadable`
     of the table that the lake has is not read: current is made anew, and without its history that begins anew, too.
+    `keeps_history`: the table was held for something else, so whoever copied it has not agreed to lose history's past.
     """
 
     source: Copy | Created
     consistent_point: Lsn
     table: SnapshotTable
     unreadable: frozenset[Layer]
+    keeps_history: bool
 
     def without(self, layer: Layer) -> SnapshotEntry:
         """Return the same entry, for which this of the table is not read either."""

@@ -160,17 +160,22 @@ def is_broken(path: str, version: int) -> bool:
 
     A file that exists and can't be read just now (too many are open, a disk's error) raises OSError: nothing is known then.
     """
+    return _damage(path, version) is not None
+
+
+def _damage(path: str, version: int) -> LakeError | None:
     try:
         table_files(path, version)
-    except LakeError:
-        return True
-    return False
+    except LakeError as error:
+        return error
+    return None
 
 
 def on_sound_logs(spark: SparkOnDemand, task: TableTask) -> TableTask:
     """Return the task on top of readable logs: if a copy enters, an unreadable log is begun again without a row.
 
-    A history that was lost and whose files somebody has restored is lost no more.
+    A history that was lost and whose files somebody has restored is lost no more. Raises TableHeldError if history's log
+    can't be read and the table was held for something else: its past is given up only if that is asked for.
 
     Nothing is synced here: the cycle syncs what is above the cut's versions before the next cut names it.
     """
@@ -180,10 +185,14 @@ def on_sound_logs(spark: SparkOnDemand, task: TableTask) -> TableTask:
     is_lost = "history" in entry.unreadable and not is_broken(task.path("history"), cut_table.history_version)
     if is_lost and can_be_read(spark.get(), task.lake, task.table, cut_table):
         entry = replace(entry, unreadable=entry.unreadable - {"history"})
+    damage = _damage(task.path("history"), cut_table.history_version)
+    if damage is not None and entry.keeps_history:
+        detail = {"layer": "history", "path": task.path("history"), "problem": damage.reason}
+        raise TableHeldError(str(task.table), HeldCause.LOG_DAMAGED, WayOut.RESTORE_LOG_OR_SNAPSHOT, detail)
     if is_broken(task.path("current"), cut_table.current_version):
         version = _begin_again(task, "current", cut_table.current_version)
         cut_table, entry = replace(cut_table, current_version=version), entry.without("current")
-    if is_broken(task.path("history"), cut_table.history_version):
+    if damage is not None:
         version = _begin_again(task, "history", cut_table.history_version)
         cut_table, entry = replace(cut_table, history_version=version), entry.without("history")
     return replace(task, before=cut_table, work=entry)
