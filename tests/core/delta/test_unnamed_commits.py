@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -166,6 +169,29 @@ def test_a_note_that_can_not_be_written_leaves_nothing(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert sorted(file.name[18:] for file in (tmp_path / "_delta_log").iterdir()) == ["00.crc", "00.json", "01.json"]
+
+
+_CHECKPOINTING = """
+import resource, signal, sys
+from lakeproof.lake.delta.log.checkpoint import write_checkpoint
+from lakeproof.lake.delta.log.state import read_state
+from lakeproof.storage.folder import Folder
+
+state = read_state(sys.argv[1], 1)
+# The kernel ends the process as it writes one byte more.
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+write_checkpoint(Folder.at(state.path), state)
+"""
+
+
+def test_a_checkpoint_that_is_cut_short_is_not_there(tmp_path: Path) -> None:
+    """Every reader believes the newest checkpoint that it finds, so nobody may find the beginning of one."""
+    path = table(tmp_path / "t", [OURS, OURS])
+    command = [sys.executable, "-c", _CHECKPOINTING, path]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGXFSZ
+    assert not list((tmp_path / "t" / "_delta_log").glob("*checkpoint*"))
+    assert read_state(path, 1).files.keys() == {"0.parquet", "1.parquet"}
 
 
 def test_what_is_restored_must_be_there(tmp_path: Path) -> None:

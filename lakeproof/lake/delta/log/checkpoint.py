@@ -9,6 +9,7 @@ kept cut needs is named by its own version.
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +21,6 @@ import pyarrow.parquet as pq
 from lakeproof.lake.delta.log.commits import LOG, POINTERS, RESTORE_LOG, Action, LogGapError, checkpoint_name
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.parquet import parquet_file
-from lakeproof.storage.store import AlreadyExistsError
 
 if TYPE_CHECKING:
     from lakeproof.lake.delta.log.state import TableState
@@ -90,24 +90,22 @@ _MAPS = frozenset({"partitionValues", "configuration", "options", "tags"})
 
 
 def write_checkpoint(table: Folder, state: TableState) -> None:
-    """Write the checkpoint of a state, and point to it; whoever wrote one of this version before wrote the same."""
-    name = checkpoint_name(state.version)
-    key, now_ms = table.key_of(name), int(time.time() * 1000)
-    table.delete(name)
-    try:
-        file = table.store.create(key, durable=False)
-    except AlreadyExistsError:
-        return
-    rows = 0
-    try:
-        with pq.ParquetWriter(file, _SCHEMA, compression="zstd") as writer:
-            for part in _batches(_actions(state, now_ms)):
-                rows += part.num_rows
-                writer.write_batch(part)
-        file.finish()
-    except BaseException:
-        file.abandon()
-        raise
+    """Write the checkpoint of a state, and point to it; whoever wrote one of this version before wrote the same.
+
+    It is complete or not there, whenever this process ends: every reader believes the checkpoint that it finds.
+    """
+    name, now_ms, rows = checkpoint_name(state.version), int(time.time() * 1000), 0
+    data = io.BytesIO()
+    with pq.ParquetWriter(data, _SCHEMA, compression="zstd") as writer:
+        for part in _batches(_actions(state, now_ms)):
+            rows += part.num_rows
+            writer.write_batch(part)
+    key = table.key_of(name)
+    # Of one that Spark has written.
+    checksum_key = table.store.checksum_key(key)
+    if checksum_key is not None:
+        table.store.delete(checksum_key)
+    table.store.put(key, data.getvalue())
     name, checksum = POINTERS
     table.delete(f"{LOG}/{checksum}")
     pointer = {"version": state.version, "size": rows, "numOfAddFiles": len(state.files)}
