@@ -219,7 +219,12 @@ def evaluated(session: SparkSession, changes: TableRange, base: DataFrame) -> Re
     with refusals_as_errors(str(changes.schema.table)):
         resolved = resolve(session, changes, base)
         if resolved is not None and resolved.persisted:
-            resolved.events.count()
+            try:
+                resolved.events.count()
+            except BaseException:
+                # A refused range is the ordinary case of a table that has drifted; the session lasts.
+                resolved.release()
+                raise
         return resolved
 
 

@@ -167,13 +167,13 @@ def _write_again(session: SparkSession, task: TableTask, entry: SnapshotEntry, b
     changes = task.since_snapshot(entry)
     snapshot = _snapshot(session, task, changes.schema, entry)
     persisted = read_layer(session, task.lake, task.table, before)
-    since = resolve(session, changes, snapshot)
-    check_snapshot(task, snapshot, since)
-    own = _own_changes(session, task, persisted) if follows else None
-    desired = with_net_change(changes.schema, snapshot, _net(since))
-    correction = entry_correction(changes.schema, desired, persisted, _net(own))
-    gap = None if same_life else _gap(session, task, before, entry)
+    since, own = resolve(session, changes, snapshot), None
     try:
+        check_snapshot(task, snapshot, since)
+        own = _own_changes(session, task, persisted) if follows else None
+        desired = with_net_change(changes.schema, snapshot, _net(since))
+        correction = entry_correction(changes.schema, desired, persisted, _net(own))
+        gap = None if same_life else _gap(session, task, before, entry)
         result = write_correction(session, task, correction, own, gap)
     finally:
         release(since, own)

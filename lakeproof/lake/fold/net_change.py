@@ -108,8 +108,13 @@ def resolve_range(session: SparkSession, changes: LandedChanges, base: DataFrame
     summed = add_up(schema, live.where(F.col(OP) != "truncate"), changes.counts, base, truncate=bool(truncates))
     presupposed = None
     if summed.keys is not None:
-        presupposed = int(persist(summed.keys).agg(F.count(FIRST)).collect()[0][0])
-        persisted = (*persisted, summed.keys)
+        persisted = (*persisted, persist(summed.keys))
+        try:
+            presupposed = int(summed.keys.agg(F.count(FIRST)).collect()[0][0])
+        except BaseException:
+            for frame in persisted:
+                frame.unpersist()
+            raise
     resolved = ResolvedChanges(events, summed.net(schema, presupposed), changes.counts, persisted)
     if marked is None:
         return resolved
