@@ -93,10 +93,10 @@ def _is_whole(parts: list[str]) -> bool:
     return None in counts or any(len(parts) == int(count[-10:]) for count in counts if count is not None)
 
 
-# One file takes about 1 KB, most of it statistics.
+# The most files, there and removed, of all kept states: 200 MB. One takes about 1 KB, most of it statistics.
 KEPT_FILES_MAX = 200_000
-# The most removed files that a checkpoint names.
-TOMBSTONES_MAX = 1000
+# The most removed files that a state has, and its checkpoint names: of a thousand tables most stay kept with so many.
+TOMBSTONES_MAX = 100
 # In place of the digest of a commit that is not there.
 _GONE = "none"
 Actions: TypeAlias = Iterable[tuple[str, Action]]
@@ -167,6 +167,11 @@ class TableState(TableShape):
     txns: Mapping[str, Action] = field(default_factory=dict)
     removed: Mapping[tuple[str, str], Action] = field(default_factory=dict)
     domains: Mapping[str, Action] = field(default_factory=dict)
+
+    @property
+    def entries(self) -> int:
+        """The number of files that it has, and has of before."""
+        return len(self.files) + len(self.removed)
 
     def after(self, version: int, actions: Actions, digest: str) -> TableState:
         """Return the state after one more commit."""
@@ -244,10 +249,10 @@ class _Kept:
     def put(self, state: TableState) -> None:
         with self._lock:
             before = self._states.pop(state.path, None)
-            self._files += len(state.files) - (0 if before is None else len(before.files))
+            self._files += state.entries - (0 if before is None else before.entries)
             self._states[state.path] = state
             while self._files > KEPT_FILES_MAX and len(self._states) > 1:
-                self._files -= len(self._states.popitem(last=False)[1].files)
+                self._files -= self._states.popitem(last=False)[1].entries
 
 
 _kept = _Kept()
