@@ -77,6 +77,7 @@ def test_rows_read_are_those_of_the_change(database: Database, tmp_path: Path, s
     assert "all of it is cheaper" in (whole.reason or "")
 
 
+@pytest.mark.full
 def test_groups_after_the_year_9999(tmp_path: Path, spark: SparkSession) -> None:
     """Python has no such dates and times: they are compared as whole numbers."""
     days = """SELECT date_add(DATE'9999-12-28', grp) AS d, TIMESTAMP'9999-12-28 00:00:00' + make_dt_interval(grp) AS t,

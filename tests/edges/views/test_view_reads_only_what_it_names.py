@@ -77,6 +77,7 @@ def test_what_reads_or_says_anything_else_is_refused(spark: SparkSession, tmp_pa
         assert reason in str(refused.value), (text, str(refused.value))
 
 
+@pytest.mark.full
 def test_queries_over_the_names_are_taken(spark: SparkSession, tmp_path: Path) -> None:
     """Names may be written in any valid form."""
     for text in TAKEN:

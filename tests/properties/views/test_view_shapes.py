@@ -50,11 +50,10 @@ def _run(spark: SparkSession, database: Database, folder: Path, shapes: list[str
 
 
 def test_some_shapes_are_what_their_query_gives(spark: SparkSession, database: Database, tmp_path: Path) -> None:
-    """One of each strategy, drawn at random."""
+    """One each of two strategies, drawn at random."""
     chance = random.Random(SEED)
-    chosen = [
-        chance.choice([n for n in SHAPES if SHAPES[n][0] == strategy]) for strategy in (LINEAR, ADDED, KEYS, FULL)
-    ]
+    strategies = chance.sample((LINEAR, ADDED, KEYS, FULL), 2)
+    chosen = [chance.choice([name for name in SHAPES if SHAPES[name][0] == strategy]) for strategy in strategies]
     _run(spark, database, tmp_path, sorted(chosen), [])
 
 
