@@ -56,6 +56,11 @@ def digest_of_columns(rows: DataFrame, columns: list[str]) -> Column:
     return row_digest([exact_form_of_type(types[name], name) for name in columns])
 
 
+def digest_of_stored(rows: DataFrame) -> Column:
+    """Return the digest that rows of a view's table should have: of the columns that are no hidden ones."""
+    return digest_of_columns(rows, [c for c in rows.columns if not c.startswith((HIDDEN_PREFIX, SCRATCH_PREFIX))])
+
+
 def in_order_of(stored: DataFrame | None, rows: DataFrame) -> DataFrame:
     """A query's rows with the columns in the table's order, if they are the same: a digest is of columns in an order."""
     order = rows.columns if stored is None else [c for c in stored.columns if not c.startswith(HIDDEN_PREFIX)]

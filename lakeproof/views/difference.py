@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from lakeproof.config.model import ViewConfig
-from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, scratch
+from lakeproof.hidden_columns import DUP, KEY, scratch
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.state import table_shape
 from lakeproof.lake.delta.versions import read_at
@@ -34,6 +34,7 @@ from lakeproof.views.definition import (
     check_same_columns,
     columns_of,
     digest_of_columns,
+    digest_of_stored,
     in_order_of,
     query_errors,
 )
@@ -160,7 +161,7 @@ def _difference(target: ViewTarget, desired: DataFrame, stored: DataFrame | None
     if _may_take_columns(target, desired, stored):
         rows = with_dup(desired, number)
         return ViewCorrection(None, rows, stored.count(), desired.count(), truncate=True, new_columns=True)
-    persisted = stored.withColumnRenamed(KEY, _STORED).withColumn(KEY, _stored_digest(stored))
+    persisted = stored.withColumnRenamed(KEY, _STORED).withColumn(KEY, digest_of_stored(stored))
     if _is_damaged(persisted):
         return ViewCorrection(None, with_dup(desired, number), persisted.count(), desired.count(), truncate=True)
     correction = correct(desired, persisted, KEY, col(DUP))
@@ -178,10 +179,6 @@ def with_dup(rows: DataFrame, number: CycleNumber) -> DataFrame:
     """Add numbers that grow from refresh to refresh, so that a new row never gets an old row's."""
     order = Window.partitionBy(KEY).orderBy(F.lit(0))
     return rows.withColumn(DUP, F.lit(int(number) << DUP_BITS) + F.row_number().over(order))
-
-
-def _stored_digest(stored: DataFrame) -> Column:
-    return digest_of_columns(stored, [c for c in stored.columns if not c.startswith(HIDDEN_PREFIX)])
 
 
 def _is_damaged(persisted: DataFrame) -> bool:

@@ -41,20 +41,10 @@ from lakeproof.lake.spark.scanned_rows import counting, note_scans
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
 from lakeproof.views.cycle import app_id, begin_view_cycle, end_view_cycle
-from lakeproof.views.definition import (
-    bind,
-    bind_again,
-    check_same_columns,
-    in_order_of,
-    query_errors,
-)
+from lakeproof.views.definition import bind, bind_again, check_same_columns, in_order_of, query_errors
 from lakeproof.views.difference import ViewCorrection, ViewTarget, differing, with_digest, with_dup
 from lakeproof.views.incremental.carried_keys import analyse
-from lakeproof.views.incremental.collected import (
-    OWN_FAULTS,
-    NotIncrementalError,
-    StoredView,
-)
+from lakeproof.views.incremental.collected import OWN_FAULTS, NotIncrementalError, StoredView
 from lakeproof.views.incremental.since_cut import check_can_go_on, earlier_files
 from lakeproof.views.incremental.strategies import Partial, Plan, ViewTables, partial_correction
 from lakeproof.views.incremental.sum_plans import sums_of

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from psycopg.sql import SQL, Identifier, Literal
 from pyspark.sql import SparkSession
+from typing_extensions import LiteralString
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.maintain import lake_sizes, maintain, maintenance_plan
@@ -136,21 +137,26 @@ def test_the_others_are_kept_up_and_copies_bring_all_back(
     assert not maintain(config, "shop", spark, silent).damaged
 
 
+def _one_table(
+    database: Database, folder: Path, spark: SparkSession, publication: LiteralString
+) -> tuple[Config, SourceLake, TableName]:
+    """A table of ten rows in the lake."""
+    database.execute(
+        "CREATE TABLE a (id int PRIMARY KEY, v text)",
+        "INSERT INTO a SELECT i, 'v' FROM generate_series(1, 10) i",
+        publication,
+    )
+    config = Config(path=folder / "w.yaml", lake=str(folder / "lake"), sources={"shop": database.source(buckets=16)})
+    bootstrap(config, "shop")
+    into_the_lake(config, spark)
+    return config, SourceLake.open(config.lake, "shop"), TableName("public", "a")
+
+
 def test_a_copy_for_something_else_leaves_a_damaged_history_as_it_is(
     database: Database, tmp_path: Path, spark: SparkSession
 ) -> None:
     """The table was held since it was not published: its history begins again only if a person asks for that."""
-    database.execute(
-        "CREATE TABLE a (id int PRIMARY KEY, v text)",
-        "INSERT INTO a SELECT i, 'v' FROM generate_series(1, 10) i",
-        "CREATE PUBLICATION pub FOR TABLE a",
-    )
-    config = Config(
-        path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=16)}
-    )
-    bootstrap(config, "shop")
-    into_the_lake(config, spark)
-    lake, table = SourceLake.open(config.lake, "shop"), TableName("public", "a")
+    config, lake, table = _one_table(database, tmp_path, spark, "CREATE PUBLICATION pub FOR TABLE a")
     history = Path(lake.url(lake.paths.history(table)))
     database.execute("UPDATE a SET v = 'w' WHERE id < 4")
     into_the_lake(config, spark)
@@ -173,17 +179,7 @@ def test_beginning_a_log_again_may_be_killed_at_any_step(
     database: Database, tmp_path: Path, spark: SparkSession
 ) -> None:
     """The rest is above what the cut names, and is taken away by the next run."""
-    database.execute(
-        "CREATE TABLE a (id int PRIMARY KEY, v text)",
-        "INSERT INTO a SELECT i, 'v' FROM generate_series(1, 10) i",
-        "CREATE PUBLICATION pub FOR ALL TABLES",
-    )
-    config = Config(
-        path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=16)}
-    )
-    bootstrap(config, "shop")
-    into_the_lake(config, spark)
-    lake, table = SourceLake.open(config.lake, "shop"), TableName("public", "a")
+    config, lake, table = _one_table(database, tmp_path, spark, "CREATE PUBLICATION pub FOR ALL TABLES")
     for folder in (lake.paths.current(table), lake.paths.history(table)):
         _log_gone(Path(lake.url(folder)))
     spark.catalog.clearCache()

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, SCRATCH_PREFIX, scratch
+from lakeproof.hidden_columns import DUP, KEY, scratch
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.apply import PATH, ROW, places_of, with_places
 from lakeproof.lake.delta.log.state import TableState, read_state
@@ -28,7 +28,7 @@ from lakeproof.lake.rows.correction import join_on_key
 from lakeproof.lake.rows.memory import ROWS_TOGETHER_MAX, has_ordinary_rows
 from lakeproof.lake.spark.scanned_rows import note_scans
 from lakeproof.names import CycleNumber
-from lakeproof.views.definition import digest_of_columns
+from lakeproof.views.definition import digest_of_stored
 
 # The most rows of one frame that this process collects: 80 MiB, since 4,096 ordinary rows have 16 MiB.
 COLLECTED_ROWS_MAX = 5 * ROWS_TOGETHER_MAX
@@ -140,7 +140,7 @@ class StoredView:
 
         None as `collect`, and if they are damaged: a row is not what its digest says, or two have the same `KEY` and `DUP`.
         """
-        table = collect(self._placed({}).select(KEY, DUP, PATH, ROW, self._digest().alias(_NOW)))
+        table = collect(self._placed({}).select(KEY, DUP, PATH, ROW, digest_of_stored(self.rows).alias(_NOW)))
         if table is None:
             return None
         digests = table.column(KEY).to_pylist()
@@ -168,17 +168,12 @@ class StoredView:
         whole = [(i, name) for i, name in enumerate(columns) if pa.types.is_integer(keys.schema.field(i).type)]
         rows = self._placed({name: keys.column(i).to_pylist() for i, name in whole})
         hits = one_of(rows, columns, keys, schema)
-        table = collect(hits.withColumn(_NOW, self._digest()))
+        table = collect(hits.withColumn(_NOW, digest_of_stored(self.rows)))
         if table is None:
             return None
         if table.column(_NOW).to_pylist() != table.column(KEY).to_pylist():
             raise NotIncrementalError("rows of its table are not what their digests say")
         return table.drop_columns([_NOW])
-
-    def _digest(self) -> Column:
-        return digest_of_columns(
-            self.rows, [c for c in self.rows.columns if not c.startswith((HIDDEN_PREFIX, SCRATCH_PREFIX))]
-        )
 
 
 def images_of(session: SparkSession, number: CycleNumber, rows: pa.Table, schema: T.StructType) -> DataFrame:
@@ -228,12 +223,13 @@ def is_text(kind: T.DataType) -> bool:
     return isinstance(kind, T.StringType) and kind.simpleString() == "string"
 
 
-def net_of(digests: Iterable[str], signs: Iterable[int]) -> dict[str, int]:
-    """Return the digests whose signs do not add up to zero, with their sums."""
+def net_of(digests: Iterable[str], signs: Iterable[int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Add up each digest's signs: return how many rows of which digests are too many, and how many are missing."""
     totals: defaultdict[str, int] = defaultdict(int)
     for digest, sign in zip(digests, signs, strict=True):
         totals[digest] += sign
-    return {digest: total for digest, total in totals.items() if total}
+    surplus = {digest: -total for digest, total in totals.items() if total < 0}
+    return surplus, {digest: total for digest, total in totals.items() if total > 0}
 
 
 def first_of_each(rows: pa.Table, counts: Mapping[str, int], order: str | None = None) -> pa.Table:
@@ -279,6 +275,17 @@ def correction_of(
     return CollectedCorrection(PlacedChange(stored.state, images, places), retracted.num_rows, inserted)
 
 
+def correction_to(
+    desired: pa.Table, persisted: pa.Table, stored: StoredView, schema: T.StructType
+) -> CollectedCorrection:
+    """Return what makes the `persisted` rows of the view's table, which have places, the `desired` ones."""
+    digests = [*desired.column(KEY).to_pylist(), *persisted.column(KEY).to_pylist()]
+    surplus, missing = net_of(digests, [1] * desired.num_rows + [-1] * persisted.num_rows)
+    inserted = first_of_each(desired, missing)
+    retracted = first_of_each(persisted, surplus, DUP)
+    return correction_of(stored, retracted, stored.images(inserted, schema), inserted.num_rows)
+
+
 def whole_correction(desired: DataFrame, stored: StoredView) -> CollectedCorrection | None:
     """Return what makes the view's table the `desired` rows, which have digests.
 
@@ -288,8 +295,4 @@ def whole_correction(desired: DataFrame, stored: StoredView) -> CollectedCorrect
     there = None if answers is None else stored.all_digests()
     if answers is None or there is None:
         return None
-    digests = [*answers.column(KEY).to_pylist(), *there.column(KEY).to_pylist()]
-    net = net_of(digests, [1] * answers.num_rows + [-1] * there.num_rows)
-    inserted = first_of_each(answers, {digest: count for digest, count in net.items() if count > 0})
-    retracted = first_of_each(there, {digest: -count for digest, count in net.items() if count < 0}, DUP)
-    return correction_of(stored, retracted, stored.images(inserted, desired.schema), inserted.num_rows)
+    return correction_to(answers, there, stored, desired.schema)

@@ -69,9 +69,7 @@ def collected_correction(
     answers = collect_signed(came, went)
     if answers is None:
         return None
-    net = net_of(answers.rows.column(KEY).to_pylist(), answers.signs)
-    surplus = {digest: -count for digest, count in net.items() if count < 0}
-    missing = {digest: count for digest, count in net.items() if count > 0}
+    surplus, missing = net_of(answers.rows.column(KEY).to_pylist(), answers.signs)
     inserted = first_of_each(answers.of_sign(1), missing)
     retracted = answers.rows.slice(0, 0)
     if surplus:

@@ -24,9 +24,7 @@ from lakeproof.views.incremental.collected import (
     NotIncrementalError,
     StoredView,
     collect,
-    correction_of,
-    first_of_each,
-    net_of,
+    correction_to,
     one_of,
 )
 from lakeproof.views.incremental.table_changes import Changed, Query, kept_in
@@ -136,19 +134,7 @@ def _against(
     persisted = None if desired is None else stored.with_values(names, values.rows, values.schema)
     if desired is None or persisted is None:
         return None
-    return _correction(desired, persisted, stored, answers.schema)
-
-
-def _correction(
-    desired: pa.Table, persisted: pa.Table, stored: StoredView, schema: T.StructType
-) -> CollectedCorrection:
-    digests = [*desired.column(KEY).to_pylist(), *persisted.column(KEY).to_pylist()]
-    net = net_of(digests, [1] * desired.num_rows + [-1] * persisted.num_rows)
-    surplus = {digest: -count for digest, count in net.items() if count < 0}
-    missing = {digest: count for digest, count in net.items() if count > 0}
-    inserted = first_of_each(desired, missing)
-    retracted = first_of_each(persisted, surplus, DUP)
-    return correction_of(stored, retracted, stored.images(inserted, schema), inserted.num_rows)
+    return correction_to(desired, persisted, stored, answers.schema)
 
 
 def persisted_correction(

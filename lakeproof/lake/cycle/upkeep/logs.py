@@ -187,8 +187,8 @@ def on_sound_logs(spark: SparkOnDemand, task: TableTask) -> TableTask:
         entry = replace(entry, unreadable=entry.unreadable - {"history"})
     damage = _damage(task.path("history"), cut_table.history_version)
     if damage is not None and entry.keeps_history:
-        detail = {"layer": "history", "path": task.path("history"), "problem": damage.reason}
-        raise TableHeldError(str(task.table), HeldCause.LOG_DAMAGED, WayOut.RESTORE_LOG_OR_SNAPSHOT, detail)
+        with hold_for_foreign_commits(task.table):
+            raise LogGapError(task.path("history"), damage.reason, damage.remedy)
     if is_broken(task.path("current"), cut_table.current_version):
         version = _begin_again(task, "current", cut_table.current_version)
         cut_table, entry = replace(cut_table, current_version=version), entry.without("current")
