@@ -23,8 +23,6 @@ from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError, LakeError, TransientError
 from lakeproof.events import Event, RunControl
 from lakeproof.lake.delta.day_table import read_day, write_day
-from lakeproof.lake.delta.files.needed import sync_commits
-from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.read.spark.as_of import DayState, states_at_end_of
 from lakeproof.lake.records.days import DayEntry, note_day
 from lakeproof.lake.records.store import newest_cut
@@ -118,9 +116,7 @@ def daily(  # noqa: PLR0917  the same order in every step of the pipeline
 
 def _make(session: SparkSession, lake: SourceLake, table: TableName, state: DayState) -> DayReport:
     path, rows = lake.url(lake.paths.daily(table)), state.tables[table]
-    before = newest_version(path)
     version = write_day(path, rows, state.day)
-    sync_commits({path: before}, lake.store)
     count = read_day(session, path, state.day).count()
     entry = DayEntry(state.position, count, _columns_sha256(rows), state.is_over, now_text())
     note_day(lake, table, state.day, entry)

@@ -179,7 +179,9 @@ def _prepare_range(task: TableTask, before: CutTable, landed: LandedRange, count
         current = _prepare_current(range_, range_.current(may_link=_may_link(task, "current")))
     with current.or_discarded():
         request = layer_request(task, "history", [range_.history(may_link=_may_link(task, "history"))], None)
-        return TableCommits(prepare_links(request, current), before.history_sum.plus(range_.all_rows.sum()), current)
+        # Added up first: what can't be read leaves no file of history either.
+        total = before.history_sum.plus(range_.all_rows.sum())
+        return TableCommits(prepare_links(request, current), total, current)
 
 
 def _may_link(task: TableTask, layer: Layer) -> bool:

@@ -60,7 +60,7 @@ def prepare(session: SparkSession, request: CommitRequest) -> RowCommit:
     """Find the rows to delete, write those that come, and commit nothing yet.
 
     Commits after the expected version that change no data are passed over; any other raises ForeignCommitError, one with our
-    number InvariantError. Raises DriftedError if the rows that the change presupposes are not those in the table, LakeError
+    number TransientError. Raises DriftedError if the rows that the change presupposes are not those in the table, LakeError
     about a table that lakeproof does not write. If someone else commits before us, TransientError is raised and our commit
     is not made.
     """

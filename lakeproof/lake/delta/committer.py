@@ -176,9 +176,11 @@ class PendingCommit:
             if not is_same_file(before.files.get(path), entry):
                 self._actions.append(("add", {**entry, "dataChange": True}))
 
-    def commit(self, info: CommitInfo | None, operation: LoggedOperation) -> TableState:
+    def commit(self, info: CommitInfo | None, operation: LoggedOperation, *, durable: bool = False) -> TableState:
         """Make the version and return the table's state in it; `info` None: no application stands behind it.
 
+        `durable`: a power cut leaves the version whole or not there. Its files have to be durable then; otherwise it is
+        durable with them (`sync_commits`), since before them it would be worth nothing.
         Raises TransientError if somebody else has made it meanwhile: then nothing is committed.
         """
         version = NO_VERSION + 1 if self.before is None else self.before.version + 1
@@ -191,8 +193,7 @@ class PendingCommit:
         data = "".join(f"{_json({kind: action})}\n" for kind, action in actions).encode()
         failpoint("apply.before_commit")
         try:
-            # Durable with the files that it names (`sync_commits`): before them it would be worth nothing.
-            self.table.store.put_if_absent(self.table.key_of(commit_name(version)), data, durable=False)
+            self.table.store.put_if_absent(self.table.key_of(commit_name(version)), data, durable=durable)
         except AlreadyExistsError:
             raise lost(self.path) from None
         failpoint("apply.after_commit")
@@ -256,12 +257,12 @@ class PendingCommit:
 def version_to_follow(path: str, expected: int, commit: CommitInfo) -> int:
     """Return the version to commit on: `expected`, or a later one if what follows changes no data.
 
-    Raises ForeignCommitError at anybody else's commit that does, LogGapError if the log is not whole, InvariantError if the
-    commit has been made.
+    Raises ForeignCommitError at anybody else's commit that does, LogGapError if the log is not whole, TransientError if
+    another process has made the commit meanwhile: who slept and wakes up may be the first of two.
     """
     before, done = find_commit(path, expected, commit.is_in)
     if done is not None:
-        raise InvariantError(path, f"cycle {commit.number} is in version {done.version} already", "report this")
+        raise lost(path)
     return before
 
 

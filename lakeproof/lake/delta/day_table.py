@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.committer import AddedFile, LoggedOperation, PendingCommit
+from lakeproof.lake.delta.files.data_files import data_file
 from lakeproof.lake.delta.files.needed import table_files, unneeded
 from lakeproof.lake.delta.log.commits import NO_VERSION, Action, newest_version, physical_names, read_commit
 from lakeproof.lake.delta.log.protocol import TableSpec, check_writable, in_spark, metadata_of, new_fields
@@ -69,7 +70,10 @@ def write_day(path: str, rows: DataFrame, day: date) -> int:
     inserted = change.add(AddedFile({**file.entry, "partitionValues": partition}) for file in files)
     note = json.dumps({_MADE_AT: now_text(), "day": text}, sort_keys=True)
     parameters = {"mode": "Overwrite", "partitionBy": json.dumps([name]), "predicate": f"{quoted(name)} = '{text}'"}
-    return change.commit(None, LoggedOperation("WRITE", parameters, {"numOutputRows": inserted}, note)).version
+    # No cut follows that could wait for the commit, and no cycle that takes back what a power cut has left of it.
+    change.table.store.sync_files([change.table.key_of(data_file(file.entry).path) for file in files])
+    operation = LoggedOperation("WRITE", parameters, {"numOutputRows": inserted}, note)
+    return change.commit(None, operation, durable=True).version
 
 
 def _day_column(state: TableState | None, columns: Sequence[str]) -> str:

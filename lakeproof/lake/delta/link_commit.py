@@ -207,7 +207,7 @@ def prepare_links(request: LinkRequest, beside: RowCommit | None = None) -> RowC
 
     Raises `Unsupported` if Spark should write the rows instead, DriftedError if the rows that the change presupposes are
     not those in the table, LakeError about a damaged file, NoRoomError about a full disk, ForeignCommitError about a commit
-    that is not ours, InvariantError about one with our number. Nothing is in the table's folder then.
+    that is not ours, TransientError about one with our number. Nothing is in the table's folder then.
     """
     before = version_to_follow(request.path, request.expected_version, request.info)
     state = None if before == NO_VERSION else read_state(request.path, before)

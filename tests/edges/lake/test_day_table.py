@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
 from collections import Counter
 from datetime import date
@@ -15,11 +17,13 @@ from lakeproof.lake.delta.committer import AddedFile
 from lakeproof.lake.delta.day_table import read_day, write_day
 from lakeproof.lake.delta.files import by_spark as spark_files
 from lakeproof.lake.delta.log.checkpoint import write_checkpoint
-from lakeproof.lake.delta.log.commits import newest_version
+from lakeproof.lake.delta.log.commits import commit_name, newest_version
 from lakeproof.lake.delta.log.state import read_state
 from lakeproof.storage.folder import Folder
+from tests.support.faults.power_cut import PowerCut
 
 pytestmark = pytest.mark.spark
+SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 MONDAY, TUESDAY = date(2026, 11, 23), date(2026, 11, 24)
 
 
@@ -85,3 +89,25 @@ def test_a_commit_beside_it_wins(spark: SparkSession, tmp_path: Path, monkeypatc
     with pytest.raises(TransientError, match="someone else committed"):
         write_day(path, rows, TUESDAY)
     assert (newest_version(path), spark.read.format("delta").load(path).count()) == (1, 2)
+
+
+def test_a_power_cut_leaves_a_day_whole_or_not_there(spark: SparkSession, tmp_path: Path) -> None:
+    """No cycle cleans the log of such a table, so its version must not be there in part: it could never be read again."""
+    rng, lake = random.Random(SEED), tmp_path / "lake"
+    lake.mkdir()
+    write_day(str(lake / "days"), spark.range(3), MONDAY)
+    with PowerCut(lake) as power:
+        write_day(str(lake / "days"), spark.range(5), TUESDAY)
+    final = {str(f.relative_to(lake)): f.read_bytes() for f in lake.rglob("*") if f.is_file()}
+    commit, states = f"days/{commit_name(1)}", list(power.states(rng, 200))
+    files = [name for name in final if name.endswith(".parquet")]
+    whole = [state for state in states if commit in state.tree()]
+    for state in whole:
+        assert {name for name in (commit, *files) if state.tree().get(name) != final[name]} == set(), (SEED, str(state))
+    assert 0 < len(whole) < len(states)
+    for number, state in enumerate([*rng.sample(whole, 2), *rng.sample(states, 2)]):
+        path = str(state.build(tmp_path / f"state{number}") / "days")
+        days = Counter(row[0] for row in spark.read.format("delta").load(path).select("day").collect())
+        assert days == {MONDAY: 3, **({TUESDAY: 5} if state in whole else {})}, (SEED, str(state))
+        write_day(path, spark.range(2), TUESDAY)
+        assert read_day(spark, path, TUESDAY).count() == 2, (SEED, str(state))

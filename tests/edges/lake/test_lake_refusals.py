@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakeproof.errors import InvariantError, LakeError
+from lakeproof.errors import LakeError, TransientError
 from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.commits import newest_version
@@ -109,7 +109,7 @@ def test_a_commit_is_made_once_and_a_foreign_one_is_noticed(spark: SparkSession,
     rows = session.createDataFrame([(1, "a"), (2, "b")], "id int, `odd, name` string")
     first = CommitInfo("app", 1, "{}")
     assert apply_change(session, _insert(path, rows, first, create=TableSpec(), expected_version=-1)).inserted == 2
-    with pytest.raises(InvariantError, match="cycle 1 is in version 0 already"):
+    with pytest.raises(TransientError, match="meanwhile"):
         apply_change(session, _insert(path, rows, first, create=TableSpec(), expected_version=-1))
 
     gone = session.createDataFrame([(9,)], "id int")
