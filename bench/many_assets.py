@@ -76,7 +76,7 @@ def create_tables(dsn: str, number: int, rows: int = 10) -> None:
             conn.execute(SQL("CREATE TABLE {} ({})").format(table, _COLUMNS))
             insert = SQL("INSERT INTO {} (id, name, amount) SELECT i, 'n', i FROM generate_series(1, {}) AS i")
             conn.execute(insert.format(table, rows))
-        conn.execute("CREATE PUBLICATION pub FOR TABLES IN SCHEMA shop")
+        conn.execute("CREATE PUBLICATION pub FOR ALL TABLES")
 
 
 def main() -> int:

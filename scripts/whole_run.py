@@ -91,6 +91,6 @@ def _git(root: Path, *arguments: str) -> str:
 
 def _java() -> str:
     try:
-        return str(check_java())
+        return str(check_java().major)
     except DefiniteError:
         return "none"

@@ -90,7 +90,8 @@ def _lake_of(database: Database, place: Place) -> Config:
     """A source of two tables whose copy is in the lake; files are put together as soon as there are two."""
     database.execute(
         "CREATE TABLE items (id int PRIMARY KEY, price numeric(10, 2), at timestamptz DEFAULT now())",
-        "CREATE TABLE notes (id bigint PRIMARY KEY, body text STORAGE EXTERNAL, seen bool)",
+        "CREATE TABLE notes (id bigint PRIMARY KEY, body text, seen bool)",
+        "ALTER TABLE notes ALTER body SET STORAGE EXTERNAL",
         "INSERT INTO items SELECT n, n * 1.5 FROM generate_series(1, 2000) n",
         "INSERT INTO notes SELECT n, repeat(md5(n::text), 200), false FROM generate_series(1, 20) n",
         "CREATE PUBLICATION shop FOR ALL TABLES",

@@ -132,6 +132,8 @@ def test_the_command_of_a_grouped_source_compacts_its_group(
     assert main([*arguments, "--group", "shp"]) == 2
 
 
+# `pg_stat_force_next_flush`: before it, statistics come when they come.
+@pytest.mark.since(15)
 def test_the_note_of_check_names_the_slot_with_most_changes(database: Database, tmp_path: Path) -> None:
     """By the server's own statistics."""
     slots = TwoSlots.make(database, tmp_path, 10)

@@ -26,7 +26,8 @@ from lakeproof.state.source_state import SourceState
 from tests.support.servers.fix_postgres import Database
 from tests.support.spark.spark_steps import into_the_lake
 
-pytestmark = [pytest.mark.postgres]
+# One of the tables is published with some of its columns.
+pytestmark = [pytest.mark.postgres, pytest.mark.since(15)]
 
 SECRET = "LP_TEST_UNFIT_PASSWORD"  # the variable's name
 # Updates without identity, no column, a key that is generated and so not sent, columns listed differently, a wrong pin.

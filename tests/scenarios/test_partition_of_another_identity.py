@@ -74,6 +74,7 @@ def test_a_partition_by_more_columns_than_its_root_is_followed(source: Drained) 
     assert source.folded()[t] == source.source_rows(t)
 
 
+@pytest.mark.since(15)
 def test_the_server_itself_refuses_changes_that_a_column_list_does_not_cover(database: Database) -> None:
     """So such a partition is an error of `check`, not one of the stream (`test_source_checks.py`)."""
     database.execute(*ROOT, WIDER, "ALTER PUBLICATION shop SET TABLE t (id, v)", "DELETE FROM t WHERE id = 11")

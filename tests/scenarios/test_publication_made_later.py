@@ -131,6 +131,7 @@ def test_a_dropped_publication_does_not_end_a_running_drain(shop: Drained) -> No
     assert shop.folded()[ITEMS] == shop.source_rows(ITEMS)
 
 
+@pytest.mark.since(15)
 def test_whole_transactions_before_an_error_of_the_server_are_kept(shop: Drained) -> None:
     """The row filter fails for one row: what came before it is durable, though no segment was due."""
     shop.database.execute("ALTER PUBLICATION shop SET TABLE items WHERE (1 / id > -2)")

@@ -161,12 +161,13 @@ def test_row_level_security_that_would_hide_rows_is_an_error(database: Database,
             ("public.t", "public.t1", "column list"),
             marks=pytest.mark.since(15),
         ),
-        (
+        pytest.param(
             ["CREATE TABLE t (id int PRIMARY KEY, v text, w int NOT NULL) PARTITION BY RANGE (id)",
              "CREATE TABLE t1 PARTITION OF t DEFAULT", "CREATE UNIQUE INDEX wide ON t1 (id, w)",
              "ALTER TABLE t1 REPLICA IDENTITY USING INDEX wide",
              "CREATE PUBLICATION pub FOR TABLE t (id, v) WITH (publish_via_partition_root)"],
             ("public.t", "public.t1", "column list", "not have w"),
+            marks=pytest.mark.since(15),
         ),
     ],
 )  # fmt: skip
