@@ -71,7 +71,7 @@ def test_rows_of_one_hash_have_one_exact_form(
     conn: Connection, spark: SparkSession, tmp_path: Path, rng: random.Random
 ) -> None:
     """Covers every type: each column by itself, extremes and random values."""
-    result = columns(rng.randrange(1 << 32), 100)
+    result = columns(rng.randrange(1 << 32), 100, conn.info.server_version)
     definition = sql.SQL(", ").join(sql.SQL("{} " + t).format(sql.Identifier(f"{i} {t}")) for i, t in enumerate(result))
     conn.execute(sql.SQL("CREATE TABLE t ({})").format(definition))
     fill(conn, "t", list(result.values()))

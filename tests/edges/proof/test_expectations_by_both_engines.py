@@ -23,7 +23,7 @@ from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.names import TableName
 from lakeproof.postgres.connections.connect import connect
-from tests.edges.values.exact_values import DEFINITIONS, SINCE_15, columns
+from tests.edges.values.exact_values import DEFINITIONS, columns
 from tests.support.lake.proof_steps import WITHOUT, into_the_lake
 from tests.support.servers.fix_postgres import Database
 
@@ -45,11 +45,7 @@ def _config(database: Database, tmp_path: Path, checks: list[dict[str, Any]] | N
 def _put(database: Database) -> dict[str, str]:
     """Make a table with a column of every kind, and return each column's type; every second column has its extremes."""
     version = int(database.value("SELECT current_setting('server_version_num')::int"))
-    values = {
-        t: v[:_ROWS]
-        for t, v in columns(11, _ROWS).items()
-        if version >= 150_000 or t.removesuffix("[]") not in SINCE_15
-    }
+    values = {t: v[:_ROWS] for t, v in columns(11, _ROWS, version).items()}
     names = {f"c{number}": kind for number, kind in enumerate(values)}
     lists = [*values.values()]
     # The same without what no type of the lake holds: there most expectations are evaluated in this process.

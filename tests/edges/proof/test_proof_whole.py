@@ -78,6 +78,8 @@ def config(database: Database, tmp_path: Path) -> Config:
     return result
 
 
+# One of the tables is published in part.
+@pytest.mark.since(15)
 def test_proofs_over_one_lake(database: Database, config: Config, spark: SparkSession) -> None:
     """The steps run in order: each needs the state that the previous step left."""
     events: list[Event] = []

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 COLUMNS = (
     "id int PRIMARY KEY, b bool, s int2, i int4, l int8, f real, d double precision, n numeric(12, 2), m numeric,"
     " t text DEFAULT 'x', y bytea, day date, at timestamp, tz timestamptz, u uuid DEFAULT gen_random_uuid(), j jsonb,"
-    ' a int[], w text[], h time, v interval, "a name, with a blank" text, large text STORAGE EXTERNAL'
+    ' a int[], w text[], h time, v interval, "a name, with a blank" text, large text'
 )
 NEW_ROWS = (
     'INSERT INTO kinds (id, b, s, i, l, f, d, n, m, y, day, at, tz, j, a, w, h, v, "a name, with a blank", large)'
@@ -61,6 +61,7 @@ def config(database: Database, tmp_path: Path) -> Config:
     """A table of many kinds that is copied, and a view of it."""
     with database.connect() as conn:
         conn.execute(f"CREATE TABLE kinds ({COLUMNS})")
+        conn.execute("ALTER TABLE kinds ALTER large SET STORAGE EXTERNAL")
         conn.execute("CREATE PUBLICATION pub FOR TABLE kinds")
         conn.execute(NEW_ROWS, (1, 300))
     (tmp_path / "few.sql").write_text("SELECT l, count(*) AS number FROM kinds WHERE l > 0 GROUP BY l")

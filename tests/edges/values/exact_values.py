@@ -52,10 +52,13 @@ PINNED: list[Text] = ["1.5", "1.50000", "0", "-0.0001", "12345678.1234", "123456
 PINS: list[Text] = ["{1.5,1.50000,NULL}", "{}", "{0,12345678.1234}", "{1,NaN}", "{123456789}", "{0.00001}", "{{1}}"]
 
 
-def columns(seed: int, count: int) -> dict[str, list[Text]]:
-    """Return values for each column type (as in CREATE TABLE): extremes, then random up to `count`; a NULL in each."""
-    rnd = random.Random(seed)
-    result = {sql_type: [None, *extremes] for sql_type, extremes in EXTREMES.items()}
+def columns(seed: int, count: int, server_version: int) -> dict[str, list[Text]]:
+    """Return values for each column type (as in CREATE TABLE): extremes, then random up to `count`; a NULL in each.
+
+    The types are those that a server of this version (as 180001) has.
+    """
+    rnd, refused = random.Random(seed), _SINCE_15 if server_version < 150_000 else frozenset()
+    result = {sql_type: [None, *extremes] for sql_type, extremes in EXTREMES.items() if sql_type not in refused}
     for sql_type, values in result.items():
         draw = _RANDOM.get(sql_type)
         while len(values) < count:
@@ -123,7 +126,7 @@ ARRAYS_OF = (
 )  # fmt: skip
 
 # Types that PostgreSQL 14 refuses: their scale is not between 0 and the precision.
-SINCE_15 = frozenset({"numeric(5,-2)", "numeric(3,7)"})
+_SINCE_15 = frozenset({"numeric(5,-2)", "numeric(3,7)"})
 
 _RANDOM: dict[str, Callable[[random.Random], Text]] = {
     "int2": _integer(16),

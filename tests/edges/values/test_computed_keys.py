@@ -58,7 +58,7 @@ def test_every_kind_has_one_key_in_spark_and_in_arrow(conn: Connection, spark: S
     """Extremes, random values, values that no lake type holds, NULLs: as a key of each kind, in pairs, and as a bag."""
     seed = int(os.environ.get("LAKEPROOF_SEED", str(random.randrange(1 << 32))))
     print(f"LAKEPROOF_SEED={seed}")  # noqa: T201  (pytest shows it beside a failure)
-    result = columns(seed, ROWS)
+    result = columns(seed, ROWS, conn.info.server_version)
     definition = sql.SQL(", ").join(sql.SQL("{} " + t).format(sql.Identifier(f"{i} {t}")) for i, t in enumerate(result))
     conn.execute(sql.SQL("CREATE TABLE t (id int, {}, pinned numeric, pins numeric[])").format(definition))
     ids: list[Text] = [str(i) for i in range(ROWS)]

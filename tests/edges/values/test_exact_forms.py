@@ -43,7 +43,7 @@ from tests.edges.values.exact_tables import (
     to_lake,
     version_of,
 )
-from tests.edges.values.exact_values import ARRAYS_OF, PINNED, PINS, SINCE_15, Text, columns
+from tests.edges.values.exact_values import ARRAYS_OF, PINNED, PINS, Text, columns
 
 pytestmark = pytest.mark.postgres
 ROWS = 120
@@ -128,9 +128,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
 
 def _every_kind(conn: Connection) -> SchemaVersion:
     """Make a table `t` that has all kinds with their extremes and random values; without a key."""
-    result = columns(int(os.environ["LAKEPROOF_SEED"]), ROWS)
-    if conn.info.server_version < 150_000:
-        result = {sql_type: values for sql_type, values in result.items() if sql_type not in SINCE_15}
+    result = columns(int(os.environ["LAKEPROOF_SEED"]), ROWS, conn.info.server_version)
     definition = sql.SQL(", ").join(sql.SQL("{} " + t).format(sql.Identifier(f"{i} {t}")) for i, t in enumerate(result))
     conn.execute(sql.SQL("CREATE TABLE t (id int, {}, pinned numeric, pins numeric[])").format(definition))
     ids: list[Text] = [str(i) for i in range(ROWS)]
