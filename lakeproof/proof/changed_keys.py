@@ -27,6 +27,7 @@ from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError, Ver
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.delta.search import find_places
 from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.rows.change import distinct_rows
 from lakeproof.names import TableName
 from lakeproof.postgres.copying.keys import Key
 from lakeproof.proof.basis import Basis, commit_digest
@@ -96,7 +97,7 @@ class ChangedSide:
             return cls(state, version, pa.table({}), ())
         if version.is_bag:
             raise NotByKeysError("it has no key, and rows of it changed")
-        return cls(state, version, _distinct(rows.select(merge_key(version))), _texts(version, rows))
+        return cls(state, version, distinct_rows(rows.select(merge_key(version))), _texts(version, rows))
 
     @property
     def rows_in_log(self) -> int | None:
@@ -205,7 +206,7 @@ def _texts(version: SchemaVersion, rows: pa.Table) -> Sequence[Key]:
         exact_texts(c, of_kind(rows.column(c.name).combine_chunks(), c), hidden).cast(pa.binary())
         for c in key_columns(version)
     ]
-    table = _distinct(pa.table({str(number): column for number, column in enumerate(columns)}))
+    table = distinct_rows(pa.table({str(number): column for number, column in enumerate(columns)}))
     if table.num_rows > KEYS_MAX:
         raise NotByKeysError(f"more than {KEYS_MAX:,} keys changed")
     keys = list[Key]()
@@ -215,15 +216,3 @@ def _texts(version: SchemaVersion, rows: pa.Table) -> Sequence[Key]:
             raise NotByKeysError("a key has NULL in it")
         keys.append(whole)
     return keys
-
-
-def _distinct(rows: pa.Table) -> pa.Table:
-    """Return each row once."""
-    # By number: Arrow takes a name that begins with a dot for a path.
-    numbers = [str(number) for number in range(rows.num_columns)]
-    return (
-        rows.rename_columns(numbers)
-        .group_by(numbers, use_threads=False)
-        .aggregate([])
-        .rename_columns(rows.column_names)
-    )
