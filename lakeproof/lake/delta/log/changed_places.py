@@ -212,7 +212,7 @@ def _rows_of(rows: DeltaRows, file: ChangedFile, columns: Sequence[str]) -> Iter
         if not columns:
             yield pa.record_batch([np.full(len(numbers), came)], [CAME])
             continue
-        for batch, decoded in rows.at_places(file.file.path, numbers, columns):
+        for batch, decoded in rows.at_places(file.file.path, numbers, columns, file.file.rows):
             note_rows(decoded)
             if batch.num_rows:
                 yield batch.append_column(CAME, pa.array(np.full(batch.num_rows, came)))
