@@ -1,10 +1,11 @@
-"""Proofs of tables that few sources have: odd names, keys that PostgreSQL calls equal, a table that can't be read.
+"""Proofs of tables that few sources have: odd names, keys that PostgreSQL calls equal, logs that contradict their files.
 
 Ordinary tables are in `test_proof_without_spark.py` and `test_proof_of_changes.py`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.events import Stop, silent
+from lakeproof.lake.delta.log import state as log_state
+from lakeproof.lake.delta.log.checkpoint import write_checkpoint
 from lakeproof.postgres.copying.snapshot import SnapshotSession
 from lakeproof.proof import changed as prove_changed
 from lakeproof.proof import repair as prove_repair
@@ -24,6 +27,7 @@ from lakeproof.proof.repair import Repair, copy_keys
 from lakeproof.proof.result import ProofReport
 from lakeproof.proof.run import ProofRequest
 from lakeproof.proof.tables import OpenProof
+from lakeproof.storage.folder import Folder
 from tests.support.faults.layer_files import Layer, kept
 from tests.support.lake.proof_steps import WITHOUT, into_the_lake, table, wrong_in
 from tests.support.servers.fix_postgres import Database
@@ -197,3 +201,31 @@ def test_a_file_with_a_row_that_its_commit_does_not_count_is_found(database: Dat
         commit.write_text(log.replace(f'"size":{size}', f'"size":{file.stat().st_size}'), encoding="utf-8")
         assert wrong_in(proven(config, CHANGED)).keys() == {"items"}
     assert wrong_in(proven(config)) == {}
+
+
+def test_a_checkpoint_that_lacks_a_file_is_found(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads the log believes a checkpoint, and nobody has touched the file since it was proven."""
+    config = lake_of(
+        database,
+        tmp_path,
+        "CREATE TABLE items (id int PRIMARY KEY, v text)",
+        "INSERT INTO items SELECT i, 'v' FROM generate_series(1, 2000) i",
+        "CREATE PUBLICATION pub FOR TABLE items",
+    )
+    database.execute("UPDATE items SET v = 'x' WHERE id <= 3")
+    into_the_lake(config)
+    assert wrong_in(proven(config)) == {}
+    layer = Layer(config, "items")
+    lost = max(layer.rows.files, key=lambda file: (layer.folder / file.path).stat().st_mtime_ns).path
+    database.execute("UPDATE items SET v = 'y' WHERE id = 9")
+    into_the_lake(config)
+    path, version = str(layer.folder), layer.rows.version
+    whole = log_state.read_state(path, version)
+    state = dataclasses.replace(whole, files={name: entry for name, entry in whole.files.items() if name != lost})
+    assert len(state.files) == len(whole.files) - 1
+    write_checkpoint(Folder.at(path), state)
+    # inside: another process has no state of the log in its memory
+    monkeypatch.setattr(log_state, "_kept", log_state._Kept())
+    assert wrong_in(proven(config, CHANGED)).keys() == {"items"}
