@@ -76,7 +76,7 @@ def test_keys_that_postgresql_calls_equal_are_compared_once(
 def test_a_repair_reads_a_row_once_whose_key_equals_another(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the keys 1 and 1.0 the source has one, and its row is copied under that one alone."""
+    """The source has one of the keys 1 and 1.0, and its row is copied under that one alone."""
     config = lake_of(
         database,
         tmp_path,
