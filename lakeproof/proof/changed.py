@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from lakeproof.errors import LakeError, TransientError, UnreadableRowsError
+from lakeproof.errors import LakeError, SourceError, TableError, TransientError, UnreadableRowsError
 from lakeproof.events import Stop, counted
 from lakeproof.lake.delta.files.needed import files_at
 from lakeproof.lake.delta.log.commits import LogGapError
@@ -26,7 +26,6 @@ from lakeproof.lake.spark.failures import reading
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.tables import ACTIONS, PublishedTable
 from lakeproof.postgres.copying.keys import why_not_by_keys
-from lakeproof.postgres.copying.snapshot import TableChangedError
 from lakeproof.proof.changed_keys import ChangedSide, NotByKeysError
 from lakeproof.proof.compare import ProofRow, differing_keys, rows_by_key
 from lakeproof.proof.lake.side import LakeReader
@@ -150,8 +149,7 @@ def _by_keys(
     why = why_not_by_keys(proof.conn, published)
     if why is not None:
         raise NotByKeysError(why)
-    lake, keys = side.rows(), {*side.texts}
-    source = list[ProofRow]()
+    lake, source = side.rows(), list[ProofRow]()
     try:
         with proof.session.guard(proof.conn, proof.source, published):
             for first in range(0, count, KEYS_AT_ONCE):
@@ -159,9 +157,10 @@ def _by_keys(
                 pace.acquire(len(some), lambda: stop.requested)
                 if stop.requested:
                     return TableProof("blocked", reason="it was asked to stop", kind="changed")
-                # What PostgreSQL calls equal may be another key.
+                # What PostgreSQL calls equal may be another key, which may be among those of another statement.
+                keys = {*some}
                 source += [row for row in source_rows_of(proof.conn, published, some) if row.key in keys]
-    except (TableChangedError, TransientError) as error:
+    except (SourceError, TableError, TransientError) as error:
         return TableProof("blocked", reason=f"{error.reason}; {error.remedy}", kind="changed")
     if dict(Counter(source)) == dict(Counter(lake)):
         return equal

@@ -27,9 +27,10 @@ from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError, Ver
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.delta.search import find_places
 from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.rows.change import distinct_rows
 from lakeproof.names import TableName
 from lakeproof.postgres.copying.keys import Key
-from lakeproof.proof.basis import Basis, commit_digest
+from lakeproof.proof.basis import Basis, commit_digest, version_digest
 from lakeproof.proof.compare import Buckets, ProofRow
 from lakeproof.proof.lake.in_arrow import (
     BucketSums,
@@ -54,6 +55,7 @@ KEYS_MAX = 100_000
 _ROWS_MAX = 4 * KEYS_MAX
 # Rows of so many bytes are read of files that were put together, before and after.
 PACKED_BYTES_MAX = 256 << 20
+_ANOTHER_LOG = "its log is not the one that was proven"
 # Kinds of history's rows after which the table is not what it was with some keys changed.
 _ANEW = frozenset({"truncate", "reset", "gap", "snapshot"})
 
@@ -79,16 +81,20 @@ class ChangedSide:
         """
         version = in_lake(cut_table.version)
         current, history = (lake.url(key) for key in (lake.paths.current(table), lake.paths.history(table)))
-        _check_same_log(current, basis.current_version, basis.current_commit, cut_table.current_version)
-        _check_same_log(history, basis.history_version, basis.history_commit, cut_table.history_version)
+        if cut_table.current_version < basis.current_version or cut_table.history_version < basis.history_version:
+            raise NotByKeysError(_ANOTHER_LOG)
+        if commit_digest(history, basis.history_version) != basis.history_commit:
+            raise NotByKeysError(_ANOTHER_LOG)
         state = read_state(current, cut_table.current_version)
         _check_files(state)
         names = [TEXT] if version.is_bag else [*dict.fromkeys([*merge_key(version), *version.key, TEXT])]
         parts = list[pa.Table]()
         if basis.history_version < cut_table.history_version:
             parts.append(_of_history(history, basis.history_version, cut_table.history_version, names))
+        changes = _changes(current, basis.current_version, cut_table.current_version, names)
+        if version_digest(current, basis.current_version, changes.files_before) != basis.current_commit:
+            raise NotByKeysError(_ANOTHER_LOG)
         if basis.current_version < cut_table.current_version:
-            changes = _changes(current, basis.current_version, cut_table.current_version, names)
             _check_packed(changes, version, cut_table.row_bytes)
             parts.append(_collected(changes, names))
         rows = pa.concat_tables(part.select(names) for part in parts) if parts else None
@@ -96,7 +102,7 @@ class ChangedSide:
             return cls(state, version, pa.table({}), ())
         if version.is_bag:
             raise NotByKeysError("it has no key, and rows of it changed")
-        return cls(state, version, _distinct(rows.select(merge_key(version))), _texts(version, rows))
+        return cls(state, version, distinct_rows(rows.select(merge_key(version))), _texts(version, rows))
 
     @property
     def rows_in_log(self) -> int | None:
@@ -126,12 +132,6 @@ class ChangedSide:
     @property
     def _files(self) -> list[DeltaFile]:
         return [data_file(entry) for entry in self.state.files.values()]
-
-
-def _check_same_log(path: str, version: int, digest: str, now: int) -> None:
-    """Raise NotByKeysError if the log does not lead from the version that was proven to the one of now."""
-    if now < version or commit_digest(path, version) != digest:
-        raise NotByKeysError("its log is not the one that was proven")
 
 
 def _check_files(state: TableState) -> None:
@@ -205,7 +205,7 @@ def _texts(version: SchemaVersion, rows: pa.Table) -> Sequence[Key]:
         exact_texts(c, of_kind(rows.column(c.name).combine_chunks(), c), hidden).cast(pa.binary())
         for c in key_columns(version)
     ]
-    table = _distinct(pa.table({str(number): column for number, column in enumerate(columns)}))
+    table = distinct_rows(pa.table({str(number): column for number, column in enumerate(columns)}))
     if table.num_rows > KEYS_MAX:
         raise NotByKeysError(f"more than {KEYS_MAX:,} keys changed")
     keys = list[Key]()
@@ -215,15 +215,3 @@ def _texts(version: SchemaVersion, rows: pa.Table) -> Sequence[Key]:
             raise NotByKeysError("a key has NULL in it")
         keys.append(whole)
     return keys
-
-
-def _distinct(rows: pa.Table) -> pa.Table:
-    """Return each row once."""
-    # By number: Arrow takes a name that begins with a dot for a path.
-    numbers = [str(number) for number in range(rows.num_columns)]
-    return (
-        rows.rename_columns(numbers)
-        .group_by(numbers, use_threads=False)
-        .aggregate([])
-        .rename_columns(rows.column_names)
-    )

@@ -14,7 +14,7 @@ whole.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +24,7 @@ import pyarrow as pa
 from lakeproof.errors import SourceError, TableError, TransientError
 from lakeproof.events import Event, Stop, counted
 from lakeproof.failpoints import failpoint
+from lakeproof.hidden_columns import TEXT
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import WayOut
 from lakeproof.landing.chain import newest_incarnation
@@ -34,13 +35,17 @@ from lakeproof.postgres.connections.connect import Connection, close_quietly, tr
 from lakeproof.postgres.copying.blocks import copy_blocks, typed_batch
 from lakeproof.postgres.copying.keys import Key, keys_query, why_not_by_keys
 from lakeproof.proof.keys_to_repair import KeysToRepair
+from lakeproof.proof.lake.in_arrow import decoded_keys
 from lakeproof.proof.result import ProofReport, TableRepair
 from lakeproof.proof.tables import OpenProof
+from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.copy.keyed_copy import KeyedCopy, KeyedTable, PlacedCopy, place_copy
 from lakeproof.snapshot.copy.keyed_rows import keys_batch, write_keyed_rows
 from lakeproof.snapshot.run import SnapshotReport
 from lakeproof.storage.times import now_text
 from lakeproof.values.cast import CastError
+from lakeproof.values.exact_kinds import key_columns
+from lakeproof.values.exact_texts import HiddenTexts, exact_texts
 
 # So many keys are in one statement.
 KEYS_AT_ONCE = 1_000
@@ -175,7 +180,22 @@ def _copy_table(proof: OpenProof, published: PublishedTable, keys: Sequence[Key]
 
 def _batches(conn: Connection, published: PublishedTable, keys: Sequence[Key], stop: Stop) -> Iterator[pa.RecordBatch]:
     for first in range(0, len(keys), KEYS_AT_ONCE):
-        query = keys_query(published, keys[first : first + KEYS_AT_ONCE])
+        some = keys[first : first + KEYS_AT_ONCE]
+        query = keys_query(published, some)
         with closing(copy_blocks(conn, query, give_up=lambda: stop.requested)) as blocks:
             for block in blocks:
-                yield typed_batch(block, published.version.columns)
+                rows = _rows_of(published.version, typed_batch(block, published.version.columns), {*some})
+                if rows.num_rows:
+                    yield rows
+
+
+def _rows_of(version: SchemaVersion, rows: pa.RecordBatch, keys: Collection[Key]) -> pa.RecordBatch:
+    """Return the rows that have one of exactly these keys.
+
+    PostgreSQL also finds rows whose keys it calls equal to them. If such a key is among those of another statement, the row
+    would be there twice.
+    """
+    columns, hidden = key_columns(version), HiddenTexts.of(rows.column(TEXT))
+    values = {c.name: rows.column(f"c{number}") for number, c in enumerate(version.columns)}
+    texts = [exact_texts(c, values[c.name], hidden).cast(pa.binary()) for c in columns]
+    return rows.filter(pa.array([key in keys for key in decoded_keys(texts)], pa.bool_()))

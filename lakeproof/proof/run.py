@@ -36,7 +36,7 @@ from lakeproof.landing.chain import newest_incarnation
 from lakeproof.landing.missing import no_landing
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import read_tables
-from lakeproof.postgres.connections.connect import close_quietly, connect
+from lakeproof.postgres.connections.connect import close_quietly, connect, connect_for_long_statements
 from lakeproof.postgres.copying.snapshot import SnapshotSession
 from lakeproof.proof.basis import Basis
 from lakeproof.proof.changed import compare_changed
@@ -118,7 +118,7 @@ def prove_once(  # noqa: PLR0917  as prove
                 except TransientError as error:
                     blocked = TableProof("blocked", reason=f"{error.reason}; {error.remedy}")
                     return ProofReport(name, None, dict.fromkeys(chosen, blocked))
-                conn = connect(source.dsn, "lakeproof proof")
+                conn = connect_for_long_statements(source.dsn, "lakeproof proof", control.stop)
                 open_until_compared.callback(close_quietly, conn)
                 running = OpenProof(config, source, spark, session, conn, control.report, to_repair=of.to_repair)
                 cut = _cut_at_point(running, len(chosen), lease, control, of.repair)

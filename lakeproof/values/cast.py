@@ -31,6 +31,8 @@ MARK = "!"
 # The beginning of a row's text if one of its values is malformed.
 MARKED = f'{{"{MARK}'
 _MARK_OCTETS = "!x"
+# The beginning of the text of an array of several dimensions, or counted from another number than 1.
+_SHIFTED = r"\A(?:\{\{|\[)"
 
 
 class CastError(ValueError):
@@ -200,15 +202,18 @@ def _refused(texts: pa.Array, read: Callable[[pa.Array], pa.Array]) -> pa.Array:
     return pa.array(np.concatenate(pieces))
 
 
-def beside_patterns(column: Column) -> tuple[str, str] | None:
-    """Return two patterns for a column's texts in `_lp_text`: such a text matches the first and not the second.
+def unheld_pattern(column: Column) -> str | None:
+    """Return the pattern that is in a column's texts in `_lp_text`, and in no text of a value that its type holds.
 
-    None for kinds without patterns of their own: arrays, and kinds that hold every value.
+    None for kinds that hold every value.
     """
     kind = kind_of(column)
-    if kind.beyond is None or kind.fits is None:
-        return None
-    return _whole(kind.beyond), _whole(kind.fits(column.typmod))
+    each = kind if kind.element is None else kind.element
+    unheld = each.beyond if each.unheld is None else each.unheld(column.typmod)
+    if kind.element is None:
+        return None if unheld is None else _whole(unheld)
+    # Neither engine's patterns may repeat over the elements: Java would need stack for each of them.
+    return _SHIFTED if unheld is None else rf'{_SHIFTED}|[{{,]"?(?:{unheld})"?[,}}]'
 
 
 def _whole(pattern: str) -> str:

@@ -13,9 +13,6 @@ END = "|"
 # The form of NULL where octets precede a value. It also surrounds the form of a text and a value that contradict each other;
 # no text of a kind with hidden texts begins with it.
 NULL_FORM = "~"
-# The beginning of the text of an array of one dimension, counted from 1: the lake has it as an array if the element type
-# holds each element.
-PLAIN_ARRAY = r"\A\{[^{]"
 # Kinds whose lake column holds every possible value: `_lp_text` never has one of theirs.
 WHOLE_KINDS = frozenset(kind.name for kind in KINDS.values() if kind.holds_every_value)
 # Kinds of whole numbers.

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.schema import Column, SchemaVersion
-from lakeproof.values.cast import beside_patterns
-from lakeproof.values.exact_kinds import END, NULL_FORM, PLAIN_ARRAY, is_ended, key_columns
+from lakeproof.values.cast import unheld_pattern
+from lakeproof.values.exact_kinds import END, NULL_FORM, is_ended, key_columns
 from lakeproof.values.forms_in_arrow import Part, flags_of, joined, octets_of, texts_of
 from lakeproof.values.md5 import Bits, digest_bits
 from lakeproof.values.types import KINDS, kind_of
@@ -148,17 +148,11 @@ def _with_hidden(
 
 def _are_proper(column: Column, texts: Sequence[str]) -> list[bool]:
     """Return which texts are of values that the column's type does not hold."""
+    pattern = unheld_pattern(column)
+    if pattern is None:
+        return [False] * len(texts)
     array = pa.array([text.encode(errors="replace") for text in texts], pa.binary()).cast(pa.string())
-    patterns = beside_patterns(column)
-    element = kind_of(column).element
-    if element is not None and element.holds_every_value:
-        proper = pc.invert(pc.match_substring_regex(array, PLAIN_ARRAY))
-    elif patterns is None:
-        return [True] * len(texts)
-    else:
-        printed, fits = (pc.match_substring_regex(array, pattern) for pattern in patterns)
-        proper = pc.and_not(printed, fits)
-    return [bool(each) for each in proper.to_pylist()]
+    return [bool(each) for each in pc.match_substring_regex(array, pattern).to_pylist()]
 
 
 def _entries(text: pa.Scalar) -> Mapping[str, object]:

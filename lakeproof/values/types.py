@@ -72,8 +72,9 @@ class TypeKind:
     values have a fixed, small size, so that PostgreSQL never stores them out of line (TOAST). An array's typmod is its
     elements', `form` too; `element` is None for any other kind.
 
-    `fits` gives the pattern of the texts that the type holds, None if it holds every text; `beyond` is the pattern of all
-    texts that PostgreSQL prints, if there are others. Patterns are RE2's and Java's.
+    `fits` gives the pattern of the texts that the type holds, None if it holds every text; `beyond` is a pattern of all
+    others that PostgreSQL prints, if there are any. It may have some that fit: then `unheld` gives the exact one. Patterns
+    are RE2's and Java's.
 
     `spark_text` is Spark's SQL of the form of a value, from the value's SQL and the typmod. `source` is PostgreSQL's SQL of
     it, if `concat({x})` is not: {s} is a decimal's scale, {limit} the least number with too many digits. `casts_to_text`: a
@@ -96,6 +97,7 @@ class TypeKind:
     element: TypeKind | None = None
     fits: Callable[[int], str] | None = None
     beyond: str | None = None
+    unheld: Callable[[int], str] | None = None
     spark_text: Callable[[str, int], str] = spark_sql.itself
     casts_to_text: bool = False
     source: str | None = None
@@ -198,6 +200,15 @@ def _decimal_pattern(typmod: int) -> str:
     return f"-?{before}{after}"
 
 
+def _no_decimal_pattern(typmod: int) -> str:
+    """Return the pattern of all other numbers: more digits before the point than decimal(p,s) has, or another after s."""
+    precision, scale = decimal_size(typmod)
+    return (
+        rf"NaN|-?Infinity|-?0*[1-9][0-9]{{{precision - scale},}}(?:\.[0-9]+)?"
+        rf"|-?[0-9]+\.[0-9]{{{scale}}}[0-9]*[1-9][0-9]*"
+    )
+
+
 def _kind(  # noqa: PLR0917  a row of the table below, in the order of its columns
     name: str, oid: int, pg_type: str, spark: str, form: Form, fits: str, **facts: Any
 ) -> TypeKind:
@@ -279,6 +290,7 @@ _SCALARS = (
         oid=Oid(1700),
         fits=_decimal_pattern,
         beyond=r"-?[0-9]+(\.[0-9]+)?|NaN|-?Infinity",
+        unheld=_no_decimal_pattern,
         spark_text=lambda x, typmod: spark_sql.decimal_text(x, decimal_size(typmod)[1]),
         source=f"concat(CASE WHEN scale({{x}}) = {{s}} THEN {{x}} WHEN {_HAS_DECIMAL} THEN {_ROUNDED} ELSE {{x}} END)",
         source_element=(_ROUNDED, _HAS_DECIMAL),

@@ -134,13 +134,20 @@ class DeltaRows:
                 return None
             return min(low for low, _ in pairs), max(high for _, high in pairs)
 
-    def at_places(self, file: str, numbers: Numbers, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
+    def at_places(
+        self, file: str, numbers: Numbers, columns: Sequence[str], counted: int | None = None
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield the rows of a file with these numbers, in order, each batch with the number of rows that it was taken from.
 
-        Row groups without any of the rows are not read. Raises as `batches`.
+        Row groups without any of the rows are not read. Raises as `batches`, and if the file has another number of rows than
+        `counted`: whoever has the numbers from that would miss some.
         """
         fields = self._fields(columns)
         with opened_data_file(self.table, file) as parquet:
+            rows = parquet.metadata.num_rows
+            if counted is not None and rows != counted:
+                reason = f"it has {rows:,} rows, and the log says {counted:,}"
+                raise UnreadableRowsError(self.table.url_of(file), reason, "restore it from a backup")
             stored = _stored(parquet, fields)
             first = 0
             for group in range(parquet.num_row_groups):

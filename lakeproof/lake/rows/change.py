@@ -125,3 +125,15 @@ def check_counts(thing: str, presupposed: int, *, rows: int = 0, keys: int = 0) 
         detail["unexpected"] = f"{rows - keys:,}"
     if detail:
         raise DriftedError(thing, HeldCause.ROWS_DIFFER, WayOut.SNAPSHOT, detail)
+
+
+def distinct_rows(rows: pa.Table) -> pa.Table:
+    """Return each row once."""
+    # By number: Arrow takes a name that begins with a dot for a path.
+    numbers = [str(number) for number in range(rows.num_columns)]
+    return (
+        rows.rename_columns(numbers)
+        .group_by(numbers, use_threads=False)
+        .aggregate([])
+        .rename_columns(rows.column_names)
+    )

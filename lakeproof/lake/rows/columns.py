@@ -31,8 +31,8 @@ from lakeproof.hidden_columns import TEXT
 from lakeproof.lake.columns import quoted
 from lakeproof.landing.segments.file_columns import file_names
 from lakeproof.schema import Column, SchemaVersion
-from lakeproof.values.cast import beside_patterns
-from lakeproof.values.exact_kinds import END, NULL_FORM, PLAIN_ARRAY, is_ended, key_columns, needs_key_text
+from lakeproof.values.cast import unheld_pattern
+from lakeproof.values.exact_kinds import END, NULL_FORM, is_ended, key_columns, needs_key_text
 from lakeproof.values.spark_sql import decimal_text
 from lakeproof.values.types import KINDS, kind_of
 
@@ -87,13 +87,7 @@ def _beside(column: Column) -> _Beside | None:
     hidden = f"get_json_object({quoted(TEXT)}, '$.{column.attnum}')"
     # Few rows have any hidden text.
     none = f"({quoted(TEXT)} is null or {hidden} is null)"
-    patterns = beside_patterns(column)
-    proper = "true"
-    if kind.element is not None and kind.element.holds_every_value:
-        proper = f"not ({hidden} rlike r'{PLAIN_ARRAY}')"
-    elif patterns is not None:
-        proper = f"({hidden} rlike r'{patterns[0]}' and not ({hidden} rlike r'{patterns[1]}'))"
-    return _Beside(hidden, none, proper)
+    return _Beside(hidden, none, f"({hidden} rlike r'{unheld_pattern(column)}')")
 
 
 def ended_form(column: Column, typed: SparkColumn | None = None) -> SparkColumn:

@@ -6,6 +6,7 @@ password and without a row's value: only the primary message is passed on, never
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,10 +20,11 @@ from psycopg.sql import SQL, Composed, Identifier, Literal
 from pydantic import SecretStr
 
 from lakeproof.errors import LakeproofError, SourceError, TransientError, manual
+from lakeproof.events import Stop
 from lakeproof.postgres.connections.pooler import a_pooler, pooler_at, pooler_in
 from lakeproof.postgres.connections.refusals import refusal_error
 from lakeproof.postgres.connections.security import CLEAR_PASSWORD, UNVERIFIED_REMEDY, authentication
-from lakeproof.postgres.connections.timeouts import ASKED_TO_STOP, TimedConnection
+from lakeproof.postgres.connections.timeouts import ASKED_TO_STOP, TimedConnection, Timeout, use_timeout
 from lakeproof.values.pinned_settings import PINNED_SETTINGS
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
@@ -31,6 +33,8 @@ Row: TypeAlias = dict[str, Any]
 
 OLDEST_VERSION = 140000
 _CONNECT_TIMEOUT_S = 10
+# How often a server looks if the client of a long statement is there.
+_CLIENT_CHECK_S = 5
 # Even reading pg_publication_tables blocks on an exclusively locked table. Fail and retry rather than block for ever.
 LOCK_TIMEOUT_S = 10.0
 # A dead connection is noticed within half a minute; the kernel's default is two hours.
@@ -112,6 +116,20 @@ def connect(
     database is wrong, TransientError if the server can't be reached just now.
     """
     return _open(dsn, application_name, {}, f"-c lock_timeout={max(1, int(lock_timeout_s * 1000))}ms")
+
+
+def connect_for_long_statements(dsn: SecretStr, application_name: str, stop: Stop) -> Connection:
+    """Open a connection as `connect`, for statements that work for long before they send a row.
+
+    A wait for an answer is given up if `stop` is requested, and a statement ends soon after its client: the server would
+    see that only at its first row, and keep the statement's snapshot until then.
+    """
+    with use_timeout(Timeout(math.inf, stop)):
+        conn = connect(dsn, application_name)
+    # Not every system can tell a server that a client has gone: then its statements end as they always did.
+    with suppress(psycopg.Error):
+        set_for_session(conn, {"client_connection_check_interval": f"{_CLIENT_CHECK_S}s"})
+    return conn
 
 
 def connect_replication(dsn: SecretStr, application_name: str = "lakeproof") -> Connection:

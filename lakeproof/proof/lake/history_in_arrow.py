@@ -120,7 +120,12 @@ _Places = Sequence[tuple[pa.Array, int]]
 def _newest_rows(rows: pa.Table, schema: SchemaVersion) -> _Places:
     """Return the newest row of each key, if it is no deletion."""
     changes = rows.filter(_is_one_of(rows, (*_CAME, *_WENT)))
-    newest = changes.group_by(list(merge_key(schema))).aggregate([(ORD, "max")]).column(f"{ORD}_max")
+    # By number: Arrow takes a name that begins with a dot for a path.
+    changes = changes.select([*merge_key(schema), ORD])
+    *key, ordinal = (str(number) for number in range(changes.num_columns))
+    newest = (
+        changes.rename_columns([*key, ordinal]).group_by(key).aggregate([(ordinal, "max")]).column(f"{ordinal}_max")
+    )
     came = rows.filter(_is_one_of(rows, _CAME)).column(ORD)
     return [(came.filter(pc.is_in(came, value_set=newest)).combine_chunks(), 1)]
 

@@ -14,11 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakeproof.errors import DefiniteError, LakeproofError, TransientError
+from lakeproof.errors import DefiniteError, LakeproofError, SourceError, TableError, TransientError
 from lakeproof.events import Stop
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.tables import PublishedTable
-from lakeproof.postgres.copying.snapshot import TableChangedError
 from lakeproof.progress import Progress, Work
 from lakeproof.proof.compare import Buckets, rows_in
 from lakeproof.proof.source.side import source_buckets
@@ -92,7 +91,7 @@ def _read(proof: OpenProof, asked: Sequence[Asked], stop: Stop) -> list[SourceSi
     except LakeproofError as error:
         if len(asked) > 1:
             return [side for one in asked for side in _read(proof, [one], stop)]
-        if not isinstance(error, TableChangedError | TransientError):
+        if not isinstance(error, SourceError | TableError | TransientError):
             raise
         return [SourceSide(asked[0].table, None, f"{error.reason}; {error.remedy}")]
     return [SourceSide(one.table, read) for one, read in zip(asked, buckets, strict=True)]

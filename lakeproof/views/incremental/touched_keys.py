@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakeproof.hidden_columns import DUP, KEY, scratch
+from lakeproof.lake.rows.change import distinct_rows
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import correct, join_on_key
 from lakeproof.views.incremental.carried_keys import Analysis, CarriedKey
@@ -119,9 +120,8 @@ class Values:
 
     def columns(self, positions: Sequence[int]) -> Values:
         """Return the values of some of the columns."""
-        rows = self.rows.select(list(positions))
         return Values(
-            rows.group_by(rows.column_names).aggregate([]).select(rows.column_names),
+            distinct_rows(self.rows.select(list(positions))),
             T.StructType([self.schema.fields[position] for position in positions]),
         )
 

@@ -25,7 +25,7 @@ from lakeproof.hidden_columns import CAME
 from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.files.data_files import DeltaFile, VectorPlace, data_file, deleted_rows
 from lakeproof.lake.delta.log.commits import Action, LogField, commit_name, physical_name, read_actions
-from lakeproof.lake.delta.log.state import TableShape, TableState, read_state, table_shape, tombstone_key
+from lakeproof.lake.delta.log.state import FileKey, TableShape, TableState, read_state, table_shape, tombstone_key
 from lakeproof.lake.rows.change import Numbers
 from lakeproof.lake.spark.scanned_rows import note_rows
 from lakeproof.storage.folder import Folder
@@ -80,12 +80,14 @@ class VersionChanges:
     """The changes of a table up to the version `last`; `is_net` as above.
 
     `packed` are the files that were put together in commits that change no data, and those that came in their place.
+    `files_before` are all files of the first version: those of the last, with the commits taken back.
     """
 
     last: TableShape
     files: tuple[ChangedFile, ...]
     is_net: bool
     packed: tuple[tuple[DeltaFile, ...], tuple[DeltaFile, ...]] = ((), ())
+    files_before: frozenset[FileKey] = frozenset()
 
     @classmethod
     def between(cls, path: str, first: int, last: int, columns: Sequence[str]) -> VersionChanges:
@@ -104,7 +106,8 @@ class VersionChanges:
             raise ChangesUnavailableError(f"its log does not tell its changes ({reason})") from error
         if not walk.leads_to(state):
             raise ChangesUnavailableError(f"its log does not lead to what version {last} has")
-        return cls(state, tuple(walk.files()), walk.is_net, (tuple(walk.packed[0]), tuple(walk.packed[1])))
+        packed = tuple(walk.packed[0]), tuple(walk.packed[1])
+        return cls(state, tuple(walk.files()), walk.is_net, packed, walk.files_before(state))
 
     def collect(
         self,
@@ -151,6 +154,7 @@ class _Walk:
     def __init__(self) -> None:
         self._before = dict[str, Action | None]()
         self._after = dict[str, Action | None]()
+        self._first = dict[str, Action | None]()
         self._ended = list[ChangedFile]()
         self.packed = list[DeltaFile](), list[DeltaFile]()
         self._changed = self._put_together = False
@@ -158,6 +162,8 @@ class _Walk:
 
     def take(self, actions: Sequence[tuple[str, Action]]) -> None:
         files = [(kind, action) for kind, action in actions if kind in ("add", "remove")]
+        for kind, action in sorted(files, key=lambda pair: pair[0], reverse=True):
+            self._first.setdefault(action["path"], action if kind == "remove" else None)
         for path in [a["path"] for kind, a in files if kind == "remove" and a.get("dataChange") is False]:
             if path in self._before:
                 # Put together with others: what comes under this name is another file.
@@ -182,6 +188,12 @@ class _Walk:
             live is None if after is None else live is not None and tombstone_key(after) == tombstone_key(live)
             for after, live in pairs
         )
+
+    def files_before(self, state: TableState) -> frozenset[FileKey]:
+        """Return the files of `state`, to which the commits have led, as they were before all of them."""
+        untouched = (action for path, action in state.files.items() if path not in self._first)
+        touched = (action for action in self._first.values() if action is not None)
+        return frozenset(map(tombstone_key, [*untouched, *touched]))
 
     def files(self) -> list[ChangedFile]:
         return [*self._ended, *(file for path in [*self._before] for file in self._changed_file(path))]
@@ -212,7 +224,7 @@ def _rows_of(rows: DeltaRows, file: ChangedFile, columns: Sequence[str]) -> Iter
         if not columns:
             yield pa.record_batch([np.full(len(numbers), came)], [CAME])
             continue
-        for batch, decoded in rows.at_places(file.file.path, numbers, columns):
+        for batch, decoded in rows.at_places(file.file.path, numbers, columns, file.file.rows):
             note_rows(decoded)
             if batch.num_rows:
                 yield batch.append_column(CAME, pa.array(np.full(batch.num_rows, came)))

@@ -100,9 +100,11 @@ TOMBSTONES_MAX = 100
 # In place of the digest of a commit that is not there.
 _GONE = "none"
 Actions: TypeAlias = Iterable[tuple[str, Action]]
+# A file's path, and its deletion vector.
+FileKey: TypeAlias = tuple[str, str]
 
 
-def tombstone_key(action: Action) -> tuple[str, str]:
+def tombstone_key(action: Action) -> FileKey:
     """Return what removed files differ by: the path, and the deletion vector that the file had."""
     vector = action.get("deletionVector") or {}
     return action["path"], f"{vector.get('storageType', '')}{vector.get('pathOrInlineDv', '')}@{vector.get('offset')}"
