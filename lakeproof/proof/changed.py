@@ -32,6 +32,7 @@ from lakeproof.proof.compare import ProofRow, differing_keys, rows_by_key
 from lakeproof.proof.lake.side import LakeReader
 from lakeproof.proof.record import Proved, read_proved
 from lakeproof.proof.result import ProofReport, TableProof, compared
+from lakeproof.proof.source.read import why_unread
 from lakeproof.proof.source.side import source_rows_of
 from lakeproof.proof.tables import OpenProof, compare_all, in_lake_at_point, read_published, unreadable_table_proof
 from lakeproof.snapshot.copy.rate_limit import RateLimiter
@@ -162,7 +163,7 @@ def _by_keys(
                 # What PostgreSQL calls equal may be another key.
                 source += [row for row in source_rows_of(proof.conn, published, some) if row.key in keys]
     except (TableChangedError, TransientError) as error:
-        return TableProof("blocked", reason=f"{error.reason}; {error.remedy}", kind="changed")
+        return TableProof("blocked", reason=why_unread(error), kind="changed")
     if dict(Counter(source)) == dict(Counter(lake)):
         return equal
     sides = rows_by_key(source), rows_by_key(lake)

@@ -94,5 +94,11 @@ def _read(proof: OpenProof, asked: Sequence[Asked], stop: Stop) -> list[SourceSi
             return [side for one in asked for side in _read(proof, [one], stop)]
         if not isinstance(error, TableChangedError | TransientError):
             raise
-        return [SourceSide(asked[0].table, None, f"{error.reason}; {error.remedy}")]
+        return [SourceSide(asked[0].table, None, why_unread(error))]
     return [SourceSide(one.table, read) for one, read in zip(asked, buckets, strict=True)]
+
+
+def why_unread(error: TableChangedError | TransientError) -> str:
+    """Return why a table is not compared, and what to do: the next proof has a later snapshot, and nothing is copied."""
+    changed = isinstance(error, TableChangedError)
+    return f"{error.reason}; {'run `lakeproof prove` again' if changed else error.remedy}"
