@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from lakeproof.errors import LakeError, TransientError, UnreadableRowsError
+from lakeproof.errors import LakeError, UnreadableRowsError
 from lakeproof.events import Stop, counted
 from lakeproof.lake.delta.files.needed import files_at
 from lakeproof.lake.delta.log.commits import LogGapError
@@ -26,13 +26,12 @@ from lakeproof.lake.spark.failures import reading
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.tables import ACTIONS, PublishedTable
 from lakeproof.postgres.copying.keys import why_not_by_keys
-from lakeproof.postgres.copying.snapshot import TableChangedError
 from lakeproof.proof.changed_keys import ChangedSide, NotByKeysError
 from lakeproof.proof.compare import ProofRow, differing_keys, rows_by_key
 from lakeproof.proof.lake.side import LakeReader
 from lakeproof.proof.record import Proved, read_proved
 from lakeproof.proof.result import ProofReport, TableProof, compared
-from lakeproof.proof.source.read import why_unread
+from lakeproof.proof.source.read import UNREAD, why_unread
 from lakeproof.proof.source.side import source_rows_of
 from lakeproof.proof.tables import OpenProof, compare_all, in_lake_at_point, read_published, unreadable_table_proof
 from lakeproof.snapshot.copy.rate_limit import RateLimiter
@@ -162,7 +161,7 @@ def _by_keys(
                     return TableProof("blocked", reason="it was asked to stop", kind="changed")
                 # What PostgreSQL calls equal may be another key.
                 source += [row for row in source_rows_of(proof.conn, published, some) if row.key in keys]
-    except (TableChangedError, TransientError) as error:
+    except UNREAD as error:
         return TableProof("blocked", reason=why_unread(error), kind="changed")
     if dict(Counter(source)) == dict(Counter(lake)):
         return equal

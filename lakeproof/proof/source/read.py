@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakeproof.errors import DefiniteError, LakeproofError, TransientError
+from lakeproof.errors import DefiniteError, LakeproofError, SourceError, TableError, TransientError
 from lakeproof.events import Stop
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.tables import PublishedTable
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 TABLES_TOGETHER = 50
 COLUMNS_TOGETHER = 2_000
 ROWS_TOGETHER = 200_000
+# What keeps the source from giving one table: no other table's proof ends with it.
+UNREAD = (SourceError, TableError, TransientError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +94,13 @@ def _read(proof: OpenProof, asked: Sequence[Asked], stop: Stop) -> list[SourceSi
     except LakeproofError as error:
         if len(asked) > 1:
             return [side for one in asked for side in _read(proof, [one], stop)]
-        if not isinstance(error, TableChangedError | TransientError):
+        if not isinstance(error, UNREAD):
             raise
         return [SourceSide(asked[0].table, None, why_unread(error))]
     return [SourceSide(one.table, read) for one, read in zip(asked, buckets, strict=True)]
 
 
-def why_unread(error: TableChangedError | TransientError) -> str:
+def why_unread(error: LakeproofError) -> str:
     """Return why a table is not compared, and what to do: the next proof has a later snapshot, and nothing is copied."""
     changed = isinstance(error, TableChangedError)
     return f"{error.reason}; {'run `lakeproof prove` again' if changed else error.remedy}"
