@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from lakeproof.errors import LakeError, SourceError, TableError, TransientError, UnreadableRowsError
+from lakeproof.errors import LakeError, UnreadableRowsError
 from lakeproof.events import Stop, counted
 from lakeproof.lake.delta.files.needed import files_at
 from lakeproof.lake.delta.log.commits import LogGapError
@@ -31,6 +31,7 @@ from lakeproof.proof.compare import ProofRow, differing_keys, rows_by_key
 from lakeproof.proof.lake.side import LakeReader
 from lakeproof.proof.record import Proved, read_proved
 from lakeproof.proof.result import ProofReport, TableProof, compared
+from lakeproof.proof.source.read import UNREAD, why_unread
 from lakeproof.proof.source.side import source_rows_of
 from lakeproof.proof.tables import OpenProof, compare_all, in_lake_at_point, read_published, unreadable_table_proof
 from lakeproof.snapshot.copy.rate_limit import RateLimiter
@@ -160,8 +161,8 @@ def _by_keys(
                 # What PostgreSQL calls equal may be another key, which may be among those of another statement.
                 keys = {*some}
                 source += [row for row in source_rows_of(proof.conn, published, some) if row.key in keys]
-    except (SourceError, TableError, TransientError) as error:
-        return TableProof("blocked", reason=f"{error.reason}; {error.remedy}", kind="changed")
+    except UNREAD as error:
+        return TableProof("blocked", reason=why_unread(error), kind="changed")
     if dict(Counter(source)) == dict(Counter(lake)):
         return equal
     sides = rows_by_key(source), rows_by_key(lake)

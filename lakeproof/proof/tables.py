@@ -16,7 +16,7 @@ from typing import TypeAlias
 from lakeproof.concurrently import few_at_a_time
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import table_text
-from lakeproof.errors import DefiniteError, SourceError, TableError, TransientError, UnreadableRowsError, manual
+from lakeproof.errors import DefiniteError, UnreadableRowsError, manual
 from lakeproof.events import Report, Stop, counted
 from lakeproof.lake.delta.log.commits import LogGapError
 from lakeproof.lake.planning.schema_change import describe_change
@@ -48,7 +48,7 @@ from lakeproof.proof.keys_to_repair import ROWS_MAX, KeysToRepair, keys_to_repai
 from lakeproof.proof.lake.in_arrow import TooLargeError
 from lakeproof.proof.lake.side import LakeReader, LakeSide
 from lakeproof.proof.result import ProofReport, Status, TableProof, compared
-from lakeproof.proof.source.read import Asked, SourceSide, read_source
+from lakeproof.proof.source.read import UNREAD, Asked, SourceSide, read_source
 from lakeproof.proof.source.side import source_rows
 from lakeproof.proof.source.unsent import ALL_ACTIONS, differences, judge
 from lakeproof.snapshot.folder import part_key, read_snapshot
@@ -219,7 +219,7 @@ def _compare(proof: OpenProof, both: _BothSides) -> TableProof:
             if proof.to_repair is not None:
                 same = (in_source, in_lake_side) if len(narrowed) == len(wrong) else None
                 proof.to_repair[published.table] = _keys_to_repair(proof, both, wrong, same)
-    except (SourceError, TableError, TransientError) as error:
+    except UNREAD as error:
         reason = f"{proven.reason}; the keys could not be named: {error.reason}"
         # A row that is not compared is neither excused nor damaged.
         return replace(proven, status="blocked" if unsent else "differs", reason=reason)

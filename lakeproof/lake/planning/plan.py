@@ -24,7 +24,7 @@ from lakeproof.lake.planning.catalog_drift import (
 )
 from lakeproof.lake.planning.entries import Entrant, EntryLimit, created_tables_to_enter, entering_until
 from lakeproof.lake.planning.landing.order import CycleOrdinals, cycle_ordinals, range_ordinals
-from lakeproof.lake.planning.schema_change import describe_change, taken_in
+from lakeproof.lake.planning.schema_change import describe_change, renamed_away, taken_in
 from lakeproof.lake.planning.schema_changes import (
     CatalogUnread,
     SchemaDecision,
@@ -49,6 +49,7 @@ from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.copy.keyed_copy import PlacedCopy
 from lakeproof.snapshot.folder import FinishedCopy
 
@@ -332,16 +333,16 @@ def _end_of_range(
     cycle_rows: int,
 ) -> Lsn:
     """Return where the range ends: after enough rows, and before a table's schema changes."""
-    in_force = [(t, c.at_lsn, c.version) for t, c in before.tables.items() if t not in held]
-    expected = [*in_force, *((t, entrant.place, entrant.copy.table.version) for t, entrant in entrants.items())]
+    in_force = [(c.at_lsn, c.version) for t, c in before.tables.items() if t not in held]
+    expected = [*in_force, *((entrant.place, entrant.copy.table.version) for entrant in entrants.values())]
     stop, rows = before.start, 0
     for manifest in before.chain.between(before.start, last):
         stop = min(manifest.end_lsn, last)
         changes = [
             max(before.start, Lsn(int(entry.from_lsn) - 1))
             for entry in last_entries(manifest)
-            for table, since, version in expected
-            if table == entry.version.table and entry.from_lsn > since and taken_in(entry.version).id != version.id
+            for since, version in expected
+            if entry.from_lsn > since and _changes(version, entry.version)
         ]
         if changes and min(changes) < stop:
             return min(changes)
@@ -349,6 +350,12 @@ def _end_of_range(
         if rows >= cycle_rows:
             return stop
     return stop
+
+
+def _changes(version: SchemaVersion, landed: SchemaVersion) -> bool:
+    """True if rows of `landed` are not rows of a table with `version`, or are them under another name."""
+    own = landed.table == version.table and taken_in(landed).id != version.id
+    return own or renamed_away(version, landed)
 
 
 def _not_outdated(
@@ -368,8 +375,7 @@ def _not_outdated(
     for table, snapshot in pending.items():
         version, point = snapshot.table.version, snapshot.consistent_point
         cut_table = before.tables.get(table)
-        newer = [taken_in(e.version) for e in passed if e.version.table == table and e.from_lsn > point]
-        newer = [v for v in newer if v.id != version.id]
+        newer = [taken_in(e.version) for e in passed if e.from_lsn > point and _changes(version, e.version)]
         recorded = None if newer or point >= start else newer_recorded(chain, version, (point, start))
         newer += [] if recorded is None else [recorded]
         at_lsn = point if cut_table is None else cut_table.at_lsn

@@ -77,6 +77,14 @@ def taken_in(version: SchemaVersion) -> SchemaVersion:
     return replace(version, columns=kept)
 
 
+def renamed_away(version: SchemaVersion, landed: SchemaVersion) -> bool:
+    """True if `landed` has rows of the table with `version` under another name: whoever goes by names misses them.
+
+    By the time the catalog is read, the table may have its old name again.
+    """
+    return landed.oid == version.oid and landed.table != version.table
+
+
 def compare_schemas(old: SchemaVersion, new: SchemaVersion) -> SchemaDifference:
     """Match the columns of two schemas."""
     before = {(c.attnum if old.oid == new.oid else c.name): c for c in old.columns if c.attnum > 0}
@@ -101,6 +109,8 @@ def why_not_in_place(difference: SchemaDifference, *, mixed: bool = False) -> st
     old, new = difference.old, difference.new
     if old.oid != new.oid:
         return "the table was recreated"
+    if old.table != new.table:
+        return "its rows came under another name"
     if unknown := [c.name for c in new.columns if c.attnum <= 0]:
         return f"the catalog did not know any more what {', '.join(unknown)} was when the stream had it"
     kept = {c.attnum for c in old.columns}
@@ -139,6 +149,8 @@ def describe_change(old: SchemaVersion, new: SchemaVersion) -> str:
             changes.append(f"the type of {b.name} changed from {_typed(a)} to {_typed(b)}")
     if old.oid != new.oid:
         changes.append("the table was recreated")
+    elif old.table != new.table:
+        changes.append(f"the table was renamed to {new.table}")
     if old.identity != new.identity or not difference.same_key:
         changes.append("its replica identity or key changed")
     return "its schema changed: " + ("; ".join(sorted(changes)) or "the order or numbers of its columns")

@@ -26,6 +26,7 @@ from lakeproof.lake.planning.schema_change import (
     compare_schemas,
     default_fits,
     describe_change,
+    renamed_away,
     taken_in,
     why_not_in_place,
 )
@@ -37,7 +38,7 @@ from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.manifest import Manifest, SchemaEntry
 from lakeproof.landing.segments.reader import Slice, count_changes, slices
 from lakeproof.lsn import Lsn
-from lakeproof.names import TableName
+from lakeproof.names import Oid, TableName
 from lakeproof.schema import Column, SchemaVersion
 from lakeproof.snapshot.folder import FinishedCopy
 
@@ -58,29 +59,33 @@ class UnprovenError(Exception):
 
 
 def decide_changes(chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable]) -> dict[TableName, SchemaDecision]:
-    """Decide on each table of which the transaction right after `start` brings another schema.
+    """Decide on each table of which the transaction right after `start` brings another schema, or rows under another name.
 
     `tables` are in the lake, at `start`, and not held.
     """
     decisions, after = dict[TableName, SchemaDecision](), Lsn(int(start) + 1)
+    away = dict[TableName, SchemaDecision]()
     for manifest in chain.between(start, after):
         entries: dict[TableName, list[SchemaEntry]] = {}
         for entry in sorted(manifest.schemas, key=lambda e: e.from_seq):
-            if entry.from_lsn == after and entry.version.table in tables:
+            if entry.from_lsn != after:
+                continue
+            away |= {t: _away(c, entry.version) for t, c in tables.items() if renamed_away(c.version, entry.version)}
+            if entry.version.table in tables:
                 entries.setdefault(entry.version.table, []).append(entry)
         for table, table_entries in entries.items():
             versions = [entry.version for entry in table_entries]
             mixed = _under_two_keys(chain, start, taken_in(versions[-1]))
             decision = _decide(chain, tables[table], versions, after, mixed=mixed)
             decisions |= {} if decision is None else {table: decision}
-    return decisions
+    return decisions | away
 
 
 def last_entries(manifest: Manifest) -> list[SchemaEntry]:
-    """Return the schemas that come into force, the last of each table and transaction."""
-    last: dict[tuple[TableName, Lsn], SchemaEntry] = {}
+    """Return the schemas that come into force, the last of each table, name and transaction."""
+    last: dict[tuple[TableName, Oid, Lsn], SchemaEntry] = {}
     for entry in sorted(manifest.schemas, key=lambda e: e.from_seq):
-        last[entry.version.table, entry.from_lsn] = entry
+        last[entry.version.table, entry.version.oid, entry.from_lsn] = entry
     return list(last.values())
 
 
@@ -195,11 +200,21 @@ def _decide(
     except UnprovenError as error:
         obstacles = [str(error)]
     if obstacles:
-        detail = {"change": describe_change(old[0], last), "why_not_in_place": obstacles[0]}
-        return Held(cut_table.at_lsn, HeldCause.SCHEMA_CHANGE, WayOut.SNAPSHOT, detail)
+        return _held(cut_table.at_lsn, old[0], last, obstacles[0])
     if None in defaults:
         return CatalogUnread()
     return SchemaChange(last, defaults[0] or {}) if cut_table.version.id != last.id else None
+
+
+def _away(cut_table: CutTable, landed: SchemaVersion) -> Held:
+    """Return how a table is held of which rows come under another name."""
+    why = why_not_in_place(compare_schemas(cut_table.version, landed))
+    return _held(cut_table.at_lsn, cut_table.version, landed, why or "")
+
+
+def _held(at_lsn: Lsn, old: SchemaVersion, new: SchemaVersion, why: str) -> Held:
+    detail = {"change": describe_change(old, new), "why_not_in_place": why}
+    return Held(at_lsn, HeldCause.SCHEMA_CHANGE, WayOut.SNAPSHOT, detail)
 
 
 def _under_two_keys(chain: Chain, start: Lsn, new: SchemaVersion) -> bool:

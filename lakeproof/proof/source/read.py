@@ -18,6 +18,7 @@ from lakeproof.errors import DefiniteError, LakeproofError, SourceError, TableEr
 from lakeproof.events import Stop
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.tables import PublishedTable
+from lakeproof.postgres.copying.snapshot import TableChangedError
 from lakeproof.progress import Progress, Work
 from lakeproof.proof.compare import Buckets, rows_in
 from lakeproof.proof.source.side import source_buckets
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 TABLES_TOGETHER = 50
 COLUMNS_TOGETHER = 2_000
 ROWS_TOGETHER = 200_000
+# What keeps the source from giving one table: no other table's proof ends with it.
+UNREAD = (SourceError, TableError, TransientError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,13 @@ def _read(proof: OpenProof, asked: Sequence[Asked], stop: Stop) -> list[SourceSi
     except LakeproofError as error:
         if len(asked) > 1:
             return [side for one in asked for side in _read(proof, [one], stop)]
-        if not isinstance(error, SourceError | TableError | TransientError):
+        if not isinstance(error, UNREAD):
             raise
-        return [SourceSide(asked[0].table, None, f"{error.reason}; {error.remedy}")]
+        return [SourceSide(asked[0].table, None, why_unread(error))]
     return [SourceSide(one.table, read) for one, read in zip(asked, buckets, strict=True)]
+
+
+def why_unread(error: LakeproofError) -> str:
+    """Return why a table is not compared, and what to do: the next proof has a later snapshot, and nothing is copied."""
+    changed = isinstance(error, TableChangedError)
+    return f"{error.reason}; {'run `lakeproof prove` again' if changed else error.remedy}"
