@@ -178,14 +178,22 @@ class SnapshotSession:
         Of several tables no lock is waited for: one who waits for a lock and holds others may be waited for by its holder.
         """
         with self._locking(conn, [(table, table.leaves) for table in tables], waits=len(tables) == 1):
-            only = [table.version.oid for table in tables]
-            with self.open() as outside:
-                then, now = read_catalog(conn, source, only), read_catalog(outside, source, only)
-            for table in tables:
-                reason = change_since(then, now, table.version.oid)
-                if reason is not None:
-                    raise table_changed(table.table, reason)
+            self._check_catalog(conn, source, tables)
             yield
+            # No lock of a reader keeps a partition from being attached: the next plan has its rows, as far as the snapshot
+            # sees them.
+            roots = [table for table in tables if table.partitioned]
+            if roots:
+                self._check_catalog(conn, source, roots)
+
+    def _check_catalog(self, conn: Connection, source: SourceConfig, tables: Sequence[PublishedTable]) -> None:
+        only = [table.version.oid for table in tables]
+        with self.open() as outside:
+            then, now = read_catalog(conn, source, only), read_catalog(outside, source, only)
+        for table in tables:
+            reason = change_since(then, now, table.version.oid)
+            if reason is not None:
+                raise table_changed(table.table, reason)
 
     @contextmanager
     def _locking(self, conn: Connection, locked: _Locked, *, waits: bool) -> Iterator[None]:

@@ -125,6 +125,29 @@ def test_a_table_that_was_changed_after_the_snapshot_is_not_copied_from_it(
                 pass
 
 
+def test_a_partition_that_is_attached_after_the_check_is_noticed(database: Database) -> None:
+    """Its rows from before the snapshot are in the next plan: what was read may be more than the table had."""
+    # Attaching waits for the readers of a default partition, if there is one.
+    apart: LiteralString = "ALTER TABLE u DETACH PARTITION u2"
+    database.execute(*_SCHEMA, apart, "CREATE TABLE u3 (LIKE u INCLUDING ALL)", "INSERT INTO u3 (id) VALUES (5000)")
+    source = database.source()
+    session = SnapshotSession(database.secret, database.name, temporary=True)
+    attach: LiteralString = "ALTER TABLE u ATTACH PARTITION u3 FOR VALUES FROM (5000) TO (6000)"
+    counts = list[object]()
+
+    def read_before_and_after() -> None:
+        with session.guard(guard, source, root):
+            counts.extend(guard.execute("SELECT count(*) FROM public.u").fetchone() or ())
+            database.execute(attach)
+            counts.extend(guard.execute("SELECT count(*) FROM public.u").fetchone() or ())
+
+    with session, session.connect() as reader, connect(database.secret) as guard:
+        root = read_tables(reader, source)[U]
+        with pytest.raises(TableChangedError, match="partition"):
+            read_before_and_after()
+    assert counts[0] != counts[1], "the snapshot does not hold the partitions"
+
+
 def test_a_guarded_table_can_be_written_but_not_rewritten(database: Database) -> None:
     """The application goes on; a TRUNCATE waits until the copy of that table is over."""
     database.execute(*_SCHEMA)
