@@ -38,7 +38,7 @@ from lakeproof.names import Incarnation, TableName
 from lakeproof.postgres.catalog.published import publications_of, read_tables
 from lakeproof.postgres.checks.source import examine, refuse
 from lakeproof.postgres.connections.connect import Connection, close_quietly, connect
-from lakeproof.postgres.replication_slot import SlotState, drop_slot, in_use, read_slot, slot_problem
+from lakeproof.postgres.replication_slot import SlotState, drop_slot, read_free_slot, slot_problem
 from lakeproof.postgres.replication_stream import ReplicationStream, StreamFailedError
 from lakeproof.postgres.server import ServerIdentity, identify, other_database
 from lakeproof.snapshot.folder import may_be_applied
@@ -177,9 +177,7 @@ class _Recover:
     def look(self, conn: Connection) -> _Look:
         incarnation = self._landed()
         server = identify(conn)
-        slot = read_slot(conn, self._source.slot)
-        if slot is not None and slot.active:
-            raise in_use(conn, slot.name)
+        slot = read_free_slot(conn, self._source.slot)
         lost = slot is not None and slot.lost
         findings = examine(conn, self._source)
         refuse([f for f in findings if not (lost and f.about_slot)])
@@ -291,10 +289,8 @@ class _Recover:
             server.system_id,
             server.database_oid,
         ):
-            old = read_slot(conn, head.slot)
+            old = read_free_slot(conn, head.slot)
             problem = None if old is None else slot_problem(old, server.database)
-            if old is not None and old.active:
-                raise in_use(conn, old.name)
             if old is not None and (problem is None or old.lost):
                 drops.append(old.name)
         return drops

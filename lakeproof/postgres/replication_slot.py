@@ -21,6 +21,7 @@ from lakeproof.postgres.connections.connect import Connection, rows, source_erro
 PLUGIN = "pgoutput"
 # A slot whose reader has just ended is free a moment later.
 IN_USE_S = 5.0
+_RETRY_S = 0.05
 _NAME_LENGTH_MAX = 63
 _FAILOVER_SINCE = 170000
 _CAUSES = {
@@ -163,6 +164,19 @@ def create_slot(conn: Connection, name: str, *, temporary: bool, snapshot: OneOf
     return Lsn.parse(row[1])
 
 
+def read_free_slot(conn: Connection, name: str) -> SlotState | None:
+    """Return the slot, as `read_slot`, when nobody reads it: the server notices a moment later that a drain has ended.
+
+    Raises TransientError if it is read for `IN_USE_S` seconds.
+    """
+    deadline = time.monotonic() + IN_USE_S
+    while (slot := read_slot(conn, name)) is not None and slot.active:
+        if time.monotonic() >= deadline:
+            raise in_use(conn, name)
+        time.sleep(_RETRY_S)
+    return slot
+
+
 def drop_slot(conn: Connection, name: str) -> bool:
     """Drop the slot; False if there was none.
 
@@ -177,7 +191,7 @@ def drop_slot(conn: Connection, name: str) -> bool:
         except psycopg.errors.ObjectInUse:
             if time.monotonic() >= deadline:
                 raise in_use(conn, name) from None
-            time.sleep(0.05)
+            time.sleep(_RETRY_S)
         except psycopg.Error as error:
             raise translate(error, f"slot {name}") from None
         else:
