@@ -235,6 +235,10 @@ class Chain:
         if self.newest.number != before:
             self._sync_newest_name()
 
+    def is_left_behind(self) -> bool:
+        """True if the chain has gone on, and what came next was removed: `refresh` finds nothing more. Costs one listing."""
+        return first_kept_number(self.lake, self.incarnation) > self.next_number
+
     def append(self, manifest: Manifest) -> Manifest:
         """Append a manifest durably; this sets its number and its predecessor's checksum.
 
