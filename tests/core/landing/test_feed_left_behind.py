@@ -10,8 +10,10 @@ import pytest
 import lakeproof
 from lakeproof.errors import LakeError
 from lakeproof.events import Stop
+from lakeproof.lake.planning.landing.waiting import LandingTail
 from lakeproof.lake.read.arrow import transactions as feed_module
 from lakeproof.lake.read.spark.subscribe import LandingReader
+from lakeproof.landing import chain as chain_module
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.retention import put_chain_start, remove_below
 from lakeproof.lsn import Lsn
@@ -22,8 +24,9 @@ LINKS, LONG_S = 5, 20.0
 
 
 @pytest.fixture
-def chain(tmp_path: Path) -> Chain:
-    """A landing of five segments, one transaction each."""
+def chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chain:
+    """A landing of five segments, one transaction each; whoever follows it looks at once where it begins."""
+    monkeypatch.setattr(chain_module, "LIST_S", 0.0)  # inside: a test can't wait for five minutes
     chain = new_chain(tmp_path)
     for number in range(LINKS):
         add_segment(chain, 2000 + 1000 * number)
@@ -67,9 +70,17 @@ def test_a_stream_that_was_left_behind_says_so(tmp_path: Path, chain: Chain) -> 
     assert reached == {"incarnation": 1, "position": 6000}
     _go_on(chain)
 
-    def looks() -> list[dict[str, int]]:
-        return [reader.latestOffset(reached, limit) for _ in range(2 * feed_module.LOOKS_PER_INCARNATION)]
-
     with pytest.raises(LakeError, match="it was removed up to"):
-        looks()
+        reader.latestOffset(reached, limit)
     assert Chain.open(chain.lake, Incarnation(1)).kept_from == Lsn(15_000)
+
+
+def test_what_is_shown_of_a_landing_goes_on(chain: Chain) -> None:
+    """Nobody has asked for longer than landed changes are kept: what was removed is in the lake."""
+    tail = LandingTail.after(reopen(chain), Lsn(1000), 0.0)
+    assert tail.waiting().rows == 3 * LINKS
+    _go_on(chain)
+    tail.drop_until(Lsn(15_000))
+    waiting = tail.look(1.0)
+    assert (tail.chain.end, tail.chain.kept_from, waiting.rows) == (Lsn(26_000), Lsn(15_000), 3 * 11)
+    assert tail.look(2.0) == waiting

@@ -134,6 +134,7 @@ def transactions(
         raise LakeError(f"{place.source}: landing", "there is none", f"run `lakeproof bootstrap {place.source}`")
     stop, looks = Stop() if stop is None else stop, 0
     while True:
+        # Later on, too: the caller may take longer with a transaction than the landing keeps what is in the lake.
         if position is not None and position < chain.kept_from and chain.incarnation == 1:
             yield from _past_transactions(chain, position, chosen)
             position = chain.kept_from
@@ -148,9 +149,6 @@ def transactions(
         looks += 1
         if looks % LOOKS_PER_INCARNATION == 0:
             _check_incarnation(place, chain)
-            if chain.is_left_behind():
-                # The caller took longer with a transaction than the landing keeps what is in the lake.
-                chain = Chain.open(place, chain.incarnation)
 
 
 def _past_transactions(chain: Chain, since: Lsn, chosen: set[TableName] | None) -> Iterator[Transaction]:

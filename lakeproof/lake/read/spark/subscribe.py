@@ -180,21 +180,15 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         storage = StorageConfig.model_validate_json(self.options["storage"])
         lake = SourceLake.open(LakeLocation(self.options["lake"], storage), self.options["source"])
         self.looks += 1
-        # Another incarnation takes a listing to see, and comes once in years; so does a batch that takes longer than landed
-        # changes are kept.
+        # Another incarnation takes a listing to see, and comes once in years.
         is_due = self.looks % LOOKS_PER_INCARNATION == 0
-        if self.chain is None or (is_due and _has_gone_on(lake, self.chain)):
+        if self.chain is None or (is_due and newest_incarnation(lake) != self.chain.incarnation):
             self.chain = Chain.open_newest(lake)
         else:
             self.chain.refresh()
         if self.chain is None:
             raise no_landing(lake)
         return self.chain
-
-
-def _has_gone_on(lake: SourceLake, chain: Chain) -> bool:
-    """True if a chain's newest manifests can't be found from those that it knows."""
-    return newest_incarnation(lake) != chain.incarnation or chain.is_left_behind()
 
 
 _CUTS = "lakeproof_cuts"
