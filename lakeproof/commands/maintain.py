@@ -131,7 +131,7 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
         small = run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(run.to_optimize(), Optimize()))
         # Before the files of earlier versions go.
         name_cut(config, name, on_demand, report)
-        removed = remove_old(lake, kept_of(config, lake), now, stop, damaged)
+        removed = remove_old(lease, kept_of(config, lake), now, stop, damaged)
     views = maintain_views(config, name, on_demand, RunControl(report, stop), now=now)
     name_views(config, on_demand, report)
     unread, limit = _unread(damaged, views.damaged), now - timedelta(seconds=source.retention.cuts_s)

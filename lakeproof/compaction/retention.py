@@ -15,28 +15,28 @@ from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.events import Stop
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.cycle.upkeep.table_files import Damaged, unneeded_table_files
-from lakeproof.lake.delta.files.needed import remove_file
+from lakeproof.lake.delta.files.needed import remove_files
 from lakeproof.lake.planning.entries import entered_chunks, pending_snapshots
 from lakeproof.lake.records.cuts.documents import unneeded_bases
 from lakeproof.lake.records.cuts.groups import group_cuts_before, pinned_cut
 from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.lease import newest_epoch
+from lakeproof.lake.records.lease import Lease, newest_epoch
 from lakeproof.lake.records.store import cut_numbers, newest_cut, read_cut
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.incarnation_record import has_head, incarnations
 from lakeproof.landing.retention import (
     SpaceReclaimed,
     first_needed,
-    freed,
     keys_before,
     put_chain_start,
     remove_below,
+    remove_keys,
+    space_of,
     summed,
 )
 from lakeproof.names import CycleNumber, Incarnation
 from lakeproof.snapshot.folder import open_points
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import Store
 from lakeproof.storage.times import time_of
 from lakeproof.views.maintain import stop_here
 
@@ -56,41 +56,53 @@ def kept_of(config: Config, lake: SourceLake) -> Kept:
     return Kept(config.source(lake.source).retention, pinned)
 
 
-def remove_old(lake: SourceLake, kept: Kept, now: datetime, stop: Stop, damaged: Damaged) -> dict[str, SpaceReclaimed]:
-    """Remove old cuts, then files of tables, manifests of the landing and chunks of snapshots that nothing needs."""
-    stop_here(lake.source, stop)
-    total = {"cuts": _delete(lake.store, old_documents(lake, kept.retention, now, kept.pinned))}
+def remove_old(lease: Lease, kept: Kept, now: datetime, stop: Stop, damaged: Damaged) -> dict[str, SpaceReclaimed]:
+    """Remove old cuts, then files of tables, manifests of the landing and chunks of snapshots that nothing needs.
+
+    The lease is checked between each listing and its first removal: raises TransientError if another process has taken over.
+    """
+    lake = lease.lake
+    documents = old_documents(lake, kept.retention, now, kept.pinned)
+    _go_on(lease, stop)
+    total = {"cuts": remove_keys(lake.store, documents)}
     failpoint("maintain.after_cuts")
-    stop_here(lake.source, stop)
     total["tables"] = SpaceReclaimed()
-    for place, size in unneeded_table_files(lake, (), damaged):
-        remove_file(place)
-        total["tables"] = total["tables"].plus(SpaceReclaimed(1, size))
+    for files in unneeded_table_files(lake, (), damaged):
+        _go_on(lease, stop)
+        total["tables"] = total["tables"].plus(remove_files(files))
     failpoint("maintain.after_tables")
-    stop_here(lake.source, stop)
     total["landing"] = SpaceReclaimed()
     cut = newest_cut(lake)
     in_lake = {} if cut is None else {table.version.oid: table.at_lsn for table in cut.tables.values()}
     for incarnation, number in _landings(lake, cut, kept.retention, now):
+        _go_on(lease, stop)
         put_chain_start(Chain.open(lake, incarnation), number, in_lake)
         chain = Chain.open(lake, incarnation)
         total["landing"] = total["landing"].plus(remove_below(chain, chain.first_number))
     failpoint("maintain.after_landing")
-    stop_here(lake.source, stop)
-    total["snapshots"] = _delete(lake.store, entered_chunks(lake, cut))
+    chunks = entered_chunks(lake, cut)
+    _go_on(lease, stop)
+    total["snapshots"] = remove_keys(lake.store, chunks)
     return total
+
+
+def _go_on(lease: Lease, stop: Stop) -> None:
+    """Raise TransientError if the run should stop, or if another process has the lease by now."""
+    stop_here(lease.lake.source, stop)
+    lease.check()
 
 
 def would_remove(lake: SourceLake, kept: Kept, now: datetime, damaged: Damaged) -> dict[str, SpaceReclaimed]:
     """Return what `remove_old` would remove now."""
     documents = old_documents(lake, kept.retention, now, kept.pinned)
     cut = newest_cut(lake)
+    tables = unneeded_table_files(lake, documents, damaged)
     chains = [(Chain.open(lake, i), number) for i, number in _landings(lake, cut, kept.retention, now)]
     return {
-        "cuts": _sizes(lake.store, documents),
-        "tables": summed(SpaceReclaimed(1, size) for _, size in unneeded_table_files(lake, documents, damaged)),
-        "landing": summed(freed(chain, keys_before(chain, number)) for chain, number in chains),
-        "snapshots": _sizes(lake.store, entered_chunks(lake, cut)),
+        "cuts": space_of(lake.store, documents),
+        "tables": summed(SpaceReclaimed(1, size) for files in tables for _, size in files),
+        "landing": summed(space_of(lake.store, keys_before(chain, number)) for chain, number in chains),
+        "snapshots": space_of(lake.store, entered_chunks(lake, cut)),
     }
 
 
@@ -137,16 +149,3 @@ def _landings(
         points = [*(p.consistent_point for p in pending), *open_points(lake, incarnation)]
         points = [cut.position, *(point for point in points if point >= chain.kept_from)]
         yield incarnation, first_needed(chain, cut.next_segment, min(points), older_than)
-
-
-def _sizes(store: Store, keys: Iterable[str]) -> SpaceReclaimed:
-    return summed(SpaceReclaimed(1, store.size(key)) for key in keys)
-
-
-def _delete(store: Store, keys: list[str]) -> SpaceReclaimed:
-    total = _sizes(store, keys)
-    for key in keys:
-        store.delete(key)
-    # A cut that came back after a power cut would name files that are gone.
-    store.sync_names(keys)
-    return total

@@ -3,6 +3,7 @@
 Nothing here talks to PostgreSQL or needs Spark; files and folders of any kind are `lakeproof.storage`.
 
     chain.py               reads and extends the chain
+    kept_manifests.py      what it has read, for a while
     segments/              one element of the chain: its manifest and files
     logical_messages.py    writes a segment's logical messages
     catalog_record.py      a reading of the catalog

@@ -12,14 +12,16 @@ next look at the chain's end.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from lakeproof.errors import RECOVER, InvariantError, LakeError, TransientError
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain_start import ChainStart, first_kept_number, read_chain_start
 from lakeproof.landing.incarnation_record import has_head, incarnations
+from lakeproof.landing.kept_manifests import KEPT_NAMES_MAX, KeptManifests
 from lakeproof.landing.segments.manifest import BYTES_MAX, ChainSource, Manifest, ManifestKind, parse
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
@@ -31,8 +33,9 @@ from lakeproof.storage.times import now_text
 MANIFESTS_CHECKED_ON_OPEN = 3
 # A listing is not atomic: beside a writer it may show a new manifest and miss the one before it.
 _LISTINGS_MAX = 3
-# The most files and columns named by the manifests that `read_once` keeps: 50 to 100 MB. What comes after is read each time.
-KEPT_NAMES_MAX = 100_000
+# A chain that finds nothing new is looked for elsewhere this often: after a long pause, the next manifest may have been
+# removed, and newer ones are there.
+LIST_S = 300.0
 _NAME_LENGTH = len("00000000000000000000.json")
 _REMEDY = f"restore the manifests from a backup, or {RECOVER}"
 
@@ -56,31 +59,6 @@ class NewHead:
     first_ordinal: int = 0
 
 
-@dataclass(slots=True)
-class _KeptManifests:
-    """The manifests that were read, with their checksums, by number."""
-
-    names_max: int
-    manifests: dict[int, tuple[Manifest, str]] = field(default_factory=dict)
-    names: int = 0
-    start_read: bool = False
-
-    def keep(self, read: tuple[Manifest, str]) -> None:
-        manifest = read[0]
-        self.names += 1 + len(manifest.files) + sum(len(entry.version.columns) for entry in manifest.schemas)
-        if self.names <= self.names_max:
-            self.manifests[manifest.number] = read
-
-    def around(self, position: Lsn, low: int, high: int) -> tuple[int, int]:
-        """Narrow the numbers between which the first manifest that ends after `position` lies."""
-        for number, (manifest, _) in list(self.manifests.items()):
-            if manifest.end_lsn > position:
-                high = min(high, number)
-            else:
-                low = max(low, number + 1)
-        return low, high
-
-
 class Chain:
     """One incarnation's chain up to the manifest that it was opened at, `refresh`ed to or `append`ed.
 
@@ -95,7 +73,8 @@ class Chain:
         self.start: ChainStart | None = None
         self.newest = head
         self._newest_sha256 = ""
-        self._kept: _KeptManifests | None = None
+        self._kept: KeptManifests | None = None
+        self._listed_s = time.monotonic()
         # Those read on opening, until the chain goes on: what looks at its end next need not read them again.
         self._opened: dict[int, tuple[Manifest, str]] = {}
 
@@ -175,7 +154,7 @@ class Chain:
 
         The chain's beginning is read once as well: the caller holds the lease, under which manifests are removed.
         """
-        before, self._kept = self._kept, _KeptManifests(names_max)
+        before, self._kept = self._kept, KeptManifests(names_max)
         try:
             yield
         finally:
@@ -225,13 +204,22 @@ class Chain:
                 yield manifest
 
     def refresh(self) -> None:
-        """Read what another writer has appended; costs one look-up per new manifest."""
+        """Read what another writer has appended; costs one look-up per new manifest, and a listing now and then.
+
+        If this chain was left alone until the next manifest was removed, it is opened again where the chain is now.
+        """
         before = self.newest.number
         while self.lake.store.exists(self.lake.paths.manifest(self.incarnation, self.next_number)):
             current = _read(self.lake, self.incarnation, self.next_number)
             self._check_continues((self.newest, self._newest_sha256), current)
             self.newest, self._newest_sha256 = current
             self._opened.clear()
+        now_s = time.monotonic()
+        if self.newest.number == before and now_s - self._listed_s >= LIST_S:
+            self._listed_s = now_s
+            if first_kept_number(self.lake, self.incarnation) > self.next_number:
+                self._opened.clear()
+                self._open_at(self._newest_number())
         if self.newest.number != before:
             self._sync_newest_name()
 

@@ -12,7 +12,7 @@ the manifest with the newest reading of the catalog: the next reading is compare
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +24,7 @@ from lakeproof.landing.chain import MANIFESTS_CHECKED_ON_OPEN, Chain
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
-from lakeproof.storage.store import AlreadyExistsError, NotFoundError
+from lakeproof.storage.store import AlreadyExistsError, NotFoundError, Store
 from lakeproof.storage.times import now_text, time_of
 
 # So many tables without a copy are named: tables that lived for minutes are many in some databases.
@@ -128,21 +128,29 @@ def _record_below(chain: Chain, number: int) -> int | None:
     return newest.number if newest is not None and newest.number < number else None
 
 
-def freed(chain: Chain, keys: list[str]) -> SpaceReclaimed:
-    """Return how much space `keys` take."""
+def space_of(store: Store, keys: Iterable[str]) -> SpaceReclaimed:
+    """Return how much space `keys` take; one that somebody else has removed meanwhile takes none."""
     total = SpaceReclaimed()
     for key in keys:
-        try:
-            total = total.plus(SpaceReclaimed(1, chain.lake.store.size(key)))
-        except NotFoundError:
-            continue
+        with suppress(NotFoundError):
+            total = total.plus(SpaceReclaimed(1, store.size(key)))
+    return total
+
+
+def remove_keys(store: Store, keys: Sequence[str]) -> SpaceReclaimed:
+    """Remove `keys` in this order, durably; return the space reclaimed."""
+    total = space_of(store, keys)
+    for key in keys:
+        store.delete(key)
+    # A cut that came back after a power cut would name files that are gone.
+    store.sync_names(keys)
     return total
 
 
 def remove_below(chain: Chain, number: int) -> SpaceReclaimed:
     """Steps 2 and 3: remove what lies below a chain start's `number`; returns the space reclaimed."""
     keys = keys_before(chain, number)
-    total = freed(chain, keys)
+    total = space_of(chain.lake.store, keys)
     for place, key in enumerate(keys):
         chain.lake.store.delete(key)
         if place == len(keys) // 2:

@@ -229,9 +229,11 @@ class LocalStore:
         limit = time.time() - older_than_s
         swept = 0
         for entry in entries_of(folder):
-            if entry.name.startswith(TEMPORARY) and entry.stat().st_mtime < limit:
-                (folder / entry.name).unlink(missing_ok=True)
-                swept += 1
+            # A put that has ended meanwhile has taken its file away.
+            with suppress(FileNotFoundError):
+                if entry.name.startswith(TEMPORARY) and entry.stat().st_mtime < limit:
+                    (folder / entry.name).unlink()
+                    swept += 1
         return swept
 
     @contextmanager

@@ -27,7 +27,7 @@ from lakeproof.config.section.upkeep import RetentionConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Event, RunControl, Stop
-from lakeproof.lake.delta.files.needed import Unread, remove_file, table_files, unneeded
+from lakeproof.lake.delta.files.needed import Unread, remove_files, table_files, unneeded
 from lakeproof.lake.delta.files.optimize import is_fragmented, optimize
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.log.state import read_state
@@ -35,7 +35,7 @@ from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, cuts_in_order,
 from lakeproof.lake.records.views.definitions import old_previews
 from lakeproof.lake.rows.memory import fit
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
-from lakeproof.landing.retention import SpaceReclaimed, summed
+from lakeproof.landing.retention import SpaceReclaimed, remove_keys, space_of, summed
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
@@ -111,12 +111,11 @@ def maintain_views(
                     )
             stop_here(source, control.stop)
             kept = _kept(config, views, now)
-            for key in kept.old:
-                freed = freed.plus(SpaceReclaimed(1, store.size(key)))
-                store.delete(key)
-            for place, size in unneeded_view_files(store, kept, damaged):
-                remove_file(place)
-                freed = freed.plus(SpaceReclaimed(1, size))
+            lock.check()
+            freed = freed.plus(remove_keys(store, kept.old))
+            for unneeded_files in unneeded_view_files(store, kept, damaged):
+                lock.check()
+                freed = freed.plus(remove_files(unneeded_files))
             for folder, files, size in old_previews(store, now):
                 store.delete_all(folder)
                 freed = freed.plus(SpaceReclaimed(files, size))
@@ -145,11 +144,11 @@ def views_plan(config: Config, source: str, now: datetime) -> ViewsMaintained:
             small += [name] if is_view_fragmented(store, cut, _small_files(config, name)) else []
         except LakeError as error:
             damaged[name] = Unread(error.reason, error.remedy)
-    sizes = chain(map(store.size, kept.old), (size for _, size in unneeded_view_files(store, kept, damaged)))
+    unneeded_files = chain.from_iterable(unneeded_view_files(store, kept, damaged))
+    tables = (SpaceReclaimed(1, size) for _, size in unneeded_files)
     previews = (SpaceReclaimed(files, size) for _, files, size in old_previews(store, now))
-    return ViewsMaintained(
-        tuple(small), summed(chain((SpaceReclaimed(1, size) for size in sizes), previews)), damaged=damaged
-    )
+    freed = summed(chain([space_of(store, kept.old)], tables, previews))
+    return ViewsMaintained(tuple(small), freed, damaged=damaged)
 
 
 def _kept(config: Config, views: list[ViewConfig], now: datetime) -> KeptCuts:
@@ -236,8 +235,8 @@ def optimize_view(spark: AnySpark, store: Store, cut: ViewCut, small_files: int,
     return end_view_cycle(cycle, lambda created_at: replace(same, created_at=created_at))
 
 
-def unneeded_view_files(store: Store, kept: KeptCuts, damaged: dict[str, Unread]) -> Iterator[tuple[str, int]]:
-    """The files of views that nothing needs from the version on that their oldest kept cut names, each with its bytes.
+def unneeded_view_files(store: Store, kept: KeptCuts, damaged: dict[str, Unread]) -> Iterator[list[tuple[str, int]]]:
+    """The files of views that nothing needs from the version on that their oldest kept cut names: a list for each view.
 
     None for a table that does not reach the newest cut's version: it was moved away, and the next refresh decides what
     it is; nor of one that can't be read, which is added to `damaged`.
@@ -249,5 +248,5 @@ def unneeded_view_files(store: Store, kept: KeptCuts, damaged: dict[str, Unread]
         except LakeError as error:
             damaged[view] = Unread(error.reason, error.remedy)
             continue
-        if files is not None:
-            yield from unneeded(path, files)
+        if files is not None and (unneeded_files := unneeded(path, files)):
+            yield unneeded_files

@@ -109,9 +109,9 @@ class DeltaRows:
         for file in self.files:
             yield from self._of_file(file, fields, rows_max)
 
-    def of_file(self, file: DeltaFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def of_file(self, file: DeltaFile, columns: Sequence[str], rows_max: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one of the files, as `batches` does."""
-        yield from self._of_file(file, self._fields(columns))
+        yield from self._of_file(file, self._fields(columns), rows_max)
 
     def without(self, file: DeltaFile, numbers: Numbers) -> Iterator[pa.RecordBatch]:
         """Yield the live rows of one of the files, but for those with these numbers, in order."""

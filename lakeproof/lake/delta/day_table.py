@@ -9,7 +9,7 @@ other days have are NULL in it. No cut names it, so it may be moved away, and ma
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -87,15 +87,15 @@ def _day_column(state: TableState | None, columns: Sequence[str]) -> str:
     return name
 
 
-def unneeded_by_readers(path: str, limit: datetime) -> Iterator[tuple[str, int]]:
-    """Yield the files of versions that were followed by another before `limit`, each with its bytes."""
+def unneeded_by_readers(path: str, limit: datetime) -> list[tuple[str, int]]:
+    """Return the files of versions that were followed by another before `limit`, each with its bytes."""
     newest = newest_version(path)
     if newest == NO_VERSION:
-        return
+        return []
     oldest = newest
     while oldest > 0 and _made_at(path, oldest) >= limit and read_commit(path, oldest - 1) is not None:
         oldest -= 1
-    yield from unneeded(path, table_files(path, oldest, newest))
+    return unneeded(path, table_files(path, oldest, newest))
 
 
 def _made_at(path: str, version: int) -> datetime:

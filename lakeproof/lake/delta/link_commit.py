@@ -50,6 +50,7 @@ from lakeproof.lake.delta.files.links import (
     PlacedFile,
     Twin,
     mismatch,
+    name_in_cycle,
     place,
     remove_placed,
     renamed,
@@ -207,7 +208,7 @@ def prepare_links(request: LinkRequest, beside: RowCommit | None = None) -> RowC
 
     Raises `Unsupported` if Spark should write the rows instead, DriftedError if the rows that the change presupposes are
     not those in the table, LakeError about a damaged file, NoRoomError about a full disk, ForeignCommitError about a commit
-    that is not ours, TransientError about one with our number. Nothing is in the table's folder then.
+    that is not ours, TransientError about one with our number. Nothing is in the table's folder then (`remove_placed`).
     """
     before = version_to_follow(request.path, request.expected_version, request.info)
     state = None if before == NO_VERSION else read_state(request.path, before)
@@ -306,7 +307,7 @@ def _in_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def linked_name(info: CommitInfo, landed: LandedFile) -> str:
     """Return a landed file's name in a table's folder: no other file of the table ever has it."""
-    name = f"cycle-{info.number:012d}-{landed.name}"
+    name = name_in_cycle(info.number, landed)
     if not _NAME.fullmatch(name):
         raise InvariantError(landed.url, "its name has letters that a path in Delta's log has not", "report this")
     return name

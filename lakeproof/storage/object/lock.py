@@ -92,6 +92,11 @@ class LockDoc(Document):
     released: bool
 
 
+def _elapsed_s() -> float:
+    """Return the seconds since some moment, those in which this machine slept among them if it counts them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
 class Renewal:
     """Keeps a lock alive from a thread of its own: `renew` does it once and returns False if the lock is lost."""
 
@@ -101,13 +106,13 @@ class Renewal:
         self._renew = renew
         self._over = threading.Event()
         self._lost = False
-        self._renewed_at = time.monotonic()
+        self._renewed_at = _elapsed_s()
         self._thread = threading.Thread(target=self._run, name="lakeproof lock", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
         """Raise TransientError if another process has taken the lock, or may have: it was not renewed in time."""
-        if self._lost or time.monotonic() - self._renewed_at > self._times.ttl_s:
+        if self._lost or _elapsed_s() - self._renewed_at > self._times.ttl_s:
             raise TransientError(
                 self._thing, "its lock was not renewed in time, so another process may go on", "start again"
             )
@@ -121,7 +126,7 @@ class Renewal:
         wait_s = self._times.renew_s
         warned = False
         while not self._over.wait(wait_s):
-            begun = time.monotonic()
+            begun = _elapsed_s()
             try:
                 if not self._renew():
                     self._lost = True
@@ -129,7 +134,7 @@ class Renewal:
                     return
             except LakeproofError as error:
                 wait_s = _RENEW_AGAIN_S
-                if not warned and time.monotonic() - self._renewed_at > self._times.ttl_s:
+                if not warned and _elapsed_s() - self._renewed_at > self._times.ttl_s:
                     warned = True
                     _log.warning("%s: its lock could not be renewed in time: %s", self._thing, error.reason)
             else:

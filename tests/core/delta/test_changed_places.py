@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 from lakeproof.hidden_columns import CAME
 from lakeproof.lake.delta.committer import LoggedOperation, PendingCommit
 from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError, VersionChanges, changed_places
-from lakeproof.lake.delta.log.commits import commit_name
+from lakeproof.lake.delta.log.cleaned import begin_at
+from lakeproof.lake.delta.log.commits import Action, commit_name
 from lakeproof.lake.delta.log.state import read_state
 
 
@@ -81,6 +83,17 @@ def _metadata(table: str, **types: str) -> dict[str, object]:
         field["type"] = types.get(field["name"], field["type"])
     action["metaData"]["schemaString"] = json.dumps(schema)
     return dict(action)
+
+
+def test_a_log_that_begins_again_does_not_tell_what_went(table: str) -> None:
+    """The commit with which it does names no file that goes: rows would come in a feed, or a view, and none would go."""
+    begin_at(table, 3, cast("Action", _metadata(table)["metaData"]), "{}")
+    assert read_state(table, 3).files == {}
+    with pytest.raises(ChangesUnavailableError, match="its log begins again with version 3"):
+        VersionChanges.between(table, 2, 3, ["id"])
+    assert changed_places(table, 1, 3, ["id"], 9) is None
+    write_deltalake(table, pa.table({"id": [7], "v": [7]}), mode="append")
+    assert _signed(changed_places(table, 3, 4, ["id"], 9)) == [(7, True)]
 
 
 def test_other_columns_in_between(table: str) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakeproof.errors import TransientError
+from lakeproof.lake.delta.arrow_rows import DeltaRows
+from lakeproof.lake.delta.committer import AddedFile, LoggedOperation, PendingCommit
 from lakeproof.lake.delta.files.optimize import optimize
+from lakeproof.lake.delta.log.protocol import metadata_of, new_fields
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 
@@ -48,3 +54,51 @@ def test_what_somebody_has_committed_since_is_not_named(tmp_path: Path, rows: in
         with pytest.raises(TransientError, match="someone else committed to the table meanwhile"):
             optimize(NO_SPARK, state, 1, "{}", "v")
     assert DeltaTable(tmp_path).version() == rows
+
+
+@pytest.fixture
+def pool() -> Iterator[pa.MemoryPool]:
+    """Return a pool of memory that nobody has used before."""
+    before, pool = pa.default_memory_pool(), pa.system_memory_pool()
+    pa.set_memory_pool(pool)
+    yield pool
+    pa.set_memory_pool(before)
+
+
+def test_values_that_files_have_once_are_not_held_as_often_as_they_are_repeated(
+    tmp_path: Path, pool: pa.MemoryPool
+) -> None:
+    """A file of some kilobytes may have rows of gigabytes: its dictionary has each value once."""
+    state: TableState | None = None
+    texts = pa.array([f"{number}" * 10_000 for number in range(5)])
+    for file in range(4):
+        ids = pa.array(range(4_000 * file, 4_000 * (file + 1)), pa.int64())
+        repeated = pa.DictionaryArray.from_arrays(pc.cast(pc.bit_wise_and(ids, 3), pa.int32()), texts)
+        path = tmp_path / f"{file}.parquet"
+        pq.write_table(pa.table({"id": ids, "v": repeated}, schema=SCHEMA), path)
+        assert path.stat().st_size < 200_000
+        entry = {"path": path.name, "size": path.stat().st_size, "stats": '{"numRecords": 4000}', "partitionValues": {}}
+        state = _with_file(str(tmp_path), entry, state)
+    assert state is not None
+    used = pool.bytes_allocated()
+    assert optimize(NO_SPARK, state, 9, "{}", "id", held_bytes_max=4 << 20) == 4
+    assert pool.max_memory() - used < 150 << 20, "all rows take 160 MB, and as much again in their order"
+    rows = DeltaRows.open(str(tmp_path), 4)
+    assert rows.rows == 16_000
+    read = pa.Table.from_batches(list(rows.batches(["id", "v"], 1_000)))
+    assert sorted(read.column("id").to_pylist()) == list(range(16_000))
+    first = pc.utf8_slice_codeunits(read.column("v"), 0, 1).to_pylist()
+    assert first == [str(number & 3) for number in read.column("id").to_pylist()]
+    assert pc.all(pc.equal(pc.binary_length(read.column("v")), 10_000)).as_py()
+
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.dictionary(pa.int32(), pa.string()))])
+
+
+def _with_file(path: str, entry: Mapping[str, object], state: TableState | None) -> TableState:
+    """Commit a file."""
+    change = PendingCommit(path, state)
+    if state is None:
+        change.set_metadata(metadata_of(new_fields({"id": "bigint", "v": "string"}), {}))
+    change.add([AddedFile(entry)])
+    return change.commit(None, LoggedOperation("WRITE", {}, {}))

@@ -18,7 +18,7 @@ from lakeproof.failpoints import watched
 from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change
 from lakeproof.lake.delta.committer import CommitInfo, Unsupported
 from lakeproof.lake.delta.files.links import LandedFile
-from lakeproof.lake.delta.files.needed import remove_file, table_files, unneeded
+from lakeproof.lake.delta.files.needed import remove_files, table_files, unneeded
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, linked_name, prepare_links
 from lakeproof.lake.delta.log.cleaned import begin_at, clean_log
 from lakeproof.lake.delta.log.commits import NO_VERSION, DeltaCommit, commit_name, log_files, newest_version
@@ -113,7 +113,7 @@ def test_a_file_that_was_placed_before_is_taken_over(spark: SparkSession, store:
     store.link("shop/landing/000001-ab.parquet", stray)
     swept = [url for url, _ in unneeded(table, table_files(table, 0))]
     assert swept == [store.url(stray)]
-    remove_file(swept[0])
+    remove_files([(swept[0], 0)])
     assert not store.exists(stray)
 
 

@@ -347,7 +347,7 @@ def test_a_view_whose_files_were_put_together_is_the_same_answer(shop: Shop) -> 
     kept = kept_cuts(store, {"revenue": 0.0}, now)
     assert len(kept.old) == 3
     assert kept.oldest == kept.newest == {"revenue": result}
-    gone = [Path(place) for place, _ in unneeded_view_files(store, kept, {})]
+    gone = [Path(place) for files in unneeded_view_files(store, kept, {}) for place, _ in files]
     assert len([place for place in gone if place.suffix == ".parquet" and "_delta_log" not in place.parts]) == 3
     for place in gone:
         place.unlink()

@@ -23,7 +23,7 @@ from lakeproof.commands.maintain import MaintenanceRequest, maintain, maintenanc
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Stop, silent
-from lakeproof.lake.delta.files.needed import remove_file, table_files, unneeded
+from lakeproof.lake.delta.files.needed import remove_files, table_files, unneeded
 from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lake.records.store import cut_numbers, write_cut
@@ -264,8 +264,7 @@ def test_files_of_killed_writers_go_and_no_other(spark: SparkSession, tmp_path: 
     files = table_files(path, 4)
     assert (len(files.newest), files.vectors) == (1, 0)
     for oldest in (3, 4):
-        for place, _ in list(unneeded(path, table_files(path, oldest))):
-            remove_file(place)
+        remove_files(unneeded(path, table_files(path, oldest)))
         for version in range(oldest, 5):
             assert spark.read.format("delta").option("versionAsOf", version).load(path).count() == position[version]
     assert len(list((tmp_path / "t").glob("*.parquet"))) == 1

@@ -15,7 +15,7 @@ from datetime import datetime
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.lake.cycle.upkeep.logs import is_broken
 from lakeproof.lake.delta.day_table import unneeded_by_readers
-from lakeproof.lake.delta.files.needed import TableFiles, Unread, remove_file, table_files, unneeded
+from lakeproof.lake.delta.files.needed import TableFiles, Unread, remove_files, table_files, unneeded
 from lakeproof.lake.delta.files.optimize import is_small
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import Held, describe_held, snapshot_command
@@ -60,8 +60,8 @@ def fragmented(lake: SourceLake, cut: Cut, small_files: int, damaged: Damaged) -
     return tuple(tables)
 
 
-def unneeded_table_files(lake: SourceLake, old: Iterable[str], damaged: Damaged) -> Iterator[tuple[str, int]]:
-    """Yield the files that only cuts in `old` need, with their bytes, of the tables that the oldest other cut has.
+def unneeded_table_files(lake: SourceLake, old: Iterable[str], damaged: Damaged) -> Iterator[list[tuple[str, int]]]:
+    """Yield the files that only cuts in `old` need, with their bytes: a list for each table that the oldest other cut has.
 
     Versions only grow, so the oldest cut decides for all; a table that came later gives nothing back until that cut has it.
     """
@@ -82,7 +82,7 @@ def unneeded_table_files(lake: SourceLake, old: Iterable[str], damaged: Damaged)
             if table not in cut.held and is_broken(path, last):
                 damaged.add(table, error)
             continue
-        yield from unneeded(path, files)
+        yield unneeded(path, files)
 
 
 def _files(path: str, version: int, table: TableName, damaged: Damaged) -> TableFiles | None:
@@ -106,31 +106,34 @@ def _versions(paths: LakePaths, cut: Cut) -> dict[str, tuple[TableName, int]]:
 _REMEDY = "move that folder away, and make the days again"
 
 
-def files_of_days(lake: SourceLake, limit: datetime, unread: dict[str, Unread]) -> Iterator[tuple[str, int]]:
-    """Yield the files that nobody needs after `limit`, each with its bytes; add a table that can't be read to `unread`."""
+def files_of_days(lake: SourceLake, limit: datetime, unread: dict[str, Unread]) -> Iterator[list[tuple[str, int]]]:
+    """Yield the files that nobody needs after `limit`, with their bytes: a list for each table of days.
+
+    One that can't be read is added to `unread`.
+    """
     folder = lake.paths.all_daily
     for schema in lake.store.folders(folder):
         for table in lake.store.folders(f"{folder}/{schema}"):
             url = lake.url(f"{folder}/{schema}/{table}")
             try:
-                yield from unneeded_by_readers(url, limit)
+                yield unneeded_by_readers(url, limit)
             except LakeError as error:
                 unread[f"days of {schema}/{table}"] = Unread(error.reason, _REMEDY)
 
 
 def planned_of_days(lake: SourceLake, limit: datetime, unread: dict[str, Unread]) -> SpaceReclaimed:
     """Return what would be removed, without a change."""
-    return summed(SpaceReclaimed(1, size) for _, size in files_of_days(lake, limit, unread))
+    return summed(SpaceReclaimed(1, size) for files in files_of_days(lake, limit, unread) for _, size in files)
 
 
 def remove_of_days(lake: SourceLake, limit: datetime, unread: dict[str, Unread]) -> SpaceReclaimed:
     """Remove those files; nothing while another process makes days."""
     freed = SpaceReclaimed()
     try:
-        with lake.store.lock(lake.paths.daily_lock, f"{lake.source}: days", "another process makes days"):
-            for place, size in files_of_days(lake, limit, unread):
-                remove_file(place)
-                freed = freed.plus(SpaceReclaimed(1, size))
+        with lake.store.lock(lake.paths.daily_lock, f"{lake.source}: days", "another process makes days") as lock:
+            for files in files_of_days(lake, limit, unread):
+                lock.check()
+                freed = freed.plus(remove_files(files))
     except TransientError:
         return freed
     return freed

@@ -4,7 +4,8 @@ Choosing the versions to keep belongs to `lakeproof.commands.maintain`, calling 
 `lakeproof.lake.cycle`: after the tables' commits, before the cut; reading what a commit says about itself to `log`.
 
 Delta's own VACUUM decides by the age of a removal and by one version; here exactly those files are kept that kept cuts
-name. Only the holder of the source's lease may remove any: nothing here knows the files of a commit that is being made.
+name. Only the holder of the source's lease may remove any: nothing here knows the files of a commit that is being made. On
+an object store a lease may pass to somebody else unnoticed, so it is checked between the listing and the first removal.
 
     log     the newest checkpoint at or before the oldest version that is needed, and everything after it
     files   the files of that version, and those that any later commit added, with their deletion vectors
@@ -17,7 +18,7 @@ then commits, then the log's other files of those versions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from lakeproof.errors import LakeError
@@ -36,6 +37,7 @@ from lakeproof.lake.delta.log.commits import (
     read_actions,
 )
 from lakeproof.lake.delta.log.state import at_checkpoint, commits_after, listed_log, read_state
+from lakeproof.landing.retention import SpaceReclaimed
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import store_of
 from lakeproof.storage.store import NotFoundError, Store
@@ -124,16 +126,21 @@ def rows_at(path: str, version: int) -> int | None:
     return live_rows(files_at(path, version))
 
 
-def unneeded(path: str, files: TableFiles) -> Iterator[tuple[str, int]]:
-    """Yield the URLs of the files that can be removed, those of the log first, each with its bytes."""
-    table = Folder.at(path)
+def unneeded(path: str, files: TableFiles) -> list[tuple[str, int]]:
+    """Return the URLs of the files that can be removed, those of the log first, each with its bytes.
+
+    All are listed before the first is removed: whoever removes them checks in between that it still has its lock. So no file
+    of a commit that another process makes by now is among them.
+    """
+    table, removable = Folder.at(path), list[tuple[str, int]]()
     for name, size in sorted(log_files(table).items()):
         match = NUMBERED.fullmatch(name)
         if match is not None and int(match[1]) < files.checkpoint:
-            yield table.url_of(f"{LOG}/{name}"), size
+            removable.append((table.url_of(f"{LOG}/{name}"), size))
     for file in table.files():
         if not file.key.startswith(f"{LOG}/") and _checked(file.key) not in files.needed:
-            yield table.url_of(file.key), file.bytes
+            removable.append((table.url_of(file.key), file.bytes))
+    return removable
 
 
 def _checked(name: str) -> str:
@@ -142,10 +149,17 @@ def _checked(name: str) -> str:
     return f"{folder}{slash}{last[1:-4]}" if last.startswith(".") and last.endswith(".crc") else name
 
 
-def remove_file(url: str) -> None:
-    """Remove a file that `unneeded` gave; one that is gone is no error."""
-    store, key = store_of(url)
-    store.delete(key)
+def remove_files(files: Iterable[tuple[str, int]]) -> SpaceReclaimed:
+    """Remove files that `unneeded` has listed, and return the space reclaimed; one that is gone is no error.
+
+    The caller has checked its lock since they were listed.
+    """
+    reclaimed = SpaceReclaimed()
+    for url, size in files:
+        store, key = store_of(url)
+        store.delete(key)
+        reclaimed = reclaimed.plus(SpaceReclaimed(1, size))
+    return reclaimed
 
 
 def sync_commits(tables: Mapping[str, int], store: Store) -> int:

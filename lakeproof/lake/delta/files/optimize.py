@@ -18,8 +18,9 @@ written again as often as the number of its bytes can be doubled, and never beyo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -45,6 +46,10 @@ SMALL_BYTES = 16 << 20
 TARGET_BYTES = 128 << 20
 # The most that this process holds of one run, as its files have it without compression.
 IN_PROCESS_BYTES_MAX = 64 << 20
+# The most bytes of a run's rows that are held, to be put in their order. A file may have each of its repeated values once:
+# then its size without compression says little of what they take in memory. Rows of more bytes are written as they come.
+HELD_BYTES_MAX = 256 << 20
+_ROWS_AT_ONCE = 4_096
 # The most bytes of files that are put together between two cycles.
 PACKED_BYTES_MAX = 32 << 20
 # Rewrite a file once this fraction of its rows is deleted.
@@ -89,11 +94,13 @@ def optimize(
     order: str | None = None,
     *,
     packing: bool = False,
+    held_bytes_max: int = HELD_BYTES_MAX,
 ) -> int:
     """Make one commit on `state` that carries `user_metadata`, or none if no file needs it; returns the version then.
 
     `order`: the column along which files are put together, if there is one. `number` is the cycle's. `packing`: only what
-    is `packable`. If someone else has committed since, TransientError is raised: their rows are not ours to name.
+    is `packable`. `held_bytes_max`: as `HELD_BYTES_MAX`. If someone else has committed since, TransientError is raised:
+    their rows are not ours to name.
     """
     check_writable(state)
     chosen = _in_order(state, packable(state), order) if packing else _runs(state, order)
@@ -103,7 +110,7 @@ def optimize(
     change = PendingCommit(state.path, state)
     rows = files = 0
     for run in runs_of_files:
-        new = _rewritten(spark, state, run, number, order)
+        new = _rewritten(spark, state, run, number, order, held_bytes_max=held_bytes_max)
         for entry in run:
             change.remove(entry, data_change=False)
         rows += change.add(new, data_change=False)
@@ -145,7 +152,13 @@ def _is_for_spark(spark: SparkOnDemand, state: TableState) -> bool:
 
 
 def _rewritten(
-    spark: SparkOnDemand, state: TableState, run: Sequence[Action], number: int, order: str | None
+    spark: SparkOnDemand,
+    state: TableState,
+    run: Sequence[Action],
+    number: int,
+    order: str | None,
+    *,
+    held_bytes_max: int,
 ) -> list[AddedFile]:
     count = 1 + sum(data_file(entry).bytes for entry in run) // TARGET_BYTES
     size = sum(_bytes_in(state, entry) for entry in run)
@@ -155,21 +168,38 @@ def _rewritten(
 
         rows = _in_files(rows_of_files(spark.get(), state, run), count, order)
         return write_by_spark(rows, state.path, number, state.metadata)
-    table, physical = DeltaRows.of_state(state), state.physical()
-    batches = [batch for entry in run for batch in table.of_file(data_file(entry), table.schema.names)]
-    rows = pa.Table.from_batches(batches, table.schema)
-    if order is not None:
-        # By number: Arrow takes a name that begins with a dot for a path.
-        column = pa.table({"0": rows.column(order)})
-        rows = rows.take(pc.sort_indices(column, [("0", "ascending")]))
-    rows = rows.rename_columns([physical[name] for name in rows.column_names])
     columns, table_folder = statistics_columns(state.fields, statistics_of(state.metadata)), Folder.at(state.path)
-    size = max(1, -(-rows.num_rows // count))
     return [
         AddedFile(entry_of(file, columns))
-        for first in range(0, rows.num_rows, size)
-        for file in write_new_files([rows.slice(first, size)], table_folder, f"rows-{number:012d}-", {*columns})
+        for rows in _rows_of_files(state, run, count, order, held_bytes_max)
+        for file in write_new_files(rows, table_folder, f"rows-{number:012d}-", {*columns})
     ]
+
+
+def _rows_of_files(
+    state: TableState, run: Sequence[Action], count: int, order: str | None, held_bytes_max: int
+) -> Iterator[Iterable[pa.Table]]:
+    """Yield the rows of so many files, along the column; those that are too many to be held as they come, all at once."""
+    table, physical = DeltaRows.of_state(state), state.physical()
+    names = table.schema.names
+    batches = (batch for entry in run for batch in table.of_file(data_file(entry), names, _ROWS_AT_ONCE))
+    held, held_bytes = list[pa.RecordBatch](), 0
+    for batch in batches:
+        held.append(batch.rename_columns([physical[name] for name in names]))
+        held_bytes += batch.nbytes
+        if held_bytes > held_bytes_max:
+            rest = (more.rename_columns([physical[name] for name in names]) for more in batches)
+            yield (pa.table(part) for part in chain(held, rest))
+            return
+    if not held:
+        return
+    rows = pa.Table.from_batches(held)
+    if order is not None:
+        # By number: Arrow takes a name that begins with a dot for a path.
+        column = pa.table({"0": rows.column(physical[order])})
+        rows = rows.take(pc.sort_indices(column, [("0", "ascending")]))
+    size = max(1, -(-rows.num_rows // count))
+    yield from ([rows.slice(first, size)] for first in range(0, rows.num_rows, size))
 
 
 def _bytes_in(state: TableState, entry: Action) -> int:

@@ -24,7 +24,7 @@ from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import CAME
 from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.files.data_files import DeltaFile, VectorPlace, data_file, deleted_rows
-from lakeproof.lake.delta.log.commits import Action, LogField, commit_name, physical_name, read_actions
+from lakeproof.lake.delta.log.commits import BEGINS, Action, LogField, commit_name, physical_name, read_actions
 from lakeproof.lake.delta.log.state import FileKey, TableShape, TableState, read_state, table_shape, tombstone_key
 from lakeproof.lake.rows.change import Numbers
 from lakeproof.lake.spark.scanned_rows import note_rows
@@ -93,12 +93,15 @@ class VersionChanges:
     def between(cls, path: str, first: int, last: int, columns: Sequence[str]) -> VersionChanges:
         """Read the commits after `first` up to `last`; raises ChangesUnavailableError if they don't tell.
 
-        So it is if the log is not whole, or one of `columns` that the table had at `first` was another one then.
+        So it is if the log is not whole or begins again, or one of `columns` that the table had at `first` was another one
+        then.
         """
         try:
             state, walk = read_state(path, last), _Walk()
             for version in range(first + 1, last + 1):
-                walk.take(read_actions(Folder.at(path), commit_name(version)))
+                actions = read_actions(Folder.at(path), commit_name(version))
+                _check_goes_on(version, actions)
+                walk.take(actions)
             if walk.has_metadata:
                 _check_same(table_shape(path, first), state, columns)
         except (LakeError, NotFoundError) as error:
@@ -205,6 +208,12 @@ class _Walk:
             then, now = (None if each is None else data_file(each).deleted for each in (before, after))
             came = None if before is not None and after is not None else after is not None
             yield ChangedFile(data_file(action), then, now, came, action.get("partitionValues") or {})
+
+
+def _check_goes_on(version: int, actions: Sequence[tuple[str, Action]]) -> None:
+    """Raise ChangesUnavailableError at a commit with which a log begins again: what went with it, it does not name."""
+    if any(kind == "commitInfo" and action.get("operation") == BEGINS for kind, action in actions):
+        raise ChangesUnavailableError(f"its log begins again with version {version}")
 
 
 def _check_same(then: TableShape, now: TableShape, columns: Sequence[str]) -> None:

@@ -74,6 +74,8 @@ class LandingTail:
         """Read what has landed since the last look, and return all that waits; raises LakeError for a damaged landing."""
         first = self.chain.next_number
         self.chain.refresh()
+        # What was removed before anybody looked is in the lake.
+        first = max(first, self.chain.first_number)
         self._add(self.chain.manifest(number) for number in range(first, self.chain.next_number))
         self.looked_s = now_s
         return self.waiting()

@@ -132,15 +132,13 @@ def transactions(
     chain = Chain.open_newest(place)
     if chain is None:
         raise LakeError(f"{place.source}: landing", "there is none", f"run `lakeproof bootstrap {place.source}`")
-    if position is not None and position < chain.kept_from and chain.incarnation == 1:
-        for batches in past_changes(chain, position, chain.kept_from, chosen):
-            yield from merge_transactions(
-                place.source, [rows_of(name, batch, iter(())) for name, batch in batches], position
-            )
-        position = chain.kept_from
-    position = begins_at(chain, position)
     stop, looks = Stop() if stop is None else stop, 0
     while True:
+        # Later on, too: the caller may take longer with a transaction than the landing keeps what is in the lake.
+        if position is not None and position < chain.kept_from and chain.incarnation == 1:
+            yield from _past_transactions(chain, position, chosen)
+            position = chain.kept_from
+        position = begins_at(chain, position)
         end = chain.end
         if position < end:
             yield from landed_transactions(chain, position, end, chosen)
@@ -151,6 +149,13 @@ def transactions(
         looks += 1
         if looks % LOOKS_PER_INCARNATION == 0:
             _check_incarnation(place, chain)
+
+
+def _past_transactions(chain: Chain, since: Lsn, chosen: set[TableName] | None) -> Iterator[Transaction]:
+    """Yield the transactions that end after `since` and that the landing no longer has; raises as `past_changes`."""
+    for batches in past_changes(chain, since, chain.kept_from, chosen):
+        rows = [rows_of(name, batch, iter(())) for name, batch in batches]
+        yield from merge_transactions(chain.lake.source, rows, since)
 
 
 def landed_transactions(chain: Chain, start: Lsn, end: Lsn, chosen: set[TableName] | None) -> Iterator[Transaction]:

@@ -1,0 +1,86 @@
+"""A feed whose caller takes longer than landed changes are kept: it goes on from history, or says why it can't."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import lakeproof
+from lakeproof.errors import LakeError
+from lakeproof.events import Stop
+from lakeproof.lake.planning.landing.waiting import LandingTail
+from lakeproof.lake.read.arrow import transactions as feed_module
+from lakeproof.lake.read.spark.subscribe import LandingReader
+from lakeproof.landing import chain as chain_module
+from lakeproof.landing.chain import Chain
+from lakeproof.landing.retention import put_chain_start, remove_below
+from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation
+from tests.core.landing.landing_segments import add_segment, new_chain, reopen
+
+LINKS, LONG_S = 5, 20.0
+
+
+@pytest.fixture
+def chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chain:
+    """A landing of five segments, one transaction each; whoever follows it looks at once where it begins."""
+    monkeypatch.setattr(chain_module, "LIST_S", 0.0)  # inside: a test can't wait for five minutes
+    chain = new_chain(tmp_path)
+    for number in range(LINKS):
+        add_segment(chain, 2000 + 1000 * number)
+    return chain
+
+
+def _go_on(chain: Chain) -> None:
+    """Land twenty more, and remove what comes before the fifteenth."""
+    for number in range(LINKS, LINKS + 20):
+        add_segment(chain, 2000 + 1000 * number)
+    put_chain_start(chain, 15)
+    remove_below(reopen(chain), 15)
+
+
+def test_a_feed_that_was_left_behind_does_not_wait_for_ever(
+    tmp_path: Path, chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest that it waits for was removed. The lake has no cut, so history does not lead on."""
+    monkeypatch.setattr(feed_module, "LOOK_EVERY_S", 0.01)  # inside: a look every second is slow
+    stop = Stop()
+    feed = lakeproof.transactions(tmp_path, "shop", since=Lsn(1000), follow=True, stop=stop)
+    positions = [next(feed).position for _ in range(LINKS)]
+    assert positions == [Lsn(2000 + 1000 * number) for number in range(LINKS)]
+    _go_on(chain)
+    ending = threading.Timer(LONG_S, stop.request)
+    ending.start()
+    try:
+        with pytest.raises(LakeError, match="history does not lead from there"):
+            next(feed)
+    finally:
+        ending.cancel()
+    assert not stop.requested
+
+
+def test_a_stream_that_was_left_behind_says_so(tmp_path: Path, chain: Chain) -> None:
+    """So does a stream of Spark's: its reader looks from a process of its own."""
+    options = {"lake": str(tmp_path), "storage": "{}", "source": "shop", "since": "", "segments_per_batch": "100"}
+    reader = LandingReader(options)
+    limit, start = reader.getDefaultReadLimit(), reader.initialOffset()
+    reached = reader.latestOffset(start, limit)
+    assert reached == {"incarnation": 1, "position": 6000}
+    _go_on(chain)
+
+    with pytest.raises(LakeError, match="it was removed up to"):
+        reader.latestOffset(reached, limit)
+    assert Chain.open(chain.lake, Incarnation(1)).kept_from == Lsn(15_000)
+
+
+def test_what_is_shown_of_a_landing_goes_on(chain: Chain) -> None:
+    """Nobody has asked for longer than landed changes are kept: what was removed is in the lake."""
+    tail = LandingTail.after(reopen(chain), Lsn(1000), 0.0)
+    assert tail.waiting().rows == 3 * LINKS
+    _go_on(chain)
+    tail.drop_until(Lsn(15_000))
+    waiting = tail.look(1.0)
+    assert (tail.chain.end, tail.chain.kept_from, waiting.rows) == (Lsn(26_000), Lsn(15_000), 3 * 11)
+    assert tail.look(2.0) == waiting
