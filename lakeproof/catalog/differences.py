@@ -59,6 +59,7 @@ class Difference(Enum):
     REWRITTEN = "rewritten"
     PARTITION_ATTACHED = "partition attached"
     PARTITION_DETACHED = "partition detached"
+    PARTITION_PASSED = "partition came and went"
     PARTITION_FILE = "partition file"
     PARTITION_IDENTITY = "partition identity"
     LABEL_CHANGED = "enum label changed"
@@ -99,6 +100,7 @@ DECISIONS: Mapping[Difference, Consequence] = {
     Difference.REWRITTEN: Consequence.SNAPSHOT,
     Difference.PARTITION_ATTACHED: Consequence.SNAPSHOT,
     Difference.PARTITION_DETACHED: Consequence.SNAPSHOT,
+    Difference.PARTITION_PASSED: Consequence.SNAPSHOT,
     Difference.PARTITION_FILE: Consequence.SNAPSHOT,
     Difference.PARTITION_IDENTITY: Consequence.SNAPSHOT,
     Difference.LABEL_CHANGED: Consequence.SNAPSHOT,
@@ -266,7 +268,7 @@ def _entry(had: EntryFacts, has: EntryFacts) -> Iterator[Difference]:
     if had.listed != has.listed:
         yield Difference.COLUMN_LIST
     elif had.entry != has.entry and had.filter == has.filter:
-        # It was dropped and added, at once or with changes in between that were not sent.
+        # Dropped and added, at once or with changes in between that were not sent.
         yield Difference.PUBLISHED_AGAIN
 
 
@@ -301,8 +303,8 @@ def _filled(had: ColumnFacts, has: ColumnFacts) -> bool:
 
     Whatever writes the table anew does this. An ALTER of the column's own type would have made its default anew too.
     """
-    same_default = had.default is not None and had.default == has.default
-    return same_default and had.missing is not None and had._replace(epoch=has.epoch, missing=None) == has
+    same = had.default is not None and had.default == has.default
+    return same and had.missing is not None and had._replace(epoch=has.epoch, missing=None) == has
 
 
 def _same_below(had: ColumnFacts, has: ColumnFacts, old: Fingerprint, new: Fingerprint) -> bool:
@@ -378,23 +380,21 @@ def _types(before: TableFacts, after: TableFacts, old: Fingerprint, new: Fingerp
     had = old.types_of(c.type_oid for c in old.sent(before))
     has = new.types_of(c.type_oid for c in new.sent(after))
     for oid in had.keys() & has.keys():
-        if had[oid] == has[oid]:
-            continue
-        if had[oid].kind == "e":
-            yield from _enum(had[oid].parts, has[oid].parts)
-        elif had[oid].kind == "c":
-            yield from _composite(had[oid].parts, has[oid].parts)
+        if had[oid] != has[oid] and had[oid].kind in {"e", "c"}:
+            compared = _enum if had[oid].kind == "e" else _composite
+            yield from compared(had[oid].parts, has[oid].parts)
 
 
 def _enum(before: str, after: str) -> Iterator[Difference]:
-    had, has = dict(json.loads(before)), dict(json.loads(after))
-    if any(has.get(oid) != label for oid, label in had.items()):
+    had, has = ({oid: label for oid, *label in json.loads(parts)} for parts in (before, after))
+    # One renamed there and back has another epoch; older readings have none.
+    if any(has.get(oid, [])[: len(label)] != label for oid, label in had.items()):
         yield Difference.LABEL_CHANGED
     if has.keys() - had.keys():
         yield Difference.LABEL_ADDED
 
 
 def _composite(before: str, after: str) -> Iterator[Difference]:
-    # A composite's text has no names in it.
-    had, has = [[n, *rest] for n, _, *rest in json.loads(before)], [[n, *rest] for n, _, *rest in json.loads(after)]
+    # Its text has no names. Rows had dropped attributes for a while.
+    had, has = ([[n, *rest] for n, _, *rest in json.loads(parts)] for parts in (before, after))
     yield Difference.COMPOSITE if had != has else Difference.TYPE_RENAMED_INSIDE

@@ -116,7 +116,9 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class TypeFacts:
-    """An enum's labels, a composite's columns, or the parts of a domain, array or range (`parts`: JSON; `of`: OIDs).
+    """An enum's labels with their epochs, a composite's columns, also dropped ones, or what others are made of (`of`: OIDs).
+
+    `parts` is JSON. An epoch changes with every ALTER of its label.
 
     `line` decides how its values are kept, as `lakeproof.postgres.catalog.type_lines` writes it: the type may be dropped
     before the stream brings them.

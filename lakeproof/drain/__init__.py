@@ -12,6 +12,7 @@ Decoding (`lakeproof.pgoutput`), connections (`lakeproof.postgres`) and formats 
     loop.py                one connection's life
     flush.py               the worker thread
     segment_ends.py        the ending thread
+    worker_errors.py       errors of the worker thread
     acknowledge.py         the one place that moves the slot
     transactions/          messages to whole transactions
     large_transactions.py  progress of large ones

@@ -21,22 +21,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-import pyarrow as pa
-
 from lakeproof.config.model import DrainConfig
 from lakeproof.drain.catalog.watch import CatalogWatch
 from lakeproof.drain.segment_ends import Flushed, SegmentEnds
 from lakeproof.drain.transactions.units import UNIT_BYTES, DecodeUnit, LargeTransaction
-from lakeproof.errors import InvariantError, LakeproofError, SourceError
+from lakeproof.drain.worker_errors import translated
+from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.segment import SegmentLimits, SegmentStart, SegmentWriter
 from lakeproof.pgoutput.batch import BatchDecoder
-from lakeproof.pgoutput.decoder import ProtocolError
 from lakeproof.pgoutput.messages import Origin
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TransactionInfo
 from lakeproof.pgoutput.warm_up import warm_up_decoder
-from lakeproof.storage.disk import disk_error
 
 # For the last reading of a session; if it takes longer, the next session does it.
 _LOOK_WAIT_S = 10.0
@@ -241,7 +238,7 @@ class Flusher:
             self._prepare()
         except BaseException as error:  # noqa: BLE001  as below
             with self._changed:
-                self._failure = _translate(error, self._chain)
+                self._failure = translated(error, self._chain)
                 self._changed.notify_all()
             return
         while True:
@@ -265,7 +262,7 @@ class Flusher:
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:
-            self._failure = self._failure or _translate(error, self._chain)
+            self._failure = self._failure or translated(error, self._chain)
             self._changed.notify_all()
 
     def _do(self, work: Work) -> None:
@@ -303,7 +300,24 @@ class Flusher:
             batch = self._decoder.decode(*work.buffers)
             work.buffers.clear()
             failpoint("drain.decoded")
-            self._add(batch, segment)
+            self._add(batch, self._looked(batch, segment))
+
+    def _looked(self, batch: Batch, segment: SegmentWriter, *, within: bool = False) -> SegmentWriter:
+        """Return the segment for the batch: one from after a reading that it calls for, unless `within` a transaction."""
+        if self._watch is None or not self._watch.passed(batch.partitions) or within:
+            return segment
+        self._ends.wait()
+        if self._reached == self._chain.end:
+            segment.abandon()
+        else:
+            with self._changed:
+                self._ending += 1
+            self._end()
+            self._ends.wait()
+        self._next_start = None
+        self._watch.look()
+        self._segment = SegmentWriter(self._chain, self._writer, self._segment_limits)
+        return self._segment
 
     def _add(self, batch: Batch, segment: SegmentWriter) -> None:
         if batch.logical_messages:
@@ -336,6 +350,7 @@ class Flusher:
                 batch = decoder.decode_part(part.buffer, info, seq)
                 del part
                 failpoint("drain.decoded")
+                segment = self._looked(batch, segment, within=done > 0)
                 self._add(replace(batch, transactions=1 if batch.rows and not counted else 0), segment)
                 counted = counted or batch.rows > 0
                 seq = batch.next_seq
@@ -367,25 +382,3 @@ class Flusher:
             self._publishing = False
             self._flushed.append(flushed)
             self._changed.notify_all()
-
-
-def _translate(error: BaseException, chain: Chain) -> BaseException:
-    """Return the error as one of the project's own; other kinds stay as they are."""
-    landing = chain.lake.url(chain.lake.paths.landing(chain.incarnation))
-    if isinstance(error, LakeproofError):
-        return error
-    translated: LakeproofError
-    if isinstance(error, ProtocolError):
-        translated = SourceError(
-            "replication stream", str(error), "nothing was acknowledged; report this message's form"
-        )
-    elif isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
-        translated = disk_error(f"landing {landing}", "writing to it", error)
-    elif isinstance(error, pa.ArrowException):
-        translated = InvariantError(
-            f"landing {landing}", f"its rows can't be written ({type(error).__name__})", "report this"
-        )
-    else:
-        return error
-    translated.__cause__ = error
-    return translated

@@ -86,6 +86,7 @@ class BatchDecoder:
             schemas=controls.schemas(positions, seq),
             logical_messages=controls.logical_messages(positions, seq),
             next_seq=next_seq,
+            partitions=controls.partition_rows(positions),
         )
 
     def _runs(self, buffer: MessageBuffer, controls: Controls) -> Iterator[TableRun]:

@@ -15,7 +15,7 @@ from lakeproof.pgoutput.decoder import ProtocolError, decode
 from lakeproof.pgoutput.message_buffer import Ints, MessageBuffer
 from lakeproof.pgoutput.messages import LogicalMessage, Origin, Relation, Truncate, TypeName
 from lakeproof.pgoutput.relations import RelationCache, RelationSchema
-from lakeproof.pgoutput.rows import SchemaInForce, StreamMessage, has_position
+from lakeproof.pgoutput.rows import PartitionRows, SchemaInForce, StreamMessage, has_position
 from lakeproof.pgoutput.tags import ROW_CHANGES, TRANSACTION_ENDS, tag_of
 from lakeproof.pgoutput.transaction_positions import TransactionPositions
 from lakeproof.schema import SchemaVersion
@@ -48,6 +48,7 @@ class Controls:
     brought: list[tuple[int, SchemaVersion]] = field(default_factory=list)
     truncated: list[TruncatedTable] = field(default_factory=list)
     messages: list[tuple[int, LogicalMessage | Origin]] = field(default_factory=list)
+    partitions: list[tuple[int, Oid, Oid]] = field(default_factory=list)
 
     def schemas(self, positions: TransactionPositions, seq: Ints) -> list[SchemaInForce]:
         """Return the versions that came into force, each with its position."""
@@ -62,6 +63,10 @@ class Controls:
             for index, message in self.messages
         ]
 
+    def partition_rows(self, positions: TransactionPositions) -> list[PartitionRows]:
+        """Return the partitions that were announced for rows of the tables above them, each with its transaction."""
+        return [PartitionRows(leaf, root, positions.transaction_of(index)) for index, leaf, root in self.partitions]
+
 
 def read_controls(buffer: MessageBuffer, positions: TransactionPositions, relations: RelationCache) -> Controls:
     """Read them in stream order and update `relations`; raises ProtocolError and what the resolver raises."""
@@ -75,6 +80,7 @@ def read_controls(buffer: MessageBuffer, positions: TransactionPositions, relati
         match control:
             case Relation() as relation:
                 _learn(controls, index, relation, relations, positions.lsn_of(index))
+                _note_partition(controls, buffer, index, relation)
             case Truncate() as truncate:
                 _truncate(controls, index, truncate, relations)
             case LogicalMessage() as message:
@@ -100,6 +106,20 @@ def _learn(controls: Controls, index: int, relation: Relation, relations: Relati
     controls.relation_schemas.setdefault(relation.oid, [(-1, before)]).append((index, after))
     if after.version is not None and (before is None or before.version != after.version):
         controls.brought.append((index, after.version))
+
+
+def _note_partition(controls: Controls, buffer: MessageBuffer, index: int, relation: Relation) -> None:
+    """Note a partition: a table is announced right before its row, and the row of a partition may go by a table above it."""
+    following = index + 1
+    if (
+        following == len(buffer)
+        or not controls.weights[following]
+        or buffer.end[following] - buffer.start[following] < 8
+    ):
+        return
+    root = Oid(int(buffer.uint32(buffer.start[following : following + 1] + 1)[0]))
+    if root != relation.oid:
+        controls.partitions.append((index, relation.oid, root))
 
 
 def _truncate(controls: Controls, index: int, truncate: Truncate, relations: RelationCache) -> None:

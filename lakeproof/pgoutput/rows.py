@@ -7,14 +7,14 @@ The table's own columns are `c0`, `c1`, … here: their names in files belong to
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID
 from lakeproof.lsn import Lsn
-from lakeproof.names import Xid
+from lakeproof.names import Oid, Xid
 from lakeproof.pgoutput.messages import LogicalMessage, Origin
 from lakeproof.schema import Column, SchemaVersion
 from lakeproof.values.cast import Cast, cast_column, text_overflow
@@ -83,6 +83,15 @@ class StreamMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionRows:
+    """The transaction in which rows of a partition begin to come as rows of the table `root` above it."""
+
+    partition: Oid
+    root: Oid
+    transaction: TransactionInfo
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """The decoded contents of some whole transactions, or of a part of one.
 
@@ -90,7 +99,7 @@ class Batch:
     with at least one row. `end_lsn` is the last transaction's, None if the batch has none; the commit times are the least
     and the greatest (µs since 1970, without a limit). `schemas` are the versions that Relation messages brought, in stream
     order, `logical_messages` the messages and origins, likewise. `next_seq` is the seq after the last change of the last
-    transaction: the next part's `first_seq`.
+    transaction: the next part's `first_seq`. `partitions` are those that were announced for rows of a table above them.
     """
 
     changes: list[TableBatch]
@@ -102,6 +111,7 @@ class Batch:
     schemas: list[SchemaInForce]
     logical_messages: list[StreamMessage]
     next_seq: int
+    partitions: list[PartitionRows] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.config.model import SourceConfig
 from lakeproof.drain.catalog.created_tables import created_in_stream, rules_in_force
 from lakeproof.drain.catalog.empty_tables import with_empty
+from lakeproof.drain.catalog.passing_partitions import PassingPartitions
 from lakeproof.drain.catalog.publications import PublicationsChangedError
 from lakeproof.drain.catalog.readings import Readings
 from lakeproof.drain.new_files import is_emptied_by, may_be_emptied_by, truncated_by_root, without_empty_partitions
@@ -50,6 +51,7 @@ from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.manifest import Manifest
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
+from lakeproof.pgoutput.rows import PartitionRows
 from lakeproof.postgres.catalog.fingerprint import CatalogReading, CommitVisibility, existing, observe_catalog
 from lakeproof.postgres.catalog.published import publications_of, read_types
 from lakeproof.postgres.catalog.relations import version_in
@@ -106,6 +108,8 @@ class CatalogWatch:
         self._visibility = CommitVisibility(chain.newest.catalog_lsn or Lsn.ZERO)
         self._waiting: dict[Oid, _Waiting] = {}
         self._schemas: dict[Oid, str] = {}
+        self._passing = PassingPartitions()
+        self._seen: list[PartitionRows] = []
         self._due_at = 0.0
         self._retry_at = 0.0
         self._read_at = 0.0
@@ -136,6 +140,16 @@ class CatalogWatch:
         elif before is None and self._previous is not None and version.oid not in self._previous.tables:
             # A table created in the stream should be read before it is altered. Some sources create tables all the time.
             self._due_at = min(self._due_at, self._read_at + _NEW_TABLES_S)
+
+    def passed(self, partitions: Sequence[PartitionRows]) -> bool:
+        """Note partitions that announced rows of their root; True if one is in no reading, so that one is due at once."""
+        unread = False
+        for partition in partitions:
+            before, after, _ = self.readings.around(partition.transaction.end_lsn)
+            unread |= self._passing.note(partition, (self._previous, before, after))
+        if unread:
+            self._due_at = 0.0
+        return unread
 
     def look(self, *, last: bool = False) -> Manifest | None:
         """Read the catalog and compare; returns the manifest that was appended if something differs. No segment may be open.
@@ -184,6 +198,7 @@ class CatalogWatch:
                 self._conn.execute(SQL("SET lock_timeout = {}").format(_LOCK_TIMEOUT_MS))
         if set(publications_of(self._conn, self._source)) != self._existing:
             raise PublicationsChangedError(self._source)
+        self._seen = self._passing.visible(self._conn)
         reading = observe_catalog(self._conn, self._publications, self._visibility, self._created)
         before = self._previous.tables.keys() if self._previous is not None else set()
         return reading, existing(self._conn, before - reading.fingerprint.tables.keys())
@@ -206,12 +221,16 @@ class CatalogWatch:
             now, reading = with_empty(self._conn, self._source, self._publications, now, reading)
         now = [self._with_schema(change, reading.fingerprint) for change in now]
         fingerprint = reading.fingerprint
+        now, passed_from = self._passing.judge(self._seen, now, self._previous, fingerprint)
         if later:
             tables = dict(fingerprint.tables) | {oid: self._previous.tables[oid] for oid in later}
             fingerprint = Fingerprint(tables, fingerprint.types, fingerprint.publications)
         since = self.catalog_lsn or self._chain.head.end_lsn
+        self._passing.end(self._seen, reading.upper_lsn)
+        if self._passing:
+            self._due_at = self._read_at + _NEW_TABLES_S
         if now or fingerprint != self._previous or reading.rules.keys() != self._rules.keys():
-            return self._record(reading, since, fingerprint, now, complete=not later)
+            return self._record(reading, since, fingerprint, now, complete=not later, passed_from=passed_from)
         self._previous = fingerprint
         if not later:
             self.catalog_lsn = self.readings.lower_lsn = reading.lower_lsn
@@ -248,6 +267,7 @@ class CatalogWatch:
         changes: list[TableDifferences],
         *,
         complete: bool = True,
+        passed_from: Lsn | None = None,
     ) -> Manifest:
         chain = self._chain
         failpoint("drain.before_fingerprint")
@@ -255,6 +275,9 @@ class CatalogWatch:
         failpoint("drain.after_fingerprint")
         read_until = reading.lower_lsn if complete or since is None else since
         rules = rules_in_force(self._previous, self._rules, reading)
+        if since is not None and passed_from is not None:
+            # The reading before may be newer than what the stream has come to.
+            since = min(since, passed_from)
         record = CatalogRecord(since, reading.upper_lsn, *put, tuple(changes), rules)
         manifest = append_catalog(chain, self._writer, record, read_until)
         self._previous, self._rules, self.catalog_lsn = fingerprint, rules, read_until

@@ -119,7 +119,7 @@ def write_range(spark: SparkOnDemand, task: TableTask) -> TableResult:
     before = task.before
     if before is None:
         raise InvariantError(str(task.table), "has changes but is not in the lake", "report this")
-    changes = task.own_range()
+    changes = task.changes_to_apply()
     if changes.counts.rows == 0:
         return carried(task, before)
     reason = _why_here(spark, task, changes.counts)

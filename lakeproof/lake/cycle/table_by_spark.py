@@ -97,7 +97,7 @@ def _written(session: SparkSession, task: TableTask) -> Carried | Written | Ente
 
 
 def _write_changes(session: SparkSession, task: TableTask) -> Written:
-    changes = task.own_range()
+    changes = task.changes_to_apply()
     # Opening the table before the range costs reading its log.
     base = (
         read_layer(session, task.lake, task.table, task.before)

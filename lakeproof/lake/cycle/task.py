@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.columns import column_names, in_lake, layer_statistics, needs_mapping
+from lakeproof.lake.columns import column_names, has_old_rows, in_lake, layer_statistics, needs_mapping
 from lakeproof.lake.delta.committer import CommitInfo, Engine, commit_of_cycle
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.protocol import TableSpec
@@ -179,6 +179,17 @@ class TableTask:
     def own_range(self) -> TableRange:
         """Return the table's changes in the cycle's range."""
         return self.range_of(self.files, self.intent.start_lsn)
+
+    def changes_to_apply(self) -> TableRange:
+        """Return `own_range`; raise TableHeldError if an update lacks the old row that identity FULL brings.
+
+        A partition had another identity than its root for a while, by which its old rows were left out.
+        """
+        changes = self.own_range()
+        if has_old_rows(self.version) and not changes.older and changes.counts.updates > changes.counts.befores:
+            problem = {"problem": "an update came without the old row that identity FULL brings"}
+            raise TableHeldError(str(self.table), HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, problem)
+        return changes
 
     def files_since(self, entry: SnapshotEntry) -> list[Slice]:
         """Return the table's files after its snapshot; for a table created in the stream only files of its OID.

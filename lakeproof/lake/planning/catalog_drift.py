@@ -38,7 +38,7 @@ _ENDS = frozenset({Difference.DROPPED, Difference.RENAMED})
 _SHOWS = frozenset({Difference.COLUMN_TYPE})
 _COMES_IN = frozenset({Difference.ENTERED, Difference.PUBLISHED_AGAIN})
 # These spoil the changes that follow, so a snapshot which has the difference too does not help.
-_NOT_IN_A_COPY = frozenset({Difference.UNREAD, Difference.PARTITION_IDENTITY})
+_NOT_IN_A_COPY = frozenset({Difference.UNREAD, Difference.PARTITION_IDENTITY, Difference.PARTITION_PASSED})
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,7 @@ _DIFFERENCES = {
     Difference.REWRITTEN: "its rows were rewritten by an ALTER TABLE",
     Difference.PARTITION_ATTACHED: "a partition was attached with the rows it had",
     Difference.PARTITION_DETACHED: "a partition was detached or dropped with its rows",
+    Difference.PARTITION_PASSED: "it had another partition for a while, or was one, and rows went by the name of the whole",
     Difference.PARTITION_FILE: "a partition was truncated, or rewritten by VACUUM FULL or CLUSTER, which looks the same",
     Difference.PARTITION_IDENTITY: "a partition's replica identity does not have the table's columns",
     Difference.LABEL_CHANGED: "an enum's label was renamed",

@@ -174,13 +174,12 @@ WITH RECURSIVE made AS (
 )
 SELECT t.oid::bigint AS oid, t.typtype::text AS kind,
        CASE t.typtype
-         WHEN 'e' THEN (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(e.oid::bigint, e.enumlabel::text)
-                                                   ORDER BY e.oid)
+         WHEN 'e' THEN (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(
+                          e.oid::bigint, e.enumlabel::text, e.xmin::text) ORDER BY e.oid)
                         FROM pg_catalog.pg_enum e WHERE e.enumtypid = t.oid)
          WHEN 'c' THEN (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(a.attnum, a.attname::text,
                                                    a.atttypid::bigint, a.atttypmod) ORDER BY a.attnum)
-                        FROM pg_catalog.pg_attribute a
-                        WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped)
+                        FROM pg_catalog.pg_attribute a WHERE a.attrelid = t.typrelid AND a.attnum > 0)
        END::text AS parts,
        ARRAY(SELECT DISTINCT x.of FROM (
                SELECT t.typelem::bigint UNION ALL SELECT t.typbasetype::bigint

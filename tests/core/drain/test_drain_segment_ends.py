@@ -160,6 +160,11 @@ class _Watch:
     def saw(self, version: object) -> None:
         """Nothing becomes due."""
 
+    def passed(self, partitions: object) -> bool:
+        """No partition is announced."""
+        del partitions
+        return False
+
 
 def test_a_reading_of_the_catalog_waits_for_the_ending_segment(tmp_path: Path) -> None:
     """What it appends comes behind the segment, and what it looks at in the chain is there."""

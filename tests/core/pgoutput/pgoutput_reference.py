@@ -40,6 +40,7 @@ from lakeproof.pgoutput.rows import (
     UPDATE,
     Batch,
     HiddenColumns,
+    PartitionRows,
     SchemaInForce,
     StreamMessage,
     TableBatch,
@@ -68,6 +69,8 @@ class _Assembler:
     relations: RelationCache
     transactions: list[TransactionInfo] = field(default_factory=list)
     begun: Begin | None = None
+    announced: Relation | None = None
+    partitions: list[tuple[Oid, Oid, int]] = field(default_factory=list)
     seq: int = 0
     rows: int = 0
     runs: list[tuple[SchemaVersion, list[_Row]]] = field(default_factory=list)
@@ -77,11 +80,13 @@ class _Assembler:
 
     def take(self, message: Message) -> None:
         """Take a message of the stream."""
+        if isinstance(message, LogicalMessage):
+            self.announced = None
         match message:
             case Begin():
                 if self.begun is not None:
                     raise ProtocolError(b"B", 0, "a transaction begins inside another")
-                self.begun, self.seq = message, 0
+                self.begun, self.announced, self.seq = message, None, 0
             case Commit():
                 self._commit(message)
             case LogicalMessage():
@@ -106,6 +111,9 @@ class _Assembler:
         self.begun = None
 
     def _inside(self, message: Message) -> None:
+        announced, self.announced = self.announced, message if isinstance(message, Relation) else None
+        if announced and isinstance(message, Insert | Update | Delete) and message.relation != announced.oid:
+            self.partitions.append((announced.oid, message.relation, len(self.transactions)))
         match message:
             case Relation():
                 self._learn(message)
@@ -204,6 +212,7 @@ def _batch(done: _Assembler) -> Batch:
             for message, place, seq in done.messages
         ],
         next_seq=done.seq,
+        partitions=[PartitionRows(leaf, root, transactions[t]) for leaf, root, t in done.partitions],
     )
 
 
