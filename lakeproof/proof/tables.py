@@ -32,6 +32,8 @@ from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import read_tables
 from lakeproof.postgres.catalog.tables import PublishedTable
 from lakeproof.postgres.catalog.unchanged import read_catalog, table_digest
+from lakeproof.postgres.checks.findings import refused_tables
+from lakeproof.postgres.checks.tables import schema_findings
 from lakeproof.postgres.connections.connect import Connection, close_quietly
 from lakeproof.postgres.copying.keys import why_not_by_keys
 from lakeproof.postgres.copying.snapshot import SnapshotSession
@@ -281,6 +283,10 @@ def in_lake_at_point(
     if cut is not None and table in cut.held:
         return TableProof("held", reason=str(describe_held(cut.held[table], proof.source.name, table)))
     if cut is None or table not in cut.tables:
+        refused = refused_tables(schema_findings(published, proof.source)).get(table)
+        if refused is not None:
+            reason = f"it is not in the lake, and can't be copied: {refused.reason}; {refused.remedy}"
+            return TableProof("missing", reason=reason)
         remedy = (
             f"run `lakeproof bootstrap {proof.source.name} --tables {shlex.quote(table_text(table))}`, then compact"
         )

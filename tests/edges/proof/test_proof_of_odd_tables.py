@@ -176,6 +176,27 @@ def test_a_table_that_may_not_be_read_leaves_the_others_proven(database: Databas
         assert reason is None or ("blocked" in wrong["yours"] and reason in wrong["yours"])
 
 
+def test_a_table_that_no_copy_takes_says_why_and_not_to_copy_it(database: Database, tmp_path: Path) -> None:
+    """A table that came into the publication is to be copied, unless a copy would refuse it: then the reason comes first."""
+    config = lake_of(
+        database,
+        tmp_path,
+        "CREATE TABLE kept (id int PRIMARY KEY)",
+        "CREATE TABLE empty ()",
+        "CREATE TABLE new (id int PRIMARY KEY)",
+        "ALTER TABLE empty REPLICA IDENTITY FULL",
+        "CREATE PUBLICATION pub FOR TABLE kept",
+    )
+    database.execute("ALTER PUBLICATION pub ADD TABLE empty, new")
+    for request in (None, CHANGED):
+        wrong = wrong_in(proven(config, request))
+        assert wrong == {
+            "empty": "missing: it is not in the lake, and can't be copied: it has no published column; add a column, or take"
+            " the table out",
+            "new": "missing: it is not in the lake yet; run `lakeproof bootstrap shop --tables public.new`, then compact",
+        }
+
+
 def test_a_file_with_a_row_that_its_commit_does_not_count_is_found(database: Database, tmp_path: Path) -> None:
     """Nobody has touched the key of a row too many, so a proof of changes believes no count that the file contradicts."""
     config = lake_of(
