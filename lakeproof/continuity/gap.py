@@ -41,7 +41,7 @@ def check_no_gap(conn: Connection, source: SourceConfig, chain: Chain) -> SlotAn
     """
     server = identify(conn)
     _check_newest(source, chain)
-    _check_server(server, source, chain)
+    check_server(server, source, chain)
     if server.in_recovery:
         reason = f"the server is a standby, on timeline {server.timeline}"
         raise TransientError(
@@ -85,7 +85,8 @@ def _check_newest(source: SourceConfig, chain: Chain) -> None:
         raise GapError(f"source {source.name}", reason, RECOVER)
 
 
-def _check_server(server: ServerIdentity, source: SourceConfig, chain: Chain) -> None:
+def check_server(server: ServerIdentity, source: SourceConfig, chain: Chain) -> None:
+    """Raise GapError or LakeError if the landing belongs to another system, database, slot or publication."""
     head = chain.head.source
     thing = f"landing {chain.lake.url(chain.lake.paths.landing(chain.incarnation))}"
     if head is None:

@@ -7,7 +7,6 @@ The number of a table's buckets follows the rows that the log of the lake's tabl
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,15 +14,14 @@ from typing import TypeAlias
 
 from lakeproof.concurrently import few_at_a_time
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.table_names import table_text
 from lakeproof.errors import DefiniteError, UnreadableRowsError, manual
 from lakeproof.events import Report, Stop, counted
 from lakeproof.lake.delta.log.commits import LogGapError
-from lakeproof.lake.planning.schema_change import describe_change
+from lakeproof.lake.planning.schema_change import describe_change, only_configured
 from lakeproof.lake.planning.schema_changes import waiting
 from lakeproof.lake.planning.set_aside import left_behind, paused_among
 from lakeproof.lake.records.documents import Cut, CutTable
-from lakeproof.lake.records.held import describe_held
+from lakeproof.lake.records.held import describe_held, snapshot_command
 from lakeproof.lake.spark.driver import spark_errors
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.lake.spark_on_demand import SparkOnDemand
@@ -32,6 +30,8 @@ from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import read_tables
 from lakeproof.postgres.catalog.tables import PublishedTable
 from lakeproof.postgres.catalog.unchanged import read_catalog, table_digest
+from lakeproof.postgres.checks.findings import refused_tables
+from lakeproof.postgres.checks.tables import schema_findings
 from lakeproof.postgres.connections.connect import Connection, close_quietly
 from lakeproof.postgres.copying.keys import why_not_by_keys
 from lakeproof.postgres.copying.snapshot import SnapshotSession
@@ -281,10 +281,11 @@ def in_lake_at_point(
     if cut is not None and table in cut.held:
         return TableProof("held", reason=str(describe_held(cut.held[table], proof.source.name, table)))
     if cut is None or table not in cut.tables:
-        remedy = (
-            f"run `lakeproof bootstrap {proof.source.name} --tables {shlex.quote(table_text(table))}`, then compact"
-        )
-        return TableProof("missing", reason=f"it is not in the lake yet; {remedy}")
+        refused = refused_tables(schema_findings(published, proof.source)).get(table)
+        if refused is not None:
+            reason = f"it is not in the lake, and can't be copied: {refused.reason}; {refused.remedy}"
+            return TableProof("missing", reason=reason)
+        return TableProof("missing", reason=f"it is not in the lake yet; {snapshot_command(proof.source.name, table)}")
     cut_table = cut.tables[table]
     point = proof.session.consistent_point
     if cut.position != point or cut_table.at_lsn != point:
@@ -294,6 +295,9 @@ def in_lake_at_point(
         )
     if cut_table.version.id != published.version.id:
         change = describe_change(cut_table.version, published.version)
+        if only_configured(cut_table.version, published.version, proof.source.table_config(table).numeric):
+            reason = f"{change}, by the configuration, and no changed row has brought that"
+            return TableProof("held", reason=f"{reason}; {snapshot_command(proof.source.name, table)}")
         return TableProof(
             "blocked",
             reason=f"{change}; a drain that goes on from here, or the next change of a row, brings that; try again",

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lakeproof.config.model import Config, SourceConfig
+from lakeproof.continuity.gap import check_server
 from lakeproof.drain.slot_health import HealthCause, Level, SlotHealth, slot_health
-from lakeproof.errors import RECOVER, StuckError, manual
+from lakeproof.errors import RECOVER, DefiniteError, StuckError, manual
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.stuck import abandon_remedy, read_stuck
 from lakeproof.postgres.connections.connect import Connection, connect
 from lakeproof.postgres.connections.timeouts import Timeout, use_timeout
-from lakeproof.postgres.replication_slot import SlotState, read_slot
+from lakeproof.postgres.replication_slot import SlotState, read_slot, slot_problem
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.state.problem import Problem
 from lakeproof.storage.source_lake import SourceLake
@@ -77,9 +78,21 @@ def ask_slot(config: Config, name: str, application: str) -> tuple[ServerSeen, S
 
 def slot_status(source: SourceConfig, seen: ServerSeen, chain: Chain | None) -> SlotStatus:
     """Judge what was seen by the landing. Raises LakeError for a damaged manifest."""
-    gap = None if chain is None else slot_gap(source, seen.slot, chain)
+    gap = None if chain is None else _refusal(source, seen, chain) or slot_gap(source, seen.slot, chain)
     health = None if seen.slot is None else slot_health(seen.slot, seen.server.current_lsn, chain, source.health)
     return SlotStatus(chain is not None, seen.slot, health, gap)
+
+
+def _refusal(source: SourceConfig, seen: ServerSeen, chain: Chain) -> Problem | None:
+    """Return why a drain would refuse the server or the slot, whatever their positions are; a lost slot is a gap."""
+    try:
+        check_server(seen.server, source, chain)
+    except DefiniteError as error:
+        return Problem.of(error)
+    if seen.slot is None or seen.slot.lost:
+        return None
+    problem = slot_problem(seen.slot, seen.server.database)
+    return None if problem is None else Problem.of(problem)
 
 
 def slot_gap(source: SourceConfig, slot: SlotState | None, chain: Chain) -> Problem | None:

@@ -13,6 +13,7 @@ import pytest
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
+from lakeproof.lake.records.held import HeldCause, WayOut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake
@@ -65,3 +66,17 @@ def test_rows_under_another_name_hold_their_table(database: Database, config: Co
     assert {name.name: p.status for name, p in proof.tables.items()} == {
         name: "equal" if name in "dg" else "held" for name in _TABLES
     }
+
+
+def test_a_table_that_was_renamed_for_good_is_not_to_be_copied_by_its_old_name(
+    database: Database, config: Config
+) -> None:
+    """No copy has it, until another table has its name; one that has its name again by now is to be copied."""
+    database.execute("ALTER TABLE b RENAME TO y", "INSERT INTO y VALUES (0)", "ALTER TABLE y RENAME TO b")
+    database.execute("ALTER TABLE a RENAME TO x", "INSERT INTO x VALUES (0)")
+    into_the_lake(config)
+    cut = newest_cut(SourceLake.open(config.location, "shop"))
+    assert cut is not None
+    assert {name.name: held.cause for name, held in cut.held.items()} == dict.fromkeys("ab", HeldCause.SCHEMA_CHANGE)
+    expected = {"a": WayOut.PUBLISH_THEN_SNAPSHOT, "b": WayOut.SNAPSHOT}
+    assert {name.name: held.way_out for name, held in cut.held.items()} == expected

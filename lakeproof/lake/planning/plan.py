@@ -32,6 +32,7 @@ from lakeproof.lake.planning.schema_changes import (
     decide_recorded_changes,
     last_entries,
     newer_recorded,
+    way_out_of,
 )
 from lakeproof.lake.planning.set_aside import with_paused
 from lakeproof.lake.records.documents import (
@@ -384,7 +385,8 @@ def _not_outdated(
             refused[table] = Held(at_lsn, HeldCause.SNAPSHOT_NOT_FOLLOWED, WayOut.SNAPSHOT, detail)
         elif newer:
             detail = {"change": describe_change(version, newer[0])}
-            refused[table] = Held(at_lsn, HeldCause.SNAPSHOT_OUTDATED, WayOut.SNAPSHOT, detail)
+            way_out = way_out_of(chain, version, newer[0])
+            refused[table] = Held(at_lsn, HeldCause.SNAPSHOT_OUTDATED, way_out, detail)
         else:
             timely[table] = snapshot
     return timely, refused

@@ -11,6 +11,7 @@ is put out of the way and begins anew with nulls: right for a table that a snaps
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from lakeproof.schema import Column, Identity, SchemaVersion
@@ -132,6 +133,23 @@ def default_fits(column: Column, text: str) -> bool:
     from lakeproof.values.cast import cast_column
 
     return cast_column(pa.array([text], pa.string()), column).fits
+
+
+def only_configured(old: SchemaVersion, new: SchemaVersion, pinned: Collection[str]) -> bool:
+    """True if the configuration alone says the difference: the source's catalog has the table as it was.
+
+    `pinned` are the columns whose precision is configured. A type that lost its precision looks the same.
+    """
+
+    def facts(version: SchemaVersion) -> list[object]:
+        columns = [(c.attnum, c.name, c.type_oid, c.identity) for c in version.columns]
+        key = None if version.identity is Identity.FULL else version.key
+        return [version.oid, version.table, version.identity, key, *columns]
+
+    def same_type(a: Column, b: Column) -> bool:
+        return a.kind != b.kind or a.typmod == b.typmod or b.name in pinned
+
+    return facts(old) == facts(new) and all(map(same_type, old.columns, new.columns))
 
 
 def describe_change(old: SchemaVersion, new: SchemaVersion) -> str:

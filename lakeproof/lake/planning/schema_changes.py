@@ -70,7 +70,9 @@ def decide_changes(chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable
         for entry in sorted(manifest.schemas, key=lambda e: e.from_seq):
             if entry.from_lsn != after:
                 continue
-            away |= {t: _away(c, entry.version) for t, c in tables.items() if renamed_away(c.version, entry.version)}
+            away |= {
+                t: _away(chain, c, entry.version) for t, c in tables.items() if renamed_away(c.version, entry.version)
+            }
             if entry.version.table in tables:
                 entries.setdefault(entry.version.table, []).append(entry)
         for table, table_entries in entries.items():
@@ -200,21 +202,30 @@ def _decide(
     except UnprovenError as error:
         obstacles = [str(error)]
     if obstacles:
-        return _held(cut_table.at_lsn, old[0], last, obstacles[0])
+        return _held(chain, cut_table.at_lsn, (old[0], last), obstacles[0])
     if None in defaults:
         return CatalogUnread()
     return SchemaChange(last, defaults[0] or {}) if cut_table.version.id != last.id else None
 
 
-def _away(cut_table: CutTable, landed: SchemaVersion) -> Held:
+def _away(chain: Chain, cut_table: CutTable, landed: SchemaVersion) -> Held:
     """Return how a table is held of which rows come under another name."""
     why = why_not_in_place(compare_schemas(cut_table.version, landed))
-    return _held(cut_table.at_lsn, cut_table.version, landed, why or "")
+    return _held(chain, cut_table.at_lsn, (cut_table.version, landed), why or "")
 
 
-def _held(at_lsn: Lsn, old: SchemaVersion, new: SchemaVersion, why: str) -> Held:
+def _held(chain: Chain, at_lsn: Lsn, versions: tuple[SchemaVersion, SchemaVersion], why: str) -> Held:
+    old, new = versions
     detail = {"change": describe_change(old, new), "why_not_in_place": why}
-    return Held(at_lsn, HeldCause.SCHEMA_CHANGE, WayOut.SNAPSHOT, detail)
+    return Held(at_lsn, HeldCause.SCHEMA_CHANGE, way_out_of(chain, old, new), detail)
+
+
+def way_out_of(chain: Chain, old: SchemaVersion, new: SchemaVersion) -> WayOut:
+    """Return the way out of a change that can't be made: no snapshot has a table whose name no published table has."""
+    newest = None if old.table == new.table else newest_catalog(chain)
+    if newest is None or any(table.table == old.table for table in newest.tables.values()):
+        return WayOut.SNAPSHOT
+    return WayOut.PUBLISH_THEN_SNAPSHOT
 
 
 def _under_two_keys(chain: Chain, start: Lsn, new: SchemaVersion) -> bool:
@@ -332,15 +343,28 @@ def _noticed(manifest: Manifest) -> Lsn:
 
 
 def _brought_meanwhile(chain: Chain, manifest: Manifest, cut_table: CutTable) -> bool:
-    """True if a row brought the lake's schema after the reading had begun: it may be newer than the record's."""
+    """True if a row brought the lake's schema after the reading had begun: it may be newer than the record's.
+
+    It is not if a reading that had the row's transaction agreed with the record: then the record's came after it.
+    """
     lower, upper = manifest.catalog_lsn or Lsn.ZERO, _noticed(manifest)
     if lower >= upper:
         return False
-    return any(
-        lower < entry.from_lsn <= upper and taken_in(entry.version).id == cut_table.version.id
+    brought = [
+        entry.from_lsn
         for between in chain.between(max(lower, chain.kept_from), upper)
         for entry in between.schemas
-    )
+        if lower < entry.from_lsn <= upper and taken_in(entry.version).id == cut_table.version.id
+    ]
+    return bool(brought) and not _agreed_since(chain, manifest, cut_table.version.oid, max(brought))
+
+
+def _agreed_since(chain: Chain, manifest: Manifest, oid: Oid, row: Lsn) -> bool:
+    """True if the newest reading has all up to `row`, and no record after this one is about the table."""
+    if row > (chain.newest.catalog_lsn or Lsn.ZERO):
+        return False
+    later = [m.catalog for m in catalog_manifests(chain, _noticed(manifest)) if m.number > manifest.number]
+    return all(record is None or record.change_of(oid) is None for record in later)
 
 
 def _same(a: SchemaVersion, b: SchemaVersion) -> bool:

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.prove import prove
-from lakeproof.config.model import Config
+from lakeproof.config.model import Config, TableConfig
 from lakeproof.events import Stop, silent
 from lakeproof.lake.delta.log import state as log_state
 from lakeproof.lake.delta.log.checkpoint import write_checkpoint
@@ -174,6 +174,57 @@ def test_a_table_that_may_not_be_read_leaves_the_others_proven(database: Databas
         wrong = wrong_in(proven(weak))
         assert wrong.keys() == (set() if reason is None else {"yours"}), statement
         assert reason is None or ("blocked" in wrong["yours"] and reason in wrong["yours"])
+
+
+def test_a_table_that_no_copy_takes_says_why_and_not_to_copy_it(database: Database, tmp_path: Path) -> None:
+    """A table that came into the publication is to be copied, unless a copy would refuse it: then the reason comes first."""
+    config = lake_of(
+        database,
+        tmp_path,
+        "CREATE TABLE kept (id int PRIMARY KEY)",
+        "CREATE TABLE empty ()",
+        "CREATE TABLE new (id int PRIMARY KEY)",
+        "ALTER TABLE empty REPLICA IDENTITY FULL",
+        "CREATE PUBLICATION pub FOR TABLE kept",
+    )
+    database.execute("ALTER PUBLICATION pub ADD TABLE empty, new")
+    for request in (None, CHANGED):
+        wrong = wrong_in(proven(config, request))
+        assert wrong == {
+            "empty": "missing: it is not in the lake, and can't be copied: it has no published column; add a column, or take"
+            " the table out",
+            "new": "missing: it is not in the lake yet; run `lakeproof bootstrap shop --tables public.new`, then compact",
+        }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"as_text": ("n",)}, {"key": ("n",)}, {"numeric": {"n": (9, 2)}}, {"numeric": {"n": (9, 3)}}, {}],
+    ids=["text", "key", "digits", "scale", "none"],
+)
+def test_a_table_that_is_configured_otherwise_is_to_be_copied(
+    database: Database, tmp_path: Path, options: dict[str, object]
+) -> None:
+    """No drain brings what is no change of the catalog; a proof does not say that it would, and goes on saying it."""
+    database.execute("CREATE TABLE t (id int, n numeric)", "ALTER TABLE t REPLICA IDENTITY FULL")
+    database.execute("CREATE TABLE other (id int PRIMARY KEY)", "CREATE PUBLICATION pub FOR ALL TABLES")
+
+    def configured(**options: object) -> Config:
+        source = database.source(table={table("t"): TableConfig.model_validate(options)})
+        return Config(path=tmp_path / "lakeproof.yaml", lake=str(tmp_path / "lake"), sources={"shop": source})
+
+    before = configured(numeric={"n": (8, 2)}, key=("id",))
+    bootstrap(before, "shop")
+    into_the_lake(before)
+    assert proven(before).equal
+    after = configured(**options)
+    for request in (None, CHANGED):
+        into_the_lake(after)
+        wrong = wrong_in(proven(after, request))
+        assert wrong.keys() == {"t"}
+        assert wrong["t"].startswith("held: its schema changed")
+        assert wrong["t"].endswith("run `lakeproof bootstrap shop --tables public.t`, then compact")
+    assert proven(before).equal
 
 
 def test_a_file_with_a_row_that_its_commit_does_not_count_is_found(database: Database, tmp_path: Path) -> None:
