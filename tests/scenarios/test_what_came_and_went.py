@@ -122,7 +122,7 @@ def test_a_label_and_an_attribute_that_came_and_went_hold_their_tables(database:
 
 
 def test_an_update_without_its_old_row_holds_a_root_of_identity_full(database: Database, config: Config) -> None:
-    """A partition had its primary key as identity for a while, and the root has no key: which row goes is not said."""
+    """A partition had its primary key as identity for a while, and the root has no key: which row goes is open."""
     database.execute(
         *("ALTER TABLE full1 REPLICA IDENTITY DEFAULT", "UPDATE whole SET v = 'x' WHERE id = 1"),
         *("ALTER TABLE full1 REPLICA IDENTITY FULL", "INSERT INTO whole VALUES (2, 'v')"),
