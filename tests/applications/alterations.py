@@ -41,7 +41,7 @@ JOIN pg_class p ON p.oid = i.inhparent JOIN pg_namespace pn ON pn.oid = p.relnam
 WHERE c.relispartition AND c.relkind = 'r' AND NOT p.relispartition ORDER BY 1, 2
 """
 # A table that takes the name of one that the lake has is compared with it, rows get a default, a range has several schemas.
-NEEDS_SPARK = ("old name", "recreate", "add 2", "amid rows")
+NEEDS_SPARK = ("old name", "recreate", "add 2", "amid rows", "create 2")
 Statements = Sequence[str]
 
 
@@ -57,8 +57,8 @@ class Alterations:
         every: dict[str, Callable[[SourceTable], Statements]] = {
             "add": self._add, "add 2": self._add_filled, "drop": self._drop, "rename": self._rename, "widen": self._widen,
             "amid rows": self._amid_rows, "harmless": self._harmless, "harmless 2": self._harmless, "enum": self._enum,
-            "create": self._create, "drop table": self._drop_table, "retype": self._retype, "detach": self._detach,
-            "attach": self._attach, "cut partition": self._cut_partition, "new name": self._new_name,
+            "create": self._create, "create 2": self._create_filled, "drop table": self._drop_table, "retype": self._retype,
+            "detach": self._detach, "attach": self._attach, "cut partition": self._cut_partition, "new name": self._new_name,
             "old name": self._old_name, "exchange": self._exchange, "unlogged": self._unlogged, "recreate": self._recreate,
         }  # fmt: skip
         self._ways = [way for name, way in every.items() if name not in without]
@@ -164,16 +164,21 @@ class Alterations:
                 return [f"ALTER TYPE {column.type_text} ADD VALUE '{self._name('e')}'"]
         return []
 
-    def _create(self, table: SourceTable) -> Statements:
+    def _create(self, _table: SourceTable) -> Statements:
         name = self._name("made_")
-        statements = [f"CREATE TABLE {name} (id int PRIMARY KEY, v text, w {self.rng.choice(_KINDS)})"]
-        if self.rng.random() < 0.3 and table.key:
-            listed = ", ".join(c.sql for c in table.key)
-            statements = [
-                f"CREATE TABLE {name} AS SELECT * FROM {table.sql}",
-                f"ALTER TABLE {name} ADD PRIMARY KEY ({listed})",
-            ]
         self._expect(TableName("public", name), IN_PLACE)
+        return [f"CREATE TABLE {name} (id int PRIMARY KEY, v text, w {self.rng.choice(_KINDS)})"]
+
+    def _create_filled(self, table: SourceTable) -> Statements:
+        """Its rows come before its key does."""
+        if not table.key:
+            return []
+        name, listed = self._name("made_"), ", ".join(c.sql for c in table.key)
+        self._expect(TableName("public", name), IN_PLACE)
+        statements = [
+            f"CREATE TABLE {name} AS SELECT * FROM {table.sql}",
+            f"ALTER TABLE {name} ADD PRIMARY KEY ({listed})",
+        ]
         return ["BEGIN", *statements, "COMMIT"]
 
     def _own(self) -> SourceTable | None:

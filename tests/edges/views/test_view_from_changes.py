@@ -112,11 +112,11 @@ def test_damage_is_healed(database: Database, tmp_path: Path, spark: SparkSessio
     healed = {name: cut.strategy for name, cut in cuts.items() if name != "having"}
     assert healed == {"projection": "full", "sums": "full"}, (damages, cuts)
     _damage(lake, "projection", "INSERT INTO {} SELECT NULL, NULL, md5('NN'), -1")
-    lake.change("items", rows=2)
+    lake.put((2000, 1, 5, None))
     assert lake.refresh()["projection"].strategy == "linear"
     for name, definition in lake.config.views.items():
         lake.config.views[name] = definition.model_copy(update={"audit_s": 0})
-    lake.change("items", rows=2)
+    lake.put((2001, 1, 5, None))
     audited = lake.refresh()["projection"]
     lake.check("after an audit")
     assert (audited.strategy, audited.retracted > 0) == ("full", True)
