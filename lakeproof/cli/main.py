@@ -6,6 +6,7 @@ The commands do not belong here: `arguments` has the table of commands; their wo
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -64,9 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{error}{report_it}", error.exit_status)
     except OSError as error:
         _trace(args)
-        return _fail(
-            f"{error.filename or args.command}: {error.strerror or type(error).__name__}; correct that and run again"
-        )
+        return _fail(f"{error.filename or args.command}: {error.strerror or type(error).__name__}; {_remedy(error)}")
     except Exception as error:  # noqa: BLE001  (the last resort: one line instead of a traceback)
         _trace(args)
         return _fail(_unexpected(error))
@@ -147,6 +146,15 @@ def _printable_lines(text: str) -> str:
 def _fail(text: str, status: int = REFUSED) -> int:
     print(f"lakeproof: {printable(text)}", file=sys.stderr, flush=True)
     return status
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        # An error while writing does not name the file. Imported here, since no other command needs it.
+        import tempfile
+
+        return f"make room for the lake, and for temporary files in {tempfile.gettempdir()}, then run again: nothing is lost"
+    return "correct that and run again"
 
 
 def _unexpected(error: Exception) -> str:

@@ -59,9 +59,14 @@ def raising(error: BaseException) -> Callable[[Context, argparse.Namespace], Out
         ),
         (KeyboardInterrupt(), 3, "lakeproof: interrupted"),
         (
-            OSError(28, "No space left on device", "/lake/x"),
+            OSError(28, "No space left on device"),
             2,
-            "lakeproof: /lake/x: No space left on device; correct that and run again",
+            "lakeproof: status: No space left on device; make room for the lake, and for temporary files in /",
+        ),
+        (
+            OSError(13, "Permission denied", "/lake/x"),
+            2,
+            "lakeproof: /lake/x: Permission denied; correct that and run again",
         ),
         (OSError("odd"), 2, "lakeproof: status: OSError; correct that and run again"),
     ],
