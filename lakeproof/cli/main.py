@@ -6,7 +6,6 @@ The commands do not belong here: `arguments` has the table of commands; their wo
 from __future__ import annotations
 
 import argparse
-import errno
 import json
 import os
 import sys
@@ -149,10 +148,13 @@ def _fail(text: str, status: int = REFUSED) -> int:
 
 
 def _remedy(error: OSError) -> str:
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        # An error while writing does not name the file. Imported here, since no other command needs it.
-        import tempfile
+    # Imported here, since no command that ends well needs them.
+    import tempfile
 
+    from lakeproof.storage.disk import is_full
+
+    if is_full(error):
+        # An error while writing does not name the file.
         return f"make room for the lake, and for temporary files in {tempfile.gettempdir()}, then run again: nothing is lost"
     return "correct that and run again"
 

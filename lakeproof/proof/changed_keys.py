@@ -92,7 +92,7 @@ class ChangedSide:
         if basis.history_version < cut_table.history_version:
             parts.append(_of_history(history, basis.history_version, cut_table.history_version, names))
         changes = _changes(current, basis.current_version, cut_table.current_version, names)
-        if version_digest(current, basis.current_version, changes.files_before) != basis.current_commit:
+        if version_digest(current, basis.current_version, changes.files_before()) != basis.current_commit:
             raise NotByKeysError(_ANOTHER_LOG)
         if basis.current_version < cut_table.current_version:
             _check_packed(changes, version, cut_table.row_bytes)

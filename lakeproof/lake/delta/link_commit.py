@@ -45,12 +45,12 @@ from lakeproof.lake.delta.committer import (
 )
 from lakeproof.lake.delta.files.data_files import data_file
 from lakeproof.lake.delta.files.links import (
+    LINKED,
     LandedFile,
     LocalRows,
     PlacedFile,
     Twin,
     mismatch,
-    name_in_cycle,
     place,
     remove_placed,
     renamed,
@@ -307,7 +307,7 @@ def _in_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def linked_name(info: CommitInfo, landed: LandedFile) -> str:
     """Return a landed file's name in a table's folder: no other file of the table ever has it."""
-    name = name_in_cycle(info.number, landed)
+    name = f"{LINKED}{info.number:012d}-{landed.name}"
     if not _NAME.fullmatch(name):
         raise InvariantError(landed.url, "its name has letters that a path in Delta's log has not", "report this")
     return name

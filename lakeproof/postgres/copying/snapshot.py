@@ -35,6 +35,7 @@ import pyarrow as pa
 from psycopg.sql import SQL, Composed, Identifier, Literal
 from pydantic import SecretStr
 
+from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import SourceError, TableError, TransientError
 from lakeproof.lsn import Lsn
@@ -178,18 +179,18 @@ class SnapshotSession:
         Of several tables no lock is waited for: one who waits for a lock and holds others may be waited for by its holder.
         """
         with self._locking(conn, [(table, table.leaves) for table in tables], waits=len(tables) == 1):
-            self._check_catalog(conn, source, tables)
+            then = read_catalog(conn, source, [table.version.oid for table in tables])
+            self._check_catalog(then, source, tables)
             yield
             # No lock of a reader keeps a partition from being attached: the next plan has its rows, as far as the snapshot
             # sees them.
             roots = [table for table in tables if table.partitioned]
             if roots:
-                self._check_catalog(conn, source, roots)
+                self._check_catalog(then, source, roots)
 
-    def _check_catalog(self, conn: Connection, source: SourceConfig, tables: Sequence[PublishedTable]) -> None:
-        only = [table.version.oid for table in tables]
+    def _check_catalog(self, then: Fingerprint, source: SourceConfig, tables: Sequence[PublishedTable]) -> None:
         with self.open() as outside:
-            then, now = read_catalog(conn, source, only), read_catalog(outside, source, only)
+            now = read_catalog(outside, source, [table.version.oid for table in tables])
         for table in tables:
             reason = change_since(then, now, table.version.oid)
             if reason is not None:

@@ -50,7 +50,7 @@ _CRC_PIECE = 512
 _CRC_HEAD = b"crc\0" + _CRC_PIECE.to_bytes(4, "big")
 _CRC_BYTES = 4
 # How the names of landed files in a table's folder begin.
-_LINKED = "cycle-"
+LINKED = "cycle-"
 _REMEDY = f"restore the file from a backup, or {BEGIN_AGAIN}"
 _CALENDAR = ("date", "timestamp")
 _PLAIN_TYPES: Mapping[pa.DataType, str] = {each.arrow(): each.in_log for each in LAKE_TYPES.values()}
@@ -137,18 +137,13 @@ def _footer(landed: LandedFile, store: Store, key: str) -> pq.FileMetaData:
     return footer
 
 
-def name_in_cycle(number: int, landed: LandedFile) -> str:
-    """Return a landed file's name in a table's folder, in the cycle `number`: no other file of the table ever has it."""
-    return f"{_LINKED}{number:012d}-{landed.name}"
-
-
 def remove_placed(table: Folder, name: str) -> None:
     """Take the name away again: no commit names it.
 
     A landed file stays on a store whose holders may sleep. Every attempt of a cycle gives it the same name, so whoever
     followed this process, while it slept, may have committed it. Maintenance removes it if nobody has.
     """
-    if name.startswith(_LINKED) and table.store.holders_may_sleep:
+    if name.startswith(LINKED) and table.store.holders_may_sleep:
         return
     key = table.key_of(name)
     beside = table.store.checksum_key(key)

@@ -182,14 +182,18 @@ def _rows_of_files(
     """Yield the rows of so many files, along the column; those that are too many to be held as they come, all at once."""
     table, physical = DeltaRows.of_state(state), state.physical()
     names = table.schema.names
-    batches = (batch for entry in run for batch in table.of_file(data_file(entry), names, _ROWS_AT_ONCE))
+    in_files = [physical[name] for name in names]
+    batches = (
+        batch.rename_columns(in_files)
+        for entry in run
+        for batch in table.of_file(data_file(entry), names, _ROWS_AT_ONCE)
+    )
     held, held_bytes = list[pa.RecordBatch](), 0
     for batch in batches:
-        held.append(batch.rename_columns([physical[name] for name in names]))
+        held.append(batch)
         held_bytes += batch.nbytes
         if held_bytes > held_bytes_max:
-            rest = (more.rename_columns([physical[name] for name in names]) for more in batches)
-            yield (pa.table(part) for part in chain(held, rest))
+            yield (pa.table(part) for part in chain(held, batches))
             return
     if not held:
         return

@@ -14,7 +14,7 @@ net of all versions unless files were put together between two of them that chan
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -80,14 +80,14 @@ class VersionChanges:
     """The changes of a table up to the version `last`; `is_net` as above.
 
     `packed` are the files that were put together in commits that change no data, and those that came in their place.
-    `files_before` are all files of the first version: those of the last, with the commits taken back.
+    `touched` has each path that the commits name, with its file in the first version (None: there was none).
     """
 
-    last: TableShape
+    last: TableState
     files: tuple[ChangedFile, ...]
     is_net: bool
     packed: tuple[tuple[DeltaFile, ...], tuple[DeltaFile, ...]] = ((), ())
-    files_before: frozenset[FileKey] = frozenset()
+    touched: Mapping[str, Action | None] = field(default_factory=dict)
 
     @classmethod
     def between(cls, path: str, first: int, last: int, columns: Sequence[str]) -> VersionChanges:
@@ -110,7 +110,13 @@ class VersionChanges:
         if not walk.leads_to(state):
             raise ChangesUnavailableError(f"its log does not lead to what version {last} has")
         packed = tuple(walk.packed[0]), tuple(walk.packed[1])
-        return cls(state, tuple(walk.files()), walk.is_net, packed, walk.files_before(state))
+        return cls(state, tuple(walk.files()), walk.is_net, packed, walk.touched)
+
+    def files_before(self) -> frozenset[FileKey]:
+        """Return all files of the first version: those of the last, with the commits taken back."""
+        untouched = (action for path, action in self.last.files.items() if path not in self.touched)
+        before = (action for action in self.touched.values() if action is not None)
+        return frozenset(map(tombstone_key, [*untouched, *before]))
 
     def collect(
         self,
@@ -157,7 +163,7 @@ class _Walk:
     def __init__(self) -> None:
         self._before = dict[str, Action | None]()
         self._after = dict[str, Action | None]()
-        self._first = dict[str, Action | None]()
+        self.touched = dict[str, Action | None]()
         self._ended = list[ChangedFile]()
         self.packed = list[DeltaFile](), list[DeltaFile]()
         self._changed = self._put_together = False
@@ -166,7 +172,7 @@ class _Walk:
     def take(self, actions: Sequence[tuple[str, Action]]) -> None:
         files = [(kind, action) for kind, action in actions if kind in ("add", "remove")]
         for kind, action in sorted(files, key=lambda pair: pair[0], reverse=True):
-            self._first.setdefault(action["path"], action if kind == "remove" else None)
+            self.touched.setdefault(action["path"], action if kind == "remove" else None)
         for path in [a["path"] for kind, a in files if kind == "remove" and a.get("dataChange") is False]:
             if path in self._before:
                 # Put together with others: what comes under this name is another file.
@@ -191,12 +197,6 @@ class _Walk:
             live is None if after is None else live is not None and tombstone_key(after) == tombstone_key(live)
             for after, live in pairs
         )
-
-    def files_before(self, state: TableState) -> frozenset[FileKey]:
-        """Return the files of `state`, to which the commits have led, as they were before all of them."""
-        untouched = (action for path, action in state.files.items() if path not in self._first)
-        touched = (action for action in self._first.values() if action is not None)
-        return frozenset(map(tombstone_key, [*untouched, *touched]))
 
     def files(self) -> list[ChangedFile]:
         return [*self._ended, *(file for path in [*self._before] for file in self._changed_file(path))]
