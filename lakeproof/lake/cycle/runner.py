@@ -16,8 +16,7 @@ from lakeproof.events import Event, Report, Stop, counted
 from lakeproof.lake.cycle.apply_cycle import CycleResult, apply_cycle, tables_for_spark
 from lakeproof.lake.cycle.schemas.history import RecordedChange
 from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle, intent_of
-from lakeproof.lake.cycle.table import no_spark
-from lakeproof.lake.cycle.task import CycleSettings, Entered, Reshaped, Written
+from lakeproof.lake.cycle.task import CycleSettings
 from lakeproof.lake.cycle.upkeep.maintenance import Maintenance, begin_maintenance, finish_maintenance
 from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
 from lakeproof.lake.delta.committer import Engine
@@ -221,7 +220,7 @@ class Runner:
             tables = {**tables, **left.tables}
             other = self._plan(chain, previous, shorter, tables)
             if other is None or (shorter == end and tables == before):
-                raise no_spark(tables, left.error)
+                raise left.error.about(tables)
             plan, end, again = other, shorter, self._for_spark(chain, previous, other)
             if again is None:
                 break
@@ -261,7 +260,7 @@ class Runner:
         pending = pending_snapshots(self.lease.lake, chain.incarnation, previous)
         plan = plan_switch(chain, previous, pending)
         if plan is not None and (left := self._for_spark(chain, previous, plan)):
-            raise no_spark(left.tables, left.error)
+            raise left.error.about(left.tables)
         if plan is None:
             message = f"incarnation {chain.incarnation} has begun, and its snapshot has not finished yet"
             self.report(Event("compact.waits", message, {"incarnation": int(chain.incarnation)}))
@@ -315,17 +314,21 @@ class Runner:
 
 
 def _cut_report(result: CycleResult, copied: Mapping[TableName, int]) -> CutReport:
-    tables = {}
-    for table, written in result.written.items():
-        cut_table = written.cut_table
-        place = cut_table.history_version, cut_table.current_version, cut_table.written_by
-        match written:
-            case Written(_, counts, inserted, deleted):
-                tables[table] = TableCut(counts.changes, inserted, deleted, *place, copied=copied.get(table, 0))
-            case Entered(_, counts, rows):
-                tables[table] = TableCut(counts.changes, rows, 0, *place, rows, copied=copied.get(table, 0))
-            case Reshaped(_, features):
-                tables[table] = TableCut(0, 0, 0, *place, features=features)
+    tables = {
+        table: TableCut(
+            written.counts.changes,
+            written.inserted,
+            written.deleted,
+            written.cut_table.history_version,
+            written.cut_table.current_version,
+            written.cut_table.written_by,
+            written.rows,
+            written.features,
+            copied.get(table, 0),
+        )
+        for table, written in result.written.items()
+        if not written.carried
+    }
     cut, changes = result.cut, {change.table: change.detail for change in result.schema_changes}
     return CutReport(cut.number, cut.position, tables, cut.held, cut.incarnation, changes)
 

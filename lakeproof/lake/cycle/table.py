@@ -1,7 +1,7 @@
-"""One table in one cycle: history first, then current, each in exactly one commit; and a range, written by this process.
+"""A range of one table in one cycle, written by this process: history first, then current, each in exactly one commit.
 
 Choosing tables and range belongs to `lakeproof.lake.planning`; a table's first rows to `entries.linked`; running several
-tables and ending the cycle to `steps`; what is `Unsupported` in this process to `table_by_spark`.
+tables to `apply_cycle`; what is `Unsupported` in this process to `table_by_spark`.
 
 Anything about a table's data that may be refused is evaluated before its history is committed: a refused table is left as it
 was. A table without changes in the range is carried along without a commit. If a net change is empty, or meets no row,
@@ -19,11 +19,10 @@ and with the value in current (`lakeproof.lake.fold.holders`). So is every row o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +37,7 @@ from lakeproof.lake.columns import (
     lake_types,
     layer_columns,
 )
-from lakeproof.lake.cycle.task import SnapshotEntry, TableCommits, TableResult, TableTask, by, carried
+from lakeproof.lake.cycle.task import SnapshotEntry, TableCommits, TableResult, TableTask, carried
 from lakeproof.lake.delta.committer import Engine, Unsupported
 from lakeproof.lake.delta.files.links import landed_file
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, RowCommit, links_fit, prepare_links
@@ -49,17 +48,11 @@ from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import TableHeldError
 from lakeproof.lake.rows.change import AllRows, DriftedError, Mask, Numbers, Removed, unchecked
 from lakeproof.lake.rows.file_rows import LandedRange, TableRange, names_in_files
-from lakeproof.lake.rows.memory import fit_table, refuse_too_large
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
-from lakeproof.names import Layer, TableName
+from lakeproof.names import Layer
 from lakeproof.schema import SchemaVersion
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-# A way to write a table in this process, which raises `Unsupported`, before any commit, if Spark is to write it.
-Write: TypeAlias = Callable[[SparkOnDemand, TableTask], TableResult]
 # A file of less is read as quickly as it is linked, and small files make each later scan slower.
 LINK_BYTES_MIN = 1 << 20
 # So many bytes, decoded, of rows whose key is computed, one by one, in one thread; of more Spark writes the table.
@@ -68,50 +61,6 @@ COMPUTED_BYTES_MAX = 1 << 30
 _REQUIRED_IN_HISTORY = (TEXT, ORD, LSN, OP)
 # What no landed file has.
 _NOT_IN_FILES = frozenset({KEY, DUP, FROM})
-
-
-def write_table(spark: SparkOnDemand, task: TableTask, here: Write) -> TableResult:
-    """Write one table `here`, in this process, or by Spark if that is `Unsupported`.
-
-    Raises TableError, before any commit, if its data can't be applied. `spark` is a session of the table's own, which starts
-    if Spark has to write it.
-    """
-    try:
-        return here(spark, task)
-    except Unsupported as error:
-        reason = str(error)
-    try:
-        session = spark.get()
-    except NoSparkError as error:
-        raise no_spark({task.table: reason}, error) from None
-    # Imported here because it imports Spark.
-    from lakeproof.lake.cycle.table_by_spark import written_by_spark
-
-    return written_by_spark(session, task, reason)
-
-
-def with_room(spark: SparkOnDemand, task: TableTask) -> SparkOnDemand:
-    """Return the session fitted to the table's rows when it starts; then TableHeldError is raised if they are too large."""
-
-    def start() -> SparkSession:
-        session = spark.get()
-        refuse_too_large(session, task.table, task.row_bytes)
-        fit_table(session, task.row_bytes, task.version)
-        return session
-
-    return SparkOnDemand(start)
-
-
-def no_spark(tables: Mapping[TableName, str], error: NoSparkError) -> NoSparkError:
-    """Return the error about tables that Spark has to write, each with the reason, if it can't be started."""
-    if len(tables) == 1:
-        ((table, why),) = tables.items()
-        return NoSparkError(
-            f"table {table}", f"Spark has to write it ({why}), and {error.thing}: {error.reason}", error.remedy
-        )
-    listed = "; ".join(f"{table}: {why}" for table, why in tables.items())
-    reason = f"Spark has to write them ({listed}), and {error.thing}: {error.reason}"
-    return NoSparkError(f"{len(tables):,} tables", reason, error.remedy)
 
 
 def write_range(spark: SparkOnDemand, task: TableTask) -> TableResult:
@@ -124,7 +73,7 @@ def write_range(spark: SparkOnDemand, task: TableTask) -> TableResult:
         return carried(task, before)
     reason = _why_here(spark, task, changes.counts)
     commits = _prepare_range(task, before, of_one_schema(changes).landed, changes.counts)
-    return by(commits.made(task, changes.counts), "arrow", reason)
+    return commits.made(task, changes.counts).by("arrow", reason)
 
 
 def of_one_schema(changes: TableRange) -> TableRange:
@@ -143,7 +92,7 @@ def refuse_range(task: TableTask) -> None:
 
 def _why_here(spark: SparkOnDemand, task: TableTask, counts: ChangeCounts) -> str:
     """Return why this process writes a range; raises `Unsupported` if it has so many rows that Spark, if here, writes it."""
-    spark_rows = task.context.settings.spark_rows
+    spark_rows = task.settings.spark_rows
     rows, many = f"{counts.rows:,} rows", f"`compaction.spark_rows`, {spark_rows:,}"
     if counts.inserts_only:
         return f"{rows}, all of them inserts"
@@ -203,7 +152,7 @@ def refuse_unlinkable(task: TableTask, landed: LandedRange, entry: SnapshotEntry
     schema = landed.schema
     copied = () if entry is None else entry.table.chunks
     decoded = [*(c.decoded for c in copied), *(p.file.decoded for p in landed.slices)]
-    if task.context.settings.engine is Engine.SPARK:
+    if task.settings.engine is Engine.SPARK:
         raise Unsupported("the configuration asks for Spark")
     if any(column.attnum <= 0 for column in schema.columns):
         raise Unsupported("the catalog did not know a column of it")

@@ -34,7 +34,7 @@ from lakeproof.lake.cycle.commits_by_spark import (
     write_correction,
 )
 from lakeproof.lake.cycle.entries.keyed import write_keyed
-from lakeproof.lake.cycle.task import Carried, Entered, KeyedEntry, SnapshotEntry, TableResult, TableTask, Written, by
+from lakeproof.lake.cycle.task import KeyedEntry, SnapshotEntry, TableResult, TableTask
 from lakeproof.lake.delta.apply import Hints
 from lakeproof.lake.delta.search import verify_chunk
 from lakeproof.lake.delta.versions import read_layer
@@ -75,8 +75,7 @@ def written_by_spark(session: SparkSession, task: TableTask, reason: str) -> Tab
         case KeyedEntry(folder, _, keyed):
             _verify(task, folder, [*keyed.rows.chunks, *keyed.keys.chunks])
     with refusals_as_errors(str(task.table)):
-        result = _written(session, task)
-    return result if isinstance(result, Carried) else by(result, "spark", reason)
+        return _written(session, task).by("spark", reason)
 
 
 def _verify(task: TableTask, folder: str, chunks: Sequence[SnapshotFile]) -> None:
@@ -84,7 +83,7 @@ def _verify(task: TableTask, folder: str, chunks: Sequence[SnapshotFile]) -> Non
         verify_chunk(task.lake.store, f"{folder}/{chunk.path}", chunk)
 
 
-def _written(session: SparkSession, task: TableTask) -> Carried | Written | Entered:
+def _written(session: SparkSession, task: TableTask) -> TableResult:
     match task.work, task.before:
         case KeyedEntry() as keyed, _:
             return write_keyed(session, task, keyed)
@@ -96,7 +95,7 @@ def _written(session: SparkSession, task: TableTask) -> Carried | Written | Ente
     return _write_changes(session, task)
 
 
-def _write_changes(session: SparkSession, task: TableTask) -> Written:
+def _write_changes(session: SparkSession, task: TableTask) -> TableResult:
     changes = task.changes_to_apply()
     # Opening the table before the range costs reading its log.
     base = (
@@ -113,7 +112,7 @@ def _write_changes(session: SparkSession, task: TableTask) -> Written:
         resolved.release()
 
 
-def _write_first(session: SparkSession, task: TableTask, entry: SnapshotEntry) -> Entered:
+def _write_first(session: SparkSession, task: TableTask, entry: SnapshotEntry) -> TableResult:
     """Write a table's first rows, the snapshot with the changes since, and history from the snapshot on."""
     changes = task.since_snapshot(entry)
     snapshot = _snapshot(session, task, changes.schema, entry)
@@ -131,7 +130,7 @@ def _write_first(session: SparkSession, task: TableTask, entry: SnapshotEntry) -
         release(resolved)
 
 
-def _write_anew(session: SparkSession, task: TableTask, entry: SnapshotEntry, before: CutTable) -> Entered:
+def _write_anew(session: SparkSession, task: TableTask, entry: SnapshotEntry, before: CutTable) -> TableResult:
     """Write a table of the lake from scratch: its rows at the cycle's end, behind a `reset`.
 
     Everything in history before that is void to a reader who adds history up. Changes since the snapshot may stand there
@@ -160,7 +159,7 @@ def _write_anew(session: SparkSession, task: TableTask, entry: SnapshotEntry, be
     return replace(result, own_rows=reset + 1 + rows.count - intent.own_ordinal)
 
 
-def _write_again(session: SparkSession, task: TableTask, entry: SnapshotEntry, before: CutTable) -> Written:
+def _write_again(session: SparkSession, task: TableTask, entry: SnapshotEntry, before: CutTable) -> TableResult:
     """Write a table of the lake: its changes (unless it was held and missed some) and a correction, in one commit."""
     same_life = before.incarnation == task.intent.incarnation
     follows = same_life and before.at_lsn == task.intent.start_lsn

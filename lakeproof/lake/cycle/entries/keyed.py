@@ -27,7 +27,7 @@ from lakeproof.errors import InvariantError, TableError
 from lakeproof.hidden_columns import KEY
 from lakeproof.lake.columns import current_columns, keeps_key, merge_key
 from lakeproof.lake.cycle.commits_by_spark import DIGEST, EntryCorrection, evaluated, exact_from_end, write_correction
-from lakeproof.lake.cycle.task import Carried, KeyedEntry, TableTask, Written, carried
+from lakeproof.lake.cycle.task import KeyedEntry, TableResult, TableTask, carried
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import snapshot_rows, with_net_change
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
@@ -62,7 +62,7 @@ class _Own:
             self.left_out.unpersist()
 
 
-def write_keyed(session: SparkSession, task: TableTask, keyed: KeyedEntry) -> Carried | Written:
+def write_keyed(session: SparkSession, task: TableTask, keyed: KeyedEntry) -> TableResult:
     """Write a table with the rows of a copy of single keys; without a difference and without changes, nothing."""
     before = task.before
     if before is None or keyed.consistent_point != task.intent.end_lsn:

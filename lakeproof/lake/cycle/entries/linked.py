@@ -39,7 +39,7 @@ from lakeproof.lake.cycle.table import (
     of_one_schema,
     refuse_unlinkable,
 )
-from lakeproof.lake.cycle.task import SnapshotEntry, TableCommits, TableResult, TableTask, by
+from lakeproof.lake.cycle.task import SnapshotEntry, TableCommits, TableResult, TableTask
 from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.delta.files.links import landed_file
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, prepare_links
@@ -48,8 +48,7 @@ from lakeproof.lake.fold.key_fold import KEY_BYTES_MAX, fold_keys, in_landing, s
 from lakeproof.lake.records.documents import Copy, HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.rows.change import AllRows, DriftedError, Numbers, Removed, check_counts, check_keys, codes
-from lakeproof.lake.rows.file_rows import LandedRange
-from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.lake.rows.file_rows import LandedRange, TableRange
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion
 
@@ -77,26 +76,20 @@ def _chunk_base(task: TableTask, entry: SnapshotEntry) -> ChunkBase | None:
     return None
 
 
-def never_here(_spark: SparkOnDemand, _task: TableTask) -> TableResult:
-    """Raise `Unsupported`: Spark writes a copy of rows that the lake has already."""
-    raise Unsupported(COMPARED)
-
-
-def write_entry(spark: SparkOnDemand, task: TableTask) -> TableResult:
-    """Write a table's first rows in this process; raises `Unsupported`, before any commit, if Spark is to write them."""
-    entry = task.entry
-    if entry is None or task.before is not None:
-        return never_here(spark, task)
-    changes = of_one_schema(task.since_snapshot(entry))
-    commits = _prepare_entry(task, entry, changes.landed, changes.counts)
-    return by(commits.made(task, changes.counts).entered(), "arrow", "a first copy")
-
-
-def refuse_entry(task: TableTask, entry: SnapshotEntry) -> None:
-    """Raise `Unsupported` if Spark has to write an entry, as far as manifests say it."""
+def entry_range(task: TableTask, entry: SnapshotEntry) -> TableRange:
+    """Return the changes since a snapshot; raises `Unsupported` if manifests say that Spark has to write the entry."""
     if task.before is not None:
         raise Unsupported(COMPARED)
-    refuse_unlinkable(task, of_one_schema(task.since_snapshot(entry)).landed, entry)
+    changes = of_one_schema(task.since_snapshot(entry))
+    refuse_unlinkable(task, changes.landed, entry)
+    return changes
+
+
+def write_entry(task: TableTask, entry: SnapshotEntry) -> TableResult:
+    """Write a table's first rows in this process; raises `Unsupported`, before any commit, if Spark is to write them."""
+    changes = entry_range(task, entry)
+    commits = _prepare_entry(task, entry, changes.landed, changes.counts)
+    return commits.made(task, changes.counts).entered().by("arrow", "a first copy")
 
 
 def _prepare_entry(task: TableTask, entry: SnapshotEntry, landed: LandedRange, counts: ChangeCounts) -> TableCommits:
@@ -105,7 +98,6 @@ def _prepare_entry(task: TableTask, entry: SnapshotEntry, landed: LandedRange, c
     Raises `Unsupported` if Spark should write it, LakeError about a damaged file, and DriftedError if the snapshot does not
     have the rows that the changes presuppose.
     """
-    refuse_unlinkable(task, landed, entry)
     base, changes = _chunk_base(task, entry), None
     if has_old_rows(landed.schema) and base is not None:
         _check_unique(landed.schema, base)

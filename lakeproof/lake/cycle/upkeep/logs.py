@@ -40,15 +40,14 @@ from lakeproof.lake.columns import (
     lake_types,
     layer_columns,
 )
-from lakeproof.lake.cycle.task import TableTask
-from lakeproof.lake.delta.committer import CommitInfo, commit_number, commit_of_cycle
+from lakeproof.lake.cycle.task import CycleTable, TableTask
+from lakeproof.lake.delta.committer import CommitInfo, commit_number
 from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.delta.log.cleaned import CleanedLog, begin_at, clean_log, remove_unreadable, restore
 from lakeproof.lake.delta.log.commits import NO_VERSION, DeltaCommit, ForeignCommitError, LogGapError, is_within
 from lakeproof.lake.delta.log.protocol import metadata_of, new_fields
-from lakeproof.lake.records.documents import CutTable, Intent
+from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.rows.file_rows import names_in_files
 from lakeproof.lake.rows.memory import fit_table
 from lakeproof.lake.spark.failures import reading
@@ -84,45 +83,36 @@ def hold_for_foreign_commits(table: TableName) -> Iterator[None]:
         raise TableHeldError(str(table), cause, way_out, detail) from None
 
 
-def without_foreign_commits(
-    lease: Lease,
-    intent: Intent,
-    table: TableName,
-    before: CutTable | None,
-    *,
-    take_back: bool,
-) -> CutTable | None:
+def without_foreign_commits(target: CycleTable, before: CutTable | None, *, take_back: bool) -> CutTable | None:
     """Return `before` with the versions that the cycle writes on; what no cut names is taken out of both logs first.
 
     Raises TableHeldError if somebody else has committed to one of both tables since, unless `take_back` undoes it.
     """
-    lake = lease.lake
-    places = {layer: lake.url(lake.paths.layer(table, layer)) for layer in LAYERS}
     versions = {layer: NO_VERSION if before is None else before.version_of(layer) for layer in LAYERS}
 
     def is_ours(commit: DeltaCommit) -> bool:
-        number = commit_number(commit, f"lakeproof/{lake.source}/")
+        number = commit_number(commit, f"lakeproof/{target.lake.source}/")
         # If no cut has the table and later cycles have written it, its cuts were lost: a person looks at it.
-        return number is not None and (before is not None or number <= intent.number)
+        return number is not None and (before is not None or number <= target.intent.number)
 
-    lease.check()
+    target.lease.check()
     logs = [
         _Log(
             layer,
-            path,
-            clean_log(path, versions[layer], is_ours),
-            commit_of_cycle(lake.source, intent, layer, table),
+            target.path(layer),
+            clean_log(target.path(layer), versions[layer], is_ours),
+            target.commit_info(layer),
         )
-        for layer, path in places.items()
+        for layer in LAYERS
     ]
     for log in logs:
         if log.cleaned.foreign:
-            _refuse(table, log, before, take_back=take_back)
+            _refuse(target.table, log, before, take_back=take_back)
         versions[log.layer] = log.cleaned.base
     for log in logs:
         if log.cleaned.foreign:
-            lease.check()
-            versions[log.layer] = _taken_back(log, table)
+            target.lease.check()
+            versions[log.layer] = _taken_back(log, target.table)
             failpoint("cycle.after_restore")
     if before is None:
         return None
@@ -200,7 +190,7 @@ def on_sound_logs(spark: SparkOnDemand, task: TableTask) -> TableTask:
 
 def _begin_again(task: TableTask, layer: Layer, version: int) -> int:
     """Give the version after `version` a state without rows; what is above it goes first, since nobody can read it."""
-    task.context.lease.check()
+    task.lease.check()
     remove_unreadable(task.path(layer), version)
     columns = layer_columns(task.schema, layer)
     fields, in_file = new_fields(lake_types(task.schema, columns)), names_in_files(task.schema, columns)
