@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lakeproof.errors import InvariantError
 from lakeproof.lake.cycle.attempts import Attempt, earlier_attempts, tried
-from lakeproof.lake.cycle.entries.linked import COMPARED, entry_range, write_entry
+from lakeproof.lake.cycle.first_entry import COMPARED, entry_range, write_entry
 from lakeproof.lake.cycle.schemas.commits import commit_schema_change
 from lakeproof.lake.cycle.schemas.history import (
     HELD,
@@ -34,7 +34,6 @@ from lakeproof.lake.cycle.task import (
     check_portable_names,
 )
 from lakeproof.lake.cycle.upkeep.logs import hold_for_foreign_commits, on_sound_logs, without_foreign_commits
-from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.records.documents import (
     Changes,
     Copy,
@@ -49,6 +48,7 @@ from lakeproof.lake.records.documents import (
 )
 from lakeproof.lake.records.held import Held, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
+from lakeproof.lake.rows.change import Unsupported
 from lakeproof.lake.rows.memory import fit_table, refuse_too_large
 from lakeproof.lake.spark.failures import concerns_all
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand

@@ -1,6 +1,6 @@
 """The commits of a table that Spark writes: to history, to current, and the two of a correction, which a snapshot needs.
 
-Computing what is written belongs to `table_by_spark` and `entries.keyed`, copying a snapshot to `lakeproof.snapshot`, making
+Computing what is written belongs to `table_by_spark`, copying a snapshot to `lakeproof.snapshot`, making
 a commit once to `delta.apply`, the definition of a sum to `rows.history_sum`.
 
 History's rows are summed while they are written. The check that the lake has the rows that the changes presuppose

@@ -1,6 +1,6 @@
 """A range of one table in one cycle, written by this process: history first, then current, each in exactly one commit.
 
-Choosing tables and range belongs to `lakeproof.lake.planning`; a table's first rows to `entries.linked`; running several
+Choosing tables and range belongs to `lakeproof.lake.planning`; a table's first rows to `first_entry`; running several
 tables to `apply_cycle`; what is `Unsupported` in this process to `table_by_spark`.
 
 Anything about a table's data that may be refused is evaluated before its history is committed: a refused table is left as it
@@ -20,7 +20,6 @@ and with the value in current (`lakeproof.lake.fold.holders`). So is every row o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -38,15 +37,15 @@ from lakeproof.lake.columns import (
     layer_columns,
 )
 from lakeproof.lake.cycle.task import SnapshotEntry, TableCommits, TableResult, TableTask, carried
-from lakeproof.lake.delta.committer import Engine, Unsupported
+from lakeproof.lake.delta.committer import Engine
 from lakeproof.lake.delta.files.links import landed_file
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, RowCommit, links_fit, prepare_links
 from lakeproof.lake.delta.search import LakeBase
-from lakeproof.lake.fold.holders import FoldedFile, NotFolded
-from lakeproof.lake.fold.key_fold import FoldedRows, KeyFold, fold_keys
+from lakeproof.lake.fold.holders import FoldedFile
+from lakeproof.lake.fold.key_fold import KeyFold, fold_keys
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import TableHeldError
-from lakeproof.lake.rows.change import AllRows, DriftedError, Mask, Numbers, Removed, unchecked
+from lakeproof.lake.rows.change import AllRows, DriftedError, Mask, Removed, Unsupported, unchecked
 from lakeproof.lake.rows.file_rows import LandedRange, TableRange, names_in_files
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
@@ -72,7 +71,7 @@ def write_range(spark: SparkOnDemand, task: TableTask) -> TableResult:
     if changes.counts.rows == 0:
         return carried(task, before)
     reason = _why_here(spark, task, changes.counts)
-    commits = _prepare_range(task, before, of_one_schema(changes).landed, changes.counts)
+    commits = _prepare_range(task, before, of_one_schema(changes))
     return commits.made(task, changes.counts).by("arrow", reason)
 
 
@@ -114,37 +113,22 @@ class RangePart:
     count: int
 
 
-def _prepare_range(task: TableTask, before: CutTable, landed: LandedRange, counts: ChangeCounts) -> TableCommits:
+def _prepare_range(task: TableTask, before: CutTable, changes: TableRange) -> TableCommits:
     """Add the range up and place its files; nothing is committed yet.
 
     Raises `Unsupported` if Spark should write the range, LakeError about a damaged file, and DriftedError if the table does
     not have the rows that the changes presuppose.
     """
-    refuse_unlinkable(task, landed)
-    with left_to_spark():
-        base = LakeBase(task.path("current"), before.current_version)
-        range_ = FoldedRange(task, landed, fold_keys(landed, counts, base))
-        # Current first: what the changes presuppose is checked before any file is placed.
-        current = _prepare_current(range_, range_.current(may_link=_may_link(task, "current")))
+    refuse_unlinkable(task, changes.landed)
+    base = LakeBase(task.path("current"), before.current_version)
+    range_ = FoldedRange(task, fold_keys(changes.landed, changes.counts, base))
+    # Current first: what the changes presuppose is checked before any file is placed.
+    current = _prepare_current(range_)
     with current.or_discarded():
-        request = layer_request(task, "history", [range_.history(may_link=_may_link(task, "history"))], None)
+        request = layer_request(task, "history", [range_.part("history")], None)
         # Added up first: what can't be read leaves no file of history either.
-        total = before.history_sum.plus(range_.all_rows.sum())
+        total = before.history_sum.plus(range_.fold.sum())
         return TableCommits(prepare_links(request, current), total, current)
-
-
-def _may_link(task: TableTask, layer: Layer) -> bool:
-    """True if landed files can be files of the table as it is."""
-    return links_fit(task.path(layer), task.version_before(layer), _required(task.schema, layer))
-
-
-@contextmanager
-def left_to_spark() -> Iterator[None]:
-    """Raise `Unsupported` for a range that can't be added up here."""
-    try:
-        yield
-    except NotFolded as error:
-        raise Unsupported(str(error)) from None
 
 
 def refuse_unlinkable(task: TableTask, landed: LandedRange, entry: SnapshotEntry | None = None) -> None:
@@ -188,9 +172,9 @@ def _required(schema: SchemaVersion, layer: Layer) -> Mapping[str, str]:
     return names_in_files(schema, [name for name in current_columns(schema) if name not in _NOT_IN_FILES])
 
 
-def _prepare_current(range_: FoldedRange, part: RangePart) -> RowCommit:
+def _prepare_current(range_: FoldedRange) -> RowCommit:
     removed = range_.fold.removed
-    request = layer_request(range_.task, "current", [part], removed)
+    request = layer_request(range_.task, "current", [range_.part("current")], removed)
     try:
         return prepare_links(request)
     except DriftedError:
@@ -205,66 +189,41 @@ class FoldedRange:
     """A table's range, added up, and what its two Delta tables get of it."""
 
     task: TableTask
-    landed: LandedRange
     fold: KeyFold
 
-    @property
-    def all_rows(self) -> FoldedRows:
-        """The range's rows."""
-        return FoldedRows(self.landed, self.fold)
+    def part(self, layer: Layer) -> RangePart:
+        """Return every row of the range for history, for current those that are alive at its end.
 
-    def history(self, *, may_link: bool) -> RangePart:
-        """Return every row of the range."""
-        linked, others = self._parted([file.in_range for file in self.fold.files], may_link=may_link)
-        return _part(linked, others, self.all_rows.history(others))
-
-    def current(self, *, may_link: bool) -> RangePart:
-        """Return the rows that are alive at the range's end."""
-        linked, others = self._parted([file.alive for file in self.fold.files], may_link=may_link)
-        return _part(linked, others, self.all_rows.current(others))
-
-    def _parted(
-        self, masks: Sequence[Mask], *, may_link: bool
-    ) -> tuple[list[tuple[FoldedFile, Mask]], list[tuple[FoldedFile, Mask]]]:
-        """Return the files that are linked with the rows that they bring, and those whose rows are written anew.
-
-        Raises `Unsupported` if one of these has a row that is too large for that.
+        Raises `Unsupported` if a row that is to be written anew is too large for that.
         """
-        linked, others = list[tuple[FoldedFile, Mask]](), list[tuple[FoldedFile, Mask]]()
-        for file, mask in zip(self.fold.files, masks, strict=True):
-            whole = mask & ~file.holes
-            is_linked = may_link and not keeps_key(self.landed.schema) and self._is_linked(file, whole)
-            rest = mask & file.holes if is_linked else mask
-            if is_linked:
-                linked.append((file, whole))
+        is_history, may_link = layer == "history", self._may_link(layer)
+        links, others = list[Link](), list[tuple[FoldedFile, Mask]]()
+        for file in self.fold.files:
+            rest = file.in_range if is_history else file.alive
+            whole = rest & ~file.holes
+            if may_link and self._is_linked(file, whole):
+                left_out = None if whole.all() else np.flatnonzero(~whole).astype(np.int64)
+                links.append(Link(landed_file(file.piece.url, file.piece.file), left_out))
+                rest = rest & file.holes
             if rest.any():
                 others.append((file, rest))
         if any(file.piece.file.decoded.row > ROW_GROUP_BYTES for file, _ in others):
             raise Unsupported(f"a row has more than {ROW_GROUP_BYTES >> 20} MiB, and its file is not linked")
-        return linked, others
+        rows = self.fold.history(others) if is_history else self.fold.current(others)
+        return RangePart(links, rows, sum(int(mask.sum()) for _, mask in others))
+
+    def _may_link(self, layer: Layer) -> bool:
+        """True if landed files can be files of the table as it is."""
+        task = self.task
+        if keeps_key(task.schema):
+            return False
+        required = _required(task.schema, layer)
+        return task.before is None or links_fit(task.path(layer), task.version_before(layer), required)
 
     def _is_linked(self, file: FoldedFile, mask: Mask) -> bool:
         """True if the file is linked, with a vector over the rows outside the mask."""
-        piece, has_vectors = file.piece, not self.task.portable
-        is_same = self.landed.first_ordinals[piece.number] == piece.first_ordinal
-        is_worth_it = piece.file.bytes >= LINK_BYTES_MIN and is_same
-        return is_worth_it and (_is_most(mask) if has_vectors else bool(mask.all()))
-
-
-def _part(
-    linked: Sequence[tuple[FoldedFile, Mask]], others: Sequence[tuple[FoldedFile, Mask]], rows: Iterator[pa.Table]
-) -> RangePart:
-    return RangePart([_link(file, mask) for file, mask in linked], rows, sum(int(mask.sum()) for _, mask in others))
-
-
-def _link(file: FoldedFile, mask: Mask) -> Link:
-    return Link(landed_file(file.piece.url, file.piece.file), _numbers(~mask))
-
-
-def _is_most(mask: Mask) -> bool:
-    return 2 * int(mask.sum()) >= len(mask)
-
-
-def _numbers(mask: Mask) -> Numbers | None:
-    """Return the numbers of the rows that the mask has, None if there are none."""
-    return np.flatnonzero(mask).astype(np.int64) if mask.any() else None
+        piece = file.piece
+        is_same = self.fold.landed.first_ordinals[piece.number] == piece.first_ordinal
+        if piece.file.bytes < LINK_BYTES_MIN or not is_same:
+            return False
+        return bool(mask.all()) if self.task.portable else 2 * int(mask.sum()) >= len(mask)

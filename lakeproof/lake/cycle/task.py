@@ -1,11 +1,12 @@
 """One table in a cycle as values: the task, its commits, and the result.
 
-The ways to write a table are in `table`, `entries.linked`, `table_by_spark` and `schemas.commits`, the cycle's steps in
+The ways to write a table are in `table`, `first_entry`, `table_by_spark` and `schemas.commits`, the cycle's steps in
 `steps`. Whoever writes a table, this process or Spark, makes files and finds places; `TableCommits` makes the versions.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import column_names, has_old_rows, in_lake, layer_statistics, needs_mapping
-from lakeproof.lake.delta.committer import CommitInfo, Engine, commit_of_cycle
+from lakeproof.lake.delta.committer import CommitInfo, Engine
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.records.documents import (
@@ -79,7 +80,10 @@ class CycleTable:
 
     def commit_info(self, layer: str) -> CommitInfo:
         """Return the identity of its commit in this cycle."""
-        return commit_of_cycle(self.lake.source, self.intent, layer, self.table)
+        intent = self.intent
+        app = f"lakeproof/{self.lake.source}/{intent.incarnation}/{layer}/{self.table.key}"
+        metadata = {"cycle": intent.number, "incarnation": intent.incarnation, "position": str(intent.end_lsn)}
+        return CommitInfo(app, intent.number, json.dumps(metadata, sort_keys=True))
 
 
 @dataclass(frozen=True, slots=True)

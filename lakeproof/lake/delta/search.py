@@ -24,12 +24,11 @@ import pyarrow.parquet as pq
 from lakeproof.hidden_columns import FROM
 from lakeproof.lake.columns import column_names
 from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows, opened_data_file, widened
-from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.delta.files.data_files import data_file, deleted_rows
 from lakeproof.lake.delta.files.statistics import Bounds, bounds_of
 from lakeproof.lake.delta.log.commits import Action
 from lakeproof.lake.delta.log.state import TableState, read_state
-from lakeproof.lake.rows.change import FIRST, Numbers
+from lakeproof.lake.rows.change import FIRST, Numbers, Unsupported
 from lakeproof.lake.rows.file_rows import FileRows, names_in_files
 from lakeproof.landing.segments.reader import verify
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES

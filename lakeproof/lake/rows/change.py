@@ -72,6 +72,10 @@ def unchecked(removed: Removed[Frame] | AllRows | None) -> Removed[Frame] | AllR
     return None
 
 
+class Unsupported(Exception):  # noqa: N818  not an error: another way takes over
+    """A table or change that this process leaves to Spark, or a way of committing to another; nothing has been written."""
+
+
 # Beside a key: a number if a row is presupposed (the ordinal of the key's first change), else NULL.
 FIRST = scratch("first")
 # Of rows, or of keys.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import DUP, FROM, KEY, ORD
-from lakeproof.lake.columns import current_columns, in_lake, layer_statistics
+from lakeproof.lake.columns import current_columns, in_lake, lake_types, layer_statistics
 from lakeproof.lake.cycle.task import TableResult, TableTask
 from lakeproof.lake.delta.committer import Applied
 from lakeproof.lake.delta.log.protocol import reader_features
@@ -34,7 +34,7 @@ from lakeproof.values.types import spark_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_HIDDEN = {KEY: "string", DUP: "bigint", ORD: "bigint", FROM: "string"}
+_HIDDEN = frozenset({KEY, DUP, ORD, FROM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,8 @@ def _new_features(path: str, before: int, after: Applied) -> dict[str, str]:
     """Return the features that readers need since a commit, each with its reason."""
     if after.version == before:
         return {}
-    return reader_features(path, after.version).beyond(reader_features(path, before))
+    needed = reader_features(path, before)
+    return {name: reason for name, reason in reader_features(path, after.version).items() if name not in needed}
 
 
 def _change(change: SchemaDifference, layer: Layer) -> ColumnChanges:
@@ -110,7 +111,7 @@ def _change(change: SchemaDifference, layer: Layer) -> ColumnChanges:
     after = dict(zip((c.name for c in change.new.columns), (c.name for c in new.columns), strict=True))
     added = {after[c.name]: spark_type(c) for c in change.added}
     if layer == "current":
-        added |= {n: _HIDDEN[n] for n in current_columns(new) if n in _HIDDEN}
+        added |= lake_types(new, (n for n in current_columns(new) if n in _HIDDEN))
     return ColumnChanges(
         renamed={before[a.name]: after[b.name] for a, b in change.carried if before[a.name] != after[b.name]},
         retyped={after[b.name]: spark_type(b) for a, b in change.carried if spark_type(a) != spark_type(b)},

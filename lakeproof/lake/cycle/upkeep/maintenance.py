@@ -24,7 +24,7 @@ from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, begin_cycle, en
 from lakeproof.lake.cycle.task import CycleTable
 from lakeproof.lake.cycle.upkeep.logs import hold_for_foreign_commits, lost_history, without_foreign_commits
 from lakeproof.lake.delta.committer import version_to_follow
-from lakeproof.lake.delta.files.optimize import optimize
+from lakeproof.lake.delta.files.optimize import SmallFiles
 from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.planning.plan import CyclePlan, without_range
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, Optimize, TableIntent
@@ -143,9 +143,8 @@ class TableMaintenance(CycleTable):
         path, commit = self.path(layer), self.commit_info("")
         self.lease.check()
         state = read_state(path, version_to_follow(path, self.cut_table.version_of(layer), commit))
-        return optimize(
-            self.spark, state, int(self.intent.number), commit.user_metadata, order, packing=work.smallest_only
-        )
+        files = SmallFiles(self.spark, state, order)
+        return files.optimize(self.intent.number, commit.user_metadata, packing=work.smallest_only)
 
 
 def archived(archive: Store | None, paths: LakePaths, table: TableName) -> list[str]:

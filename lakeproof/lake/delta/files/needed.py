@@ -55,11 +55,6 @@ class TableFiles:
     newest: tuple[DeltaFile, ...]
     needed: frozenset[str]
 
-    @property
-    def vectors(self) -> int:
-        """The number of the newest version's files that have deleted rows."""
-        return sum(1 for file in self.newest if file.vector is not None)
-
 
 @dataclass(frozen=True, slots=True)
 class Unread:
