@@ -53,6 +53,7 @@ from lakeproof.lake.rows.change import (
     check_counts,
     check_keys,
     codes,
+    in_memory,
 )
 from lakeproof.lake.rows.file_rows import TableRange
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
@@ -97,12 +98,10 @@ def _check_unique(schema: SchemaVersion, base: ChunkBase) -> None:
     """Raise TableHeldError if a configured key is not unique in the snapshot's rows."""
     if schema.is_bag:
         return
-    key, parts, size = merge_key(schema), list[pa.Table](), 0
-    for rows in (part for chunk in base.chunks for part in base.rows(chunk, key)):
-        size += rows.nbytes
-        if size > KEY_BYTES_MAX:
-            raise Unsupported(f"a key that is configured takes more than {KEY_BYTES_MAX >> 20} MiB in its rows")
-        parts.append(rows)
+    key = merge_key(schema)
+    rows = (part for chunk in base.chunks for part in base.rows(chunk, key))
+    too_large = f"a key that is configured takes more than {KEY_BYTES_MAX >> 20} MiB in its rows"
+    parts = in_memory(rows, KEY_BYTES_MAX, too_large)
     if parts and codes(pa.concat_tables(parts), key)[1] < sum(part.num_rows for part in parts):
         raise TableHeldError(str(schema.table), HeldCause.KEY_NOT_UNIQUE, WayOut.OTHER_KEY_THEN_SNAPSHOT)
 

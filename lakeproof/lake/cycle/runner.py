@@ -19,7 +19,6 @@ from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle, intent_of
 from lakeproof.lake.cycle.task import CycleSettings
 from lakeproof.lake.cycle.upkeep.maintenance import Maintenance, begin_maintenance, finish_maintenance
 from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
-from lakeproof.lake.delta.committer import Engine
 from lakeproof.lake.delta.files.optimize import is_crowded
 from lakeproof.lake.planning.entries import EntryLimit, mark_consumed, pending_snapshots
 from lakeproof.lake.planning.next_incarnation import plan_switch
@@ -44,7 +43,6 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.progress import Progress, Work
 from lakeproof.snapshot.copy.keyed_copy import PlacedCopy, remove_copies
-from lakeproof.snapshot.folder import snapshot_fingerprints
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
@@ -189,11 +187,10 @@ class Runner:
         """Return the next cycle up to `end`; copies of tables that are `left` wait."""
         pending = pending_snapshots(self.lease.lake, chain.incarnation, previous)
         pending = {table: copy for table, copy in pending.items() if table not in left}
-        fingerprints = snapshot_fingerprints(self.lease.lake, chain.incarnation)
         limits = self.source.compaction
         limit = RangeLimit(end, limits.cycle_rows, EntryLimit(limits.cycle_copies, limits.cycle_copies_bytes))
         keyed = None if self.keyed is None or any(t in left for t in self.keyed.copy.tables) else self.keyed
-        return plan_cycle(chain, previous, pending, limit, fingerprints=fingerprints, keyed=keyed)
+        return plan_cycle(chain, previous, pending, limit, keyed=keyed)
 
     def _for_spark(self, chain: Chain, previous: Cut | None, plan: CyclePlan) -> _ForSpark | None:
         """Return the tables of a plan that Spark has to write, if it can't be started; it starts if there are any."""
@@ -272,8 +269,8 @@ class Runner:
 
     def _settings(self) -> CycleSettings:
         limits = self.source.compaction
-        engine = Engine.SPARK if self.spark.everywhere else Engine(limits.engine)
-        return CycleSettings(limits.threads, engine, self.source.portable, limits.spark_rows)
+        spark_alone = self.spark.everywhere or limits.engine == "spark"
+        return CycleSettings(limits.threads, spark_alone, self.source.portable, limits.spark_rows)
 
     def _progress(self, chain: Chain, intent: Intent, copied: Mapping[TableName, int]) -> Progress:
         """Return the progress of one cycle, as a part of the whole run."""

@@ -36,7 +36,7 @@ from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import write_cut, write_intent
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.reader import last_commit, slices
-from lakeproof.names import Incarnation, TableName
+from lakeproof.names import LAYERS, Incarnation, TableName
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
 from lakeproof.storage.times import now_text, time_text, time_us
@@ -101,13 +101,11 @@ def intent_of(lease: Lease, plan: CyclePlan, incarnation: Incarnation, previous:
 def versions_before(lake: SourceLake, previous: Cut | None, tables: Iterable[TableName]) -> dict[str, int]:
     """Return the last durable version of both Delta tables of each of `tables`, by place."""
     before = {} if previous is None else previous.tables
-    versions = {}
-    for table in tables:
-        cut_table = before.get(table)
-        history, current = lake.url(lake.paths.history(table)), lake.url(lake.paths.current(table))
-        versions[history] = NO_VERSION if cut_table is None else cut_table.history_version
-        versions[current] = NO_VERSION if cut_table is None else cut_table.current_version
-    return versions
+    return {
+        lake.url(lake.paths.layer(table, layer)): before[table].version_of(layer) if table in before else NO_VERSION
+        for table in tables
+        for layer in LAYERS
+    }
 
 
 def end_cycle(lease: Lease, cycle: OpenCycle, written: WrittenTables) -> Cut:

@@ -37,16 +37,14 @@ from lakeproof.lake.columns import (
     layer_columns,
 )
 from lakeproof.lake.cycle.task import SnapshotEntry, TableCommits, TableResult, TableTask, carried
-from lakeproof.lake.delta.committer import Engine
 from lakeproof.lake.delta.files.links import landed_file
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, RowCommit, links_fit, prepare_links
 from lakeproof.lake.delta.search import LakeBase
-from lakeproof.lake.fold.holders import FoldedFile
 from lakeproof.lake.fold.key_fold import KeyFold, fold_keys
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import TableHeldError
 from lakeproof.lake.rows.change import AllRows, DriftedError, Mask, Removed, Unsupported, unchecked
-from lakeproof.lake.rows.file_rows import LandedRange, TableRange, names_in_files
+from lakeproof.lake.rows.file_rows import FoldedFile, LandedRange, TableRange, names_in_files
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.names import Layer
@@ -136,7 +134,7 @@ def refuse_unlinkable(task: TableTask, landed: LandedRange, entry: SnapshotEntry
     schema = landed.schema
     copied = () if entry is None else entry.table.chunks
     decoded = [*(c.decoded for c in copied), *(p.file.decoded for p in landed.slices)]
-    if task.settings.engine is Engine.SPARK:
+    if task.settings.spark_alone:
         raise Unsupported("the configuration asks for Spark")
     if any(column.attnum <= 0 for column in schema.columns):
         raise Unsupported("the catalog did not know a column of it")

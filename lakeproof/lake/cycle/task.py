@@ -15,7 +15,7 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import column_names, has_old_rows, in_lake, layer_statistics, needs_mapping
-from lakeproof.lake.delta.committer import CommitInfo, Engine
+from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.records.documents import (
@@ -50,12 +50,13 @@ if TYPE_CHECKING:
 class CycleSettings:
     """The settings of a cycle with changes: tables at a time, who writes them, and who hears of each table.
 
+    This process writes whatever it can and Spark the rest, or `spark_alone` all.
     `on_table` is called for each table of the intent that is over, with its changes, from any thread. `portable` are the
     tables whose readers have to know no feature; from `spark_rows` changes of a table on Spark is the quicker one.
     """
 
     threads: int
-    engine: Engine
+    spark_alone: bool
     portable: frozenset[TableName]
     spark_rows: int
     on_table: Callable[[TableName, int], None] = lambda _table, _changes: None

@@ -20,7 +20,6 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
@@ -315,13 +314,6 @@ def _checksum(state: TableState, txn_id: str) -> Action:
 
 def _json(value: Action) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-class Engine(Enum):
-    """Who writes tables: this process for whatever it can and Spark for the rest, or Spark for all."""
-
-    AUTO = "auto"
-    SPARK = "spark"
 
 
 @dataclass(frozen=True, slots=True)

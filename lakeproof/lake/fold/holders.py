@@ -26,7 +26,7 @@ from lakeproof.lake.columns import (
     merge_key,
 )
 from lakeproof.lake.rows.change import Mask, Numbers, Unsupported
-from lakeproof.landing.segments.reader import Slice
+from lakeproof.lake.rows.file_rows import FoldedFile
 from lakeproof.schema import SchemaVersion
 
 Key: TypeAlias = tuple[object, ...]
@@ -194,21 +194,6 @@ def _fetch(walk: _Walk, rows: pa.Table, schema: SchemaVersion, fetch: Fetch | No
     if len(places) != len(existing) or places.keys() != walk.fetched.keys():
         raise _HolderNotFoundError
     return fetched.take(pa.array([places[k] for k in walk.fetched], pa.int64()))
-
-
-@dataclass(frozen=True, slots=True)
-class FoldedFile:
-    """A landed file: which of its rows are in the range, and which of these current gets.
-
-    `holes`: the rows that lack a value which the update left out. `numbers` are those of its rows in the range's order, as
-    `Holders` has them, -1 for a row outside; None if no row of the range lacks a value.
-    """
-
-    piece: Slice
-    in_range: Mask
-    alive: Mask
-    holes: Mask
-    numbers: Numbers | None = None
 
 
 # The values of the rows that hold what others lack, in memory.

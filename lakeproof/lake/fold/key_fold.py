@@ -29,11 +29,11 @@ import pyarrow.compute as pc
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import DUP, FROM, KEY, LSN, OP, ORD, UNCHANGED
 from lakeproof.lake.columns import current_columns, has_old_rows, history_columns, keeps_key, key_may_be_null, merge_key
-from lakeproof.lake.fold.holders import Base, FoldedFile, Holders, UnchangedValues, find_holders, values_of
+from lakeproof.lake.fold.holders import Base, Holders, UnchangedValues, find_holders, values_of
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.rows.change import FIRST, AllRows, Mask, Numbers, Removed, Unsupported, codes, presupposed
-from lakeproof.lake.rows.file_rows import DIGEST, FileRows, LandedRange
+from lakeproof.lake.rows.file_rows import DIGEST, FileRows, FoldedFile, LandedRange
 from lakeproof.landing.segments.reader import Slice, in_range_mask
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeproof.lake.delta.arrow_rows import DeltaRows, opened_data_file
+from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.committer import AddedFile, LoggedOperation, PendingCommit
-from lakeproof.lake.delta.files.data_files import DeltaFile, data_file
+from lakeproof.lake.delta.files.data_files import DeltaFile, data_file, opened_data_file
 from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.delta.link_commit import write_rows
 from lakeproof.lake.delta.log.commits import Action

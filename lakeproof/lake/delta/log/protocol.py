@@ -11,7 +11,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 
 from lakeproof.errors import LakeError
@@ -292,7 +292,6 @@ class TableSpec:
     such as Parquet takes.
     """
 
-    properties: Mapping[str, str] = field(default_factory=dict)
     statistics: tuple[str, ...] = ()
     portable: bool = False
 
@@ -305,5 +304,4 @@ class TableSpec:
             **_KEEP,
             **mapping,
             **({"delta.dataSkippingStatsColumns": ",".join(map(quoted, self.statistics))} if self.statistics else {}),
-            **self.properties,
         }
