@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from lakeproof.errors import InvariantError
 from lakeproof.lake.cycle.attempts import Attempt, earlier_attempts, tried
-from lakeproof.lake.cycle.first_entry import COMPARED, entry_range, write_entry
 from lakeproof.lake.cycle.schemas.commits import commit_schema_change
 from lakeproof.lake.cycle.schemas.history import (
     HELD,
@@ -24,7 +23,7 @@ from lakeproof.lake.cycle.schemas.history import (
     recorded_changes,
 )
 from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, commit_time_at_end, end_cycle, versions_before
-from lakeproof.lake.cycle.table import refuse_range, write_range
+from lakeproof.lake.cycle.table import why_spark, write_here
 from lakeproof.lake.cycle.task import (
     CycleSettings,
     KeyedEntry,
@@ -113,23 +112,8 @@ def tables_for_spark(
     """
     tasks = _tasks(chain, lease, intent, previous, settings)
     tasks = [t for t in tasks if t.table in intent.tables and not isinstance(t.work, SchemaChange)]
-    reasons = {task.table: _why_spark(task) for task in tasks}
+    reasons = {task.table: why_spark(task) for task in tasks}
     return {table: reason for table, reason in reasons.items() if reason is not None}
-
-
-def _why_spark(task: TableTask) -> str | None:
-    """Return why Spark has to write a table, as far as manifests say it; rows may call for it all the same."""
-    try:
-        match task.work:
-            case SnapshotEntry() as entry:
-                entry_range(task, entry)
-            case KeyedEntry():
-                return COMPARED
-            case _:
-                refuse_range(task)
-    except Unsupported as error:
-        return str(error)
-    return None
 
 
 def _tasks(
@@ -286,7 +270,7 @@ def _write_verified(spark: SparkOnDemand, task: TableTask) -> TableResult:
     for piece in task.pieces:
         verify_file(task.chain, piece.file)
     try:
-        return _write_here(own, task)
+        return write_here(own, task)
     except Unsupported as error:
         reason = str(error)
     try:
@@ -297,16 +281,6 @@ def _write_verified(spark: SparkOnDemand, task: TableTask) -> TableResult:
     from lakeproof.lake.cycle.table_by_spark import written_by_spark
 
     return written_by_spark(session, task, reason)
-
-
-def _write_here(spark: SparkOnDemand, task: TableTask) -> TableResult:
-    """Write one table in this process; raises `Unsupported`, before any commit, if Spark is to write it."""
-    match task.work:
-        case SnapshotEntry() as entry:
-            return write_entry(task, entry)
-        case KeyedEntry():
-            raise Unsupported(COMPARED)
-    return write_range(spark, task)
 
 
 def _with_room(spark: SparkOnDemand, task: TableTask) -> SparkOnDemand:

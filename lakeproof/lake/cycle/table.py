@@ -1,7 +1,7 @@
-"""A range of one table in one cycle, written by this process: history first, then current, each in exactly one commit.
+"""One table in one cycle, written by this process: a range, or a first copy; history and current in one commit each.
 
-Choosing tables and range belongs to `lakeproof.lake.planning`; a table's first rows to `first_entry`; running several
-tables to `apply_cycle`; what is `Unsupported` in this process to `table_by_spark`.
+Choosing tables and range belongs to `lakeproof.lake.planning`; running several tables to `apply_cycle`; what is
+`Unsupported` in this process to `table_by_spark`.
 
 Anything about a table's data that may be refused is evaluated before its history is committed: a refused table is left as it
 was. A table without changes in the range is carried along without a commit. If a net change is empty, or meets no row,
@@ -15,12 +15,18 @@ current keeps its version while history gets its commit: the cut names both.
 
 A row that lacks a value which its update left out is never linked: it is written anew, with its holder's name in history,
 and with the value in current (`lakeproof.lake.fold.holders`). So is every row of a table with a computed `_lp_key`.
+
+The files of a first copy become files of both layers, in current with a vector over the rows whose keys the changes since
+the copy touch; these changes are a range like any other, on top of the copy's rows. A table that was created in the stream
+has no copy, and begins with its changes. Cost: for each layer one pass over the files' bytes, and for current, if there are
+changes, one scan of the copy's key columns; and the keys that a person configured are read, to see that each is there once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import chain
 
 import numpy as np
@@ -32,18 +38,32 @@ from lakeproof.hidden_columns import DUP, FROM, KEY, LSN, OP, ORD, TEXT
 from lakeproof.lake.columns import (
     column_names,
     current_columns,
+    has_old_rows,
     keeps_key,
     lake_types,
     layer_columns,
+    merge_key,
 )
-from lakeproof.lake.cycle.task import SnapshotEntry, TableCommits, TableResult, TableTask, carried
+from lakeproof.lake.cycle.task import KeyedEntry, SnapshotEntry, TableCommits, TableResult, TableTask, carried
 from lakeproof.lake.delta.files.links import landed_file
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, RowCommit, links_fit, prepare_links
-from lakeproof.lake.delta.search import LakeBase
-from lakeproof.lake.fold.key_fold import KeyFold, fold_keys
-from lakeproof.lake.records.documents import CutTable
-from lakeproof.lake.records.held import TableHeldError
-from lakeproof.lake.rows.change import AllRows, DriftedError, Mask, Removed, Unsupported, unchecked
+from lakeproof.lake.delta.search import ChunkBase, LakeBase
+from lakeproof.lake.fold.key_fold import KEY_BYTES_MAX, KeyFold, fold_keys, in_landing, sum_of
+from lakeproof.lake.records.documents import Copy, CutTable, HistorySum
+from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
+from lakeproof.lake.rows.change import (
+    AllRows,
+    DriftedError,
+    Mask,
+    Numbers,
+    Removed,
+    Unsupported,
+    check_counts,
+    check_keys,
+    codes,
+    in_memory,
+    unchecked,
+)
 from lakeproof.lake.rows.file_rows import FoldedFile, LandedRange, TableRange, names_in_files
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
@@ -58,10 +78,39 @@ COMPUTED_BYTES_MAX = 1 << 30
 _REQUIRED_IN_HISTORY = (TEXT, ORD, LSN, OP)
 # What no landed file has.
 _NOT_IN_FILES = frozenset({KEY, DUP, FROM})
+_COMPARED = "a copy of it is compared with what the lake has"
+# What a snapshot's rows have beside the table's columns, or what is computed from them: the rest of history's is NULL.
+_OF_CHUNKS = frozenset({TEXT, ORD, LSN, OP, KEY, DUP})
 
 
-def write_range(spark: SparkOnDemand, task: TableTask) -> TableResult:
-    """Write a range in this process; raises `Unsupported`, before any commit, if Spark is to write it."""
+def why_spark(task: TableTask) -> str | None:
+    """Return why Spark has to write a table, as far as manifests say it; rows may call for it all the same."""
+    try:
+        match task.work:
+            case SnapshotEntry() as entry:
+                _entry_range(task, entry)
+            case KeyedEntry():
+                return _COMPARED
+            case _:
+                changes = _of_one_schema(task.own_range())
+                if changes.counts.rows:
+                    _refuse_unlinkable(task, changes.landed)
+    except Unsupported as error:
+        return str(error)
+    return None
+
+
+def write_here(spark: SparkOnDemand, task: TableTask) -> TableResult:
+    """Write one table in this process; raises `Unsupported`, before any commit, if Spark is to write it."""
+    match task.work:
+        case SnapshotEntry() as entry:
+            return _write_entry(task, entry)
+        case KeyedEntry():
+            raise Unsupported(_COMPARED)
+    return _write_range(spark, task)
+
+
+def _write_range(spark: SparkOnDemand, task: TableTask) -> TableResult:
     before = task.before
     if before is None:
         raise InvariantError(str(task.table), "has changes but is not in the lake", "report this")
@@ -69,22 +118,15 @@ def write_range(spark: SparkOnDemand, task: TableTask) -> TableResult:
     if changes.counts.rows == 0:
         return carried(task, before)
     reason = _why_here(spark, task, changes.counts)
-    commits = _prepare_range(task, before, of_one_schema(changes))
+    commits = _prepare_range(task, before, _of_one_schema(changes))
     return commits.made(task, changes.counts).by("arrow", reason)
 
 
-def of_one_schema(changes: TableRange) -> TableRange:
+def _of_one_schema(changes: TableRange) -> TableRange:
     """Return a range; raises `Unsupported` if its rows have several schema versions."""
     if changes.older:
         raise Unsupported("its changes have several schema versions")
     return changes
-
-
-def refuse_range(task: TableTask) -> None:
-    """Raise `Unsupported` if Spark has to write a range, as far as manifests say it; rows may call for it all the same."""
-    changes = of_one_schema(task.own_range())
-    if changes.counts.rows:
-        refuse_unlinkable(task, changes.landed)
 
 
 def _why_here(spark: SparkOnDemand, task: TableTask, counts: ChangeCounts) -> str:
@@ -103,12 +145,15 @@ def _why_here(spark: SparkOnDemand, task: TableTask, counts: ChangeCounts) -> st
 
 
 @dataclass(frozen=True, slots=True)
-class RangePart:
+class _RangePart:
     """The part of a range that one of a table's two Delta tables gets: files as they are, and `count` rows in new files."""
 
     links: Sequence[Link]
     rows: Iterator[pa.Table]
     count: int
+
+
+_NOTHING = _RangePart((), iter(()), 0)
 
 
 def _prepare_range(task: TableTask, before: CutTable, changes: TableRange) -> TableCommits:
@@ -117,19 +162,19 @@ def _prepare_range(task: TableTask, before: CutTable, changes: TableRange) -> Ta
     Raises `Unsupported` if Spark should write the range, LakeError about a damaged file, and DriftedError if the table does
     not have the rows that the changes presuppose.
     """
-    refuse_unlinkable(task, changes.landed)
+    _refuse_unlinkable(task, changes.landed)
     base = LakeBase(task.path("current"), before.current_version)
-    range_ = FoldedRange(task, fold_keys(changes.landed, changes.counts, base))
+    range_ = _FoldedRange(task, fold_keys(changes.landed, changes.counts, base))
     # Current first: what the changes presuppose is checked before any file is placed.
     current = _prepare_current(range_)
     with current.or_discarded():
-        request = layer_request(task, "history", [range_.part("history")], None)
+        request = _layer_request(task, "history", [range_.part("history")], None)
         # Added up first: what can't be read leaves no file of history either.
         total = before.history_sum.plus(range_.fold.sum())
         return TableCommits(prepare_links(request, current), total, current)
 
 
-def refuse_unlinkable(task: TableTask, landed: LandedRange, entry: SnapshotEntry | None = None) -> None:
+def _refuse_unlinkable(task: TableTask, landed: LandedRange, entry: SnapshotEntry | None = None) -> None:
     """Raise `Unsupported` if this process does not write tables with this schema, or not so many rows of one."""
     schema = landed.schema
     copied = () if entry is None else entry.table.chunks
@@ -144,8 +189,8 @@ def refuse_unlinkable(task: TableTask, landed: LandedRange, entry: SnapshotEntry
         )
 
 
-def layer_request(
-    task: TableTask, layer: Layer, parts: Sequence[RangePart], removed: Removed[pa.Table] | AllRows | None
+def _layer_request(
+    task: TableTask, layer: Layer, parts: Sequence[_RangePart], removed: Removed[pa.Table] | AllRows | None
 ) -> LinkRequest:
     """Return the commit of parts to one of a table's two Delta tables, which is created if the lake does not have it."""
     schema, spec = task.schema, task.spec(layer)
@@ -170,9 +215,9 @@ def _required(schema: SchemaVersion, layer: Layer) -> Mapping[str, str]:
     return names_in_files(schema, [name for name in current_columns(schema) if name not in _NOT_IN_FILES])
 
 
-def _prepare_current(range_: FoldedRange) -> RowCommit:
+def _prepare_current(range_: _FoldedRange) -> RowCommit:
     removed = range_.fold.removed
-    request = layer_request(range_.task, "current", [range_.part("current")], removed)
+    request = _layer_request(range_.task, "current", [range_.part("current")], removed)
     try:
         return prepare_links(request)
     except DriftedError:
@@ -183,13 +228,13 @@ def _prepare_current(range_: FoldedRange) -> RowCommit:
 
 
 @dataclass(frozen=True, slots=True)
-class FoldedRange:
+class _FoldedRange:
     """A table's range, added up, and what its two Delta tables get of it."""
 
     task: TableTask
     fold: KeyFold
 
-    def part(self, layer: Layer) -> RangePart:
+    def part(self, layer: Layer) -> _RangePart:
         """Return every row of the range for history, for current those that are alive at its end.
 
         Raises `Unsupported` if a row that is to be written anew is too large for that.
@@ -208,7 +253,7 @@ class FoldedRange:
         if any(file.piece.file.decoded.row > ROW_GROUP_BYTES for file, _ in others):
             raise Unsupported(f"a row has more than {ROW_GROUP_BYTES >> 20} MiB, and its file is not linked")
         rows = self.fold.history(others) if is_history else self.fold.current(others)
-        return RangePart(links, rows, sum(int(mask.sum()) for _, mask in others))
+        return _RangePart(links, rows, sum(int(mask.sum()) for _, mask in others))
 
     def _may_link(self, layer: Layer) -> bool:
         """True if landed files can be files of the table as it is."""
@@ -225,3 +270,121 @@ class FoldedRange:
         if piece.file.bytes < LINK_BYTES_MIN or not is_same:
             return False
         return bool(mask.all()) if self.task.portable else 2 * int(mask.sum()) >= len(mask)
+
+
+def _entry_range(task: TableTask, entry: SnapshotEntry) -> TableRange:
+    """Return the changes since a snapshot; raises `Unsupported` if manifests say that Spark has to write the entry."""
+    if task.before is not None:
+        raise Unsupported(_COMPARED)
+    changes = _of_one_schema(task.since_snapshot(entry))
+    _refuse_unlinkable(task, changes.landed, entry)
+    return changes
+
+
+def _write_entry(task: TableTask, entry: SnapshotEntry) -> TableResult:
+    """Write a table's first rows in this process.
+
+    Raises `Unsupported`, before any commit, if Spark is to write them, LakeError about a damaged file, and DriftedError if
+    the snapshot does not have the rows that the changes presuppose.
+    """
+    changes, base = _entry_range(task, entry), None
+    match entry.source:
+        case Copy(folder) if entry.table.chunks:
+            base = ChunkBase(task.lake.store, folder, task.schema, entry.table.chunks)
+    if has_old_rows(task.schema) and base is not None:
+        _check_unique(task.schema, base)
+    since = None
+    if changes.counts.rows:
+        since = _FoldedRange(task, fold_keys(changes.landed, changes.counts, base))
+    commits = _Entry(task, entry, base, since).prepared()
+    return commits.made(task, changes.counts).entered().by("arrow", "a first copy")
+
+
+def _check_unique(schema: SchemaVersion, base: ChunkBase) -> None:
+    """Raise TableHeldError if a configured key is not unique in the snapshot's rows."""
+    if schema.is_bag:
+        return
+    key = merge_key(schema)
+    rows = (part for chunk in base.chunks for part in base.rows(chunk, key))
+    too_large = f"a key that is configured takes more than {KEY_BYTES_MAX >> 20} MiB in its rows"
+    parts = in_memory(rows, KEY_BYTES_MAX, too_large)
+    if parts and codes(pa.concat_tables(parts), key)[1] < sum(part.num_rows for part in parts):
+        raise TableHeldError(str(schema.table), HeldCause.KEY_NOT_UNIQUE, WayOut.OTHER_KEY_THEN_SNAPSHOT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A table's entry: its snapshot's rows, and the changes since, added up; None if there are none."""
+
+    task: TableTask
+    entry: SnapshotEntry
+    base: ChunkBase | None
+    changes: _FoldedRange | None
+
+    def prepared(self) -> TableCommits:
+        """Prepare both commits; nothing is committed yet."""
+        # What can't be read, or is not what the changes presuppose, leaves no file of history.
+        left_out, total = self._left_out(), self._sum()
+        history = prepare_links(self._request("history", self._snapshot("history", {})))
+        # On two file systems history's files may be copies.
+        with history.or_discarded():
+            snapshot = _NOTHING if left_out is None else self._snapshot("current", left_out)
+            current = prepare_links(self._request("current", snapshot), history)
+            return TableCommits(history, total, current)
+
+    def _request(self, layer: Layer, snapshot: _RangePart) -> LinkRequest:
+        """Return the commit of the snapshot's rows, and of what the changes bring."""
+        part = _NOTHING if self.changes is None else self.changes.part(layer)
+        return _layer_request(self.task, layer, [snapshot, part], None)
+
+    def _sum(self) -> HistorySum:
+        """Return the sum of history's rows: of the snapshot's its writer's, unless they get a computed key."""
+        schema = self.task.schema
+        if keeps_key(schema):
+            total = sum_of(schema, self._snapshot("history", {}).rows)
+        else:
+            total = reduce(HistorySum.plus, (HistorySum(c.rows, c.sum) for c in self.entry.table.chunks), HistorySum())
+        return total if self.changes is None else total.plus(self.changes.fold.sum())
+
+    def _snapshot(self, layer: Layer, left_out: Mapping[int, Numbers]) -> _RangePart:
+        """Return the snapshot's rows, without those left out, by their chunk's number: links, or rows with keys."""
+        base, schema = self.base, self.task.schema
+        if base is None:
+            return _NOTHING
+        left = {c: left_out.get(c.number) for c in base.chunks}
+        kept = {c: rows for c, rows in left.items() if rows is None or len(rows) < c.rows}
+        if not keeps_key(schema):
+            links = [Link(landed_file(base.url(chunk), chunk), rows) for chunk, rows in kept.items()]
+            return _RangePart(links, iter(()), 0)
+        columns = in_landing(schema, layer_columns(schema, layer))
+        names = [name for name in columns if name in _OF_CHUNKS or name in column_names(schema)]
+        if any(chunk.decoded.row > ROW_GROUP_BYTES for chunk in kept):
+            raise Unsupported(f"a row has more than {ROW_GROUP_BYTES >> 20} MiB, and gets a computed key")
+        numbers = {
+            c: np.arange(c.rows) if rows is None else np.setdiff1d(np.arange(c.rows), rows) for c, rows in kept.items()
+        }
+        rows = (part for chunk, chosen in numbers.items() for part in base.rows(chunk, names, chosen))
+        return _RangePart((), rows, sum(map(len, numbers.values())))
+
+    def _left_out(self) -> dict[int, Numbers] | None:
+        """Return the numbers of the rows that current does not get, by their chunk's number; None: it gets none of any.
+
+        Raises DriftedError if the rows are not those that the changes presuppose.
+        """
+        if self.changes is None:
+            return {}
+        removed, thing = self.changes.fold.removed, str(self.task.table)
+        left_out, met = dict[int, Numbers](), [np.empty(0, np.int64)]
+        try:
+            match removed:
+                case AllRows(presupposed):
+                    check_counts(thing, presupposed)
+                case Removed(_, sought):
+                    for chunk, numbers, keys in () if self.base is None else self.base.places(sought):
+                        left_out[chunk.number] = np.sort(numbers)
+                        met.append(keys)
+                    check_keys(thing, removed, np.concatenate(met))
+        except DriftedError:
+            if self.task.sends_everything:
+                raise
+        return None if isinstance(removed, AllRows) else left_out
