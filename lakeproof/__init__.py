@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lakeproof.lake.read.spark.as_of import as_of
     from lakeproof.lake.read.spark.changes import changes, view_changes
     from lakeproof.lake.read.spark.open import open_lake as open  # noqa: A004  its public name
-    from lakeproof.lake.read.spark.register import register
+    from lakeproof.lake.read.spark.open import register
     from lakeproof.lake.read.spark.subscribe import subscribe
     from lakeproof.lake.spark.session import session
 
@@ -67,7 +67,7 @@ _PUBLIC = {
     "read": ("lakeproof.lake.read.arrow.open", "read_lake"),
     "read_changes": ("lakeproof.lake.read.arrow.changes", "read_changes"),
     "read_view_changes": ("lakeproof.lake.read.arrow.changes", "read_view_changes"),
-    "register": ("lakeproof.lake.read.spark.register", "register"),
+    "register": ("lakeproof.lake.read.spark.open", "register"),
     "session": ("lakeproof.lake.spark.session", "session"),
     "subscribe": ("lakeproof.lake.read.spark.subscribe", "subscribe"),
     "view_changes": ("lakeproof.lake.read.spark.changes", "view_changes"),

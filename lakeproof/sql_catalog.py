@@ -188,7 +188,7 @@ def _try(
 
 def _tables(lake: SourceLake, cut: Cut, layer: Layer) -> dict[str, _Named]:
     # Imported here, and above, because it imports Spark.
-    from lakeproof.lake.read.spark.register import sql_names
+    from lakeproof.lake.read.spark.open import sql_names
 
     names = sql_names(cut.tables)
     named = {}

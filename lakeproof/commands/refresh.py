@@ -18,8 +18,14 @@ from pyspark.sql import SparkSession
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.events import Event, Report, counted, silent
-from lakeproof.lake.records.engine_versions import other_versions
-from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut, newest_view_cut_number, one_refresh, view_path
+from lakeproof.lake.records.views.cuts import (
+    ViewCut,
+    newest_view_cut,
+    newest_view_cut_number,
+    one_refresh,
+    other_versions,
+    view_path,
+)
 from lakeproof.lake.records.views.definitions import (
     ViewDefinition,
     ViewPreview,

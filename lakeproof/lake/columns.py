@@ -5,10 +5,10 @@ Expressions and frames belong to `lakeproof.lake.rows`: Spark is not imported he
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
-from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, DUP, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
+from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, DUP, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, UNCHANGED, XID
 from lakeproof.landing.segments.file_columns import STATISTICS_COLUMNS, file_names
 from lakeproof.names import Layer
 from lakeproof.schema import REFUSED_IN_NAMES, Identity, SchemaVersion, lake_names
@@ -29,6 +29,7 @@ _HIDDEN_TYPES = {
     KEY: "string",
     DUP: "bigint",
     FROM: "string",
+    UNCHANGED: "array<smallint>",
 }
 
 
@@ -112,16 +113,14 @@ def lake_types(schema: SchemaVersion, names: Iterable[str]) -> dict[str, str]:
     return {name: types[name] for name in names}
 
 
-def history_statistics(schema: SchemaVersion) -> tuple[str, ...]:
-    """Return the columns by which files of history are pruned: a change's position, time and key.
+def layer_statistics(schema: SchemaVersion, layer: Layer) -> tuple[str, ...]:
+    """Return the columns by which files of one of the two are pruned: of history a change's position, time and key.
 
-    Delta would take the first 32 columns, and the hidden ones are last.
+    Delta would take the first 32 columns, and history's hidden ones are last. Of current none if Delta's choice includes the
+    key; else the key, then the columns in order.
     """
-    return (ORD, LSN, COMMIT_TIME, *_bounded(schema, schema.key))
-
-
-def current_statistics(schema: SchemaVersion) -> tuple[str, ...]:
-    """Return the same for current: none if Delta's choice includes the key; else the key, then the columns in order."""
+    if layer == "history":
+        return (ORD, LSN, COMMIT_TIME, *_bounded(schema, schema.key))
     names = column_names(schema)
     if all(k in names[:STATISTICS_COLUMNS] for k in schema.key):
         return ()
@@ -129,20 +128,15 @@ def current_statistics(schema: SchemaVersion) -> tuple[str, ...]:
     return _bounded(schema, [*schema.key, *others])[:STATISTICS_COLUMNS]
 
 
-def layer_statistics(schema: SchemaVersion, layer: Layer) -> tuple[str, ...]:
-    """Return the same for one of the two."""
-    return history_statistics(schema) if layer == "history" else current_statistics(schema)
-
-
 def _bounded(schema: SchemaVersion, names: Iterable[str]) -> tuple[str, ...]:
     types = {c.name: spark_type(c) for c in schema.columns}
     return tuple(n for n in names if types[n] in _BOUNDED or types[n].startswith("decimal"))
 
 
-def landing_schema(schema: SchemaVersion, hidden: Sequence[str]) -> str:
-    """The DDL of a landing or snapshot file: `hidden` columns (with types), then the table's own."""
+def landing_schema(schema: SchemaVersion, hidden: Iterable[str]) -> str:
+    """The DDL of a landing or snapshot file: `hidden` columns, then the table's own."""
     own = zip(file_names(schema), schema.columns, strict=True)
-    return ", ".join([*hidden, *(f"{quoted(name)} {spark_type(c)}" for name, c in own)])
+    return ", ".join([*(f"{n} {_HIDDEN_TYPES[n]}" for n in hidden), *(f"{quoted(n)} {spark_type(c)}" for n, c in own)])
 
 
 def placed(schema: SchemaVersion) -> list[str]:

@@ -6,12 +6,13 @@ Building a session does not belong here (`session`), nor deciding which table ne
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING, TypeAlias
 
 from lakeproof.errors import DefiniteError, TableError
+from lakeproof.names import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +22,16 @@ AnySpark: TypeAlias = "SparkSession | SparkOnDemand"
 
 class NoSparkError(DefiniteError):
     """Spark can't be started here. No table is at fault; on another machine the lake is the same."""
+
+    def about(self, tables: Mapping[TableName, str]) -> NoSparkError:
+        """Return the error about tables that Spark has to write, each with the reason."""
+        if len(tables) == 1:
+            ((table, why),) = tables.items()
+            reason = f"Spark has to write it ({why}), and {self.thing}: {self.reason}"
+            return NoSparkError(f"table {table}", reason, self.remedy)
+        listed = "; ".join(f"{table}: {why}" for table, why in tables.items())
+        reason = f"Spark has to write them ({listed}), and {self.thing}: {self.reason}"
+        return NoSparkError(f"{len(tables):,} tables", reason, self.remedy)
 
 
 class SparkOnDemand:

@@ -238,7 +238,7 @@ def table_readers(lake: SourceLake, cut: Cut, portable: Collection[TableName]) -
             (lake.paths.current(table), cut_table.current_version),
         )
         try:
-            read = [reader_features(lake.url(key), version).reasons for key, version in places]
+            read = [reader_features(lake.url(key), version) for key, version in places]
         except (LakeError, OSError):
             # The next compaction holds such a table, with the reason.
             continue

@@ -11,8 +11,7 @@ from datetime import datetime, timedelta, timezone
 
 from lakeproof.config.model import ViewConfig
 from lakeproof.lake.delta.log.commits import DeltaCommit, newest_version, read_commit
-from lakeproof.lake.records.engine_versions import other_versions
-from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut, view_path
+from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut, other_versions, view_path
 from lakeproof.storage.store import Store
 from lakeproof.storage.times import time_of
 

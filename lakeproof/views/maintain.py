@@ -28,7 +28,7 @@ from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Event, RunControl, Stop
 from lakeproof.lake.delta.files.needed import Unread, remove_files, table_files, unneeded
-from lakeproof.lake.delta.files.optimize import is_fragmented, optimize
+from lakeproof.lake.delta.files.optimize import SmallFiles, is_fragmented
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, cuts_in_order, one_refresh, view_path
@@ -228,7 +228,7 @@ def optimize_view(spark: AnySpark, store: Store, cut: ViewCut, small_files: int,
     path, number, version = cycle.path, cycle.number, cycle.before
     if is_fragmented(path, cut.delta_version, small_files):
         metadata = json.dumps({"view": cut.view, "number": int(number)}, sort_keys=True)
-        version = optimize(SparkOnDemand.of(spark), read_state(path, version), int(number), metadata)
+        version = SmallFiles(SparkOnDemand.of(spark), read_state(path, version)).optimize(int(number), metadata)
     if version == cut.delta_version:
         return None
     same = replace(cut, number=number, delta_version=version, inserted=0, retracted=0)

@@ -29,15 +29,14 @@ from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import DUP, KEY
 from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change, with_files
-from lakeproof.lake.delta.committer import Applied, CommitInfo, Unsupported
+from lakeproof.lake.delta.committer import Applied, CommitInfo
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.delta.versions import read_at
-from lakeproof.lake.records.engine_versions import engine_versions
-from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, newest_view_cut
+from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, engine_versions, newest_view_cut
 from lakeproof.lake.records.views.definitions import ViewDefinition, put_definition, read_sql
-from lakeproof.lake.rows.change import AllRows, NetChange, Removed
-from lakeproof.lake.spark.scanned_rows import counting, note_scans
+from lakeproof.lake.rows.change import AllRows, NetChange, Removed, Unsupported
+from lakeproof.lake.spark.jvm import counting, note_scans
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
 from lakeproof.views.cycle import app_id, begin_view_cycle, end_view_cycle

@@ -20,8 +20,7 @@ from lakeproof.config.model import ViewConfig
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, KEY, SCRATCH_PREFIX
 from lakeproof.lake.delta.versions import read_at, read_view
-from lakeproof.lake.records.engine_versions import engine_versions
-from lakeproof.lake.records.views.cuts import ViewCut, view_path
+from lakeproof.lake.records.views.cuts import ViewCut, engine_versions, view_path
 from lakeproof.lake.records.views.definitions import (
     ViewDefinition,
     ViewPreview,

@@ -8,8 +8,7 @@ Planning is in `lakeproof.lake.planning`, adding up a row's changes in `lakeproo
     apply_cycle.py       step 2 with changes, snapshots or schema changes
     upkeep/              step 2 without changes, and logs and files that somebody else wrote or broke
     task.py              one table's task in a cycle, its outcomes, and what every way of writing it takes
-    table.py             writes one table, and a range in this process: files linked, other rows in new files
-    entries/             copies that enter: linked, corrected, by keys
+    table.py             writes one table in this process: files linked, other rows in new files
     schemas/             tables that get another schema
     table_by_spark.py    what Spark writes of a table
     commits_by_spark.py  its commits: to history, to current, and both of a correction

@@ -10,12 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
-from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.lake.cycle.attempts import Attempt, earlier_attempts, tried
-from lakeproof.lake.cycle.entries.linked import COMPARED, never_here, refuse_entry, write_entry
 from lakeproof.lake.cycle.schemas.commits import commit_schema_change
 from lakeproof.lake.cycle.schemas.history import (
     HELD,
@@ -24,23 +22,17 @@ from lakeproof.lake.cycle.schemas.history import (
     recorded_before,
     recorded_changes,
 )
-from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, commit_time_at_end, run_cycle, versions_before
-from lakeproof.lake.cycle.table import Write, no_spark, refuse_range, with_room, write_range, write_table
+from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, commit_time_at_end, end_cycle, versions_before
+from lakeproof.lake.cycle.table import why_spark, write_here
 from lakeproof.lake.cycle.task import (
-    Carried,
-    CycleContext,
     CycleSettings,
     KeyedEntry,
-    Reshaped,
     SnapshotEntry,
     TableResult,
     TableTask,
-    Written,
-    by,
     check_portable_names,
 )
 from lakeproof.lake.cycle.upkeep.logs import hold_for_foreign_commits, on_sound_logs, without_foreign_commits
-from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.records.documents import (
     Changes,
     Copy,
@@ -55,7 +47,8 @@ from lakeproof.lake.records.documents import (
 )
 from lakeproof.lake.records.held import Held, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
-from lakeproof.lake.rows.memory import largest_row
+from lakeproof.lake.rows.change import Unsupported
+from lakeproof.lake.rows.memory import fit_table, refuse_too_large
 from lakeproof.lake.spark.failures import concerns_all
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
@@ -66,6 +59,9 @@ from lakeproof.snapshot.copy.keyed_copy import read_copy
 from lakeproof.snapshot.folder import read_snapshot
 from lakeproof.snapshot.state import SnapshotTable
 from lakeproof.storage.source_lake import SourceLake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +78,6 @@ class CycleResult:
 
 
 _READ_ANEW = "another schema, for which its rows are read"
-_Written: TypeAlias = "tuple[Mapping[TableName, TableResult], tuple[RecordedChange, ...], str | None]"
 
 
 def apply_cycle(
@@ -93,26 +88,19 @@ def apply_cycle(
     A table whose data are refused, or which could not be written in several attempts, is held, and the others go on; an
     error that concerns all tables ends the cycle without a cut.
     """
-    context = CycleContext(chain, cycle.intent, lease, settings)
-
-    def write_tables() -> tuple[WrittenTables, _Written]:
-        intent, previous = cycle.intent, cycle.previous
-        written, refused = _write_tables(spark, context, _tasks(context, previous))
-        changes = [c for c in recorded_changes(intent, previous) if c.done == HELD or c.table in written]
-        not_recorded = record_changes(lease, intent, changes)
-        tables, held = _tables_at_end(intent, previous, written, refused)
-        touched = [table for table, result in written.items() if not isinstance(result, Carried)]
-        versions = versions_before(lease.lake, previous, touched)
-        if not_recorded is None:
-            versions[lease.lake.url(lease.lake.paths.schema_history)] = recorded_before(lease.lake, intent)
-        next_segment = chain.number_after(intent.end_lsn)
-        commit_time = commit_time_at_end(context.chain, intent, previous)
-        own_rows = max((result.own_rows for result in written.values() if not isinstance(result, Carried)), default=0)
-        tables_at_end = WrittenTables(tables, held, versions, commit_time, next_segment, own_rows)
-        return tables_at_end, (written, tuple(changes), not_recorded)
-
-    cut, (written, changes, not_recorded) = run_cycle(lease, cycle, write_tables)
-    return CycleResult(cut, written, changes, not_recorded)
+    intent, previous = cycle.intent, cycle.previous
+    written, refused = _write_tables(spark, lease, intent, settings, _tasks(chain, lease, intent, previous, settings))
+    changes = [c for c in recorded_changes(intent, previous) if c.done == HELD or c.table in written]
+    not_recorded = record_changes(lease, intent, changes)
+    tables, held = _tables_at_end(intent, previous, written, refused)
+    versions = versions_before(lease.lake, previous, [table for table, result in written.items() if not result.carried])
+    if not_recorded is None:
+        versions[lease.lake.url(lease.lake.paths.schema_history)] = recorded_before(lease.lake, intent)
+    next_segment = chain.number_after(intent.end_lsn)
+    commit_time = commit_time_at_end(chain, intent, previous)
+    own_rows = max((result.own_rows for result in written.values()), default=0)
+    cut = end_cycle(lease, cycle, WrittenTables(tables, held, versions, commit_time, next_segment, own_rows))
+    return CycleResult(cut, written, tuple(changes), not_recorded)
 
 
 def tables_for_spark(
@@ -122,45 +110,30 @@ def tables_for_spark(
 
     Nothing is written for that, nor has the intent to be.
     """
-    context = CycleContext(chain, intent, lease, settings)
-    tasks = [t for t in _tasks(context, previous) if t.table in intent.tables and not isinstance(t.work, SchemaChange)]
-    reasons = {task.table: _why_spark(task) for task in tasks}
+    tasks = _tasks(chain, lease, intent, previous, settings)
+    tasks = [t for t in tasks if t.table in intent.tables and not isinstance(t.work, SchemaChange)]
+    reasons = {task.table: why_spark(task) for task in tasks}
     return {table: reason for table, reason in reasons.items() if reason is not None}
 
 
-def _why_spark(task: TableTask) -> str | None:
-    """Return why Spark has to write a table, as far as manifests say it; rows may call for it all the same."""
-    try:
-        match task.work:
-            case SnapshotEntry() as entry:
-                refuse_entry(task, entry)
-            case KeyedEntry():
-                return COMPARED
-            case _:
-                refuse_range(task)
-    except Unsupported as error:
-        return str(error)
-    return None
-
-
-def _tasks(context: CycleContext, previous: Cut | None) -> list[TableTask]:
-    intent = context.intent
+def _tasks(
+    chain: Chain, lease: Lease, intent: Intent, previous: Cut | None, settings: CycleSettings
+) -> list[TableTask]:
     tables = {} if previous is None else previous.tables
+    held = {} if previous is None else previous.held
     files: dict[TableName, list[Slice]] = {t: [] for t in intent.tables}
-    idle = (
-        [] if intent.kind is not CycleKind.APPLY else sorted(tables.keys() - intent.tables.keys() - intent.held.keys())
-    )
-    for piece in slices(context.chain, intent.start_lsn, intent.end_lsn):
+    for piece in slices(chain, intent.start_lsn, intent.end_lsn):
         if piece.file.table in files:
             files[piece.file.table].append(piece)
-    held = {} if previous is None else previous.held
-    read = _Copies(context.lease.lake)
-    tasks = []
-    for table, table_intent in intent.tables.items():
-        work = read.entering(table, table_intent, held.get(table))
-        tasks.append(TableTask(context, table, tables.get(table), work, files[table]))
-    # The intent does not name the tables without changes; foreign commits to them are looked for all the same.
-    return [*tasks, *(TableTask(context, table, tables[table], Changes(), []) for table in idle)]
+    copies = _Copies(lease.lake)
+    works = {t: copies.entering(t, table_intent, held.get(t)) for t, table_intent in intent.tables.items()}
+    if intent.kind is CycleKind.APPLY:
+        # The intent does not name the tables without changes; foreign commits to them are looked for all the same.
+        works |= dict.fromkeys(sorted(tables.keys() - intent.tables.keys() - intent.held.keys()), Changes())
+    return [
+        TableTask(lease, intent, table, tables.get(table), chain, settings, work, files.get(table, ()))
+        for table, work in works.items()
+    ]
 
 
 class _Copies:
@@ -192,29 +165,27 @@ class _Copies:
 
 
 def _write_tables(
-    spark: SparkOnDemand,
-    context: CycleContext,
-    tasks: Sequence[TableTask],
+    spark: SparkOnDemand, lease: Lease, intent: Intent, settings: CycleSettings, tasks: Sequence[TableTask]
 ) -> tuple[dict[TableName, TableResult], dict[TableName, TableHeldError]]:
     """Run step 2; the first error that concerns all tables is raised when all running tables have ended.
 
     Tables whose attempt ended with its process are written after all others, one at a time: if the process ends again, the
     table at fault is known.
     """
-    earlier = earlier_attempts(context.lease, context.intent)
+    earlier = earlier_attempts(lease, intent)
     outcome = _Outcome()
 
     def write(task: TableTask, attempts: Sequence[Attempt]) -> TableResult:
         changes = 0
         try:
             written = _write_table(spark, task, attempts)
-            changes = 0 if isinstance(written, Carried | Reshaped) else written.counts.changes
+            changes = written.counts.changes
             return written
         finally:
-            if task.table in context.intent.tables:
-                context.settings.on_table(task.table, changes)
+            if task.table in intent.tables:
+                settings.on_table(task.table, changes)
 
-    with ThreadPoolExecutor(max_workers=context.settings.threads, thread_name_prefix="lp-table") as pool:
+    with ThreadPoolExecutor(max_workers=settings.threads, thread_name_prefix="lp-table") as pool:
         futures = {w.table: pool.submit(write, w, ()) for w in tasks if w.table not in earlier}
         try:
             for table, future in futures.items():
@@ -261,7 +232,7 @@ def _write_table(spark: SparkOnDemand, task: TableTask, earlier: Sequence[Attemp
             return _write_table_once(spark, task)
         return _write_table_once(spark, replace(task, work=entry.without("current")))
 
-    return tried(spark, task.context.lease, task.intent, task.table, earlier, once)
+    return tried(spark, task, earlier, once)
 
 
 def _write_table_once(spark: SparkOnDemand, task: TableTask) -> TableResult:
@@ -270,19 +241,14 @@ def _write_table_once(spark: SparkOnDemand, task: TableTask) -> TableResult:
     session, carried = spark.own(), task.before
     task = on_sound_logs(session, task)
     with hold_for_foreign_commits(task.table):
-        before = without_foreign_commits(
-            task.context.lease,
-            task.intent,
-            task.table,
-            task.before,
-            take_back=task.entry is not None or task.table in task.intent.held,
-        )
+        take_back = task.entry is not None or task.table in task.intent.held
+        before = without_foreign_commits(task, task.before, take_back=take_back)
         task = replace(task, before=before)
         if not _is_carried(task):
             check_portable_names(task)
         written = _write_verified(session, task)
-    is_moved = isinstance(written, Carried) and before != carried
-    return Written(written.cut_table, ChangeCounts(), 0, 0) if is_moved else written
+    # Its log may go on above the version in the cut: then the next cut names that one.
+    return replace(written, carried=False) if written.carried and before != carried else written
 
 
 def _is_carried(task: TableTask) -> bool:
@@ -290,41 +256,53 @@ def _is_carried(task: TableTask) -> bool:
     return isinstance(task.work, Changes) and not task.files and task.table not in task.intent.held
 
 
-def _write_verified(session: SparkOnDemand, task: TableTask) -> TableResult:
+def _write_verified(spark: SparkOnDemand, task: TableTask) -> TableResult:
     """Write one table from files that are verified before they are read: a flipped bit may well be a readable, other value.
 
     A copy's files are verified by whoever reads them, since most are linked, which verifies them too.
+
+    Raises TableError, before any commit, if its data can't be applied. `spark` is a session of the table's own, which starts
+    if Spark has to write it.
     """
-    match task.work:
-        case SchemaChange() as change:
-            return _reshape(session, task, change)
-        case SnapshotEntry() as entry:
-            here: Write = write_entry
-            pieces: Sequence[Slice] = task.files_since(entry)
-            task = replace(task, row_bytes=largest_row(task.before, entry.table, pieces))
-        case KeyedEntry(table=keyed):
-            here, pieces = never_here, task.files
-            task = replace(task, row_bytes=largest_row(task.before, keyed.rows, pieces))
-        case Changes():
-            here, pieces = write_range, task.files
-            task = replace(task, row_bytes=largest_row(task.before, None, pieces))
-    for piece in pieces:
-        verify_file(task.context.chain, piece.file)
-    return write_table(with_room(session, task), task, here)
+    own = _with_room(spark, task)
+    if isinstance(task.work, SchemaChange):
+        return _reshape(own, task, task.work)
+    for piece in task.pieces:
+        verify_file(task.chain, piece.file)
+    try:
+        return write_here(own, task)
+    except Unsupported as error:
+        reason = str(error)
+    try:
+        session = own.get()
+    except NoSparkError as error:
+        raise error.about({task.table: reason}) from None
+    # Imported here because it imports Spark.
+    from lakeproof.lake.cycle.table_by_spark import written_by_spark
+
+    return written_by_spark(session, task, reason)
+
+
+def _with_room(spark: SparkOnDemand, task: TableTask) -> SparkOnDemand:
+    """Return the session fitted to the table's rows when it starts; then TableHeldError is raised if they are too large."""
+
+    def start() -> SparkSession:
+        session = spark.get()
+        refuse_too_large(session, task.table, task.row_bytes)
+        fit_table(session, task.row_bytes, task.version)
+        return session
+
+    return SparkOnDemand(start)
 
 
 def _reshape(spark: SparkOnDemand, task: TableTask, change: SchemaChange) -> TableResult:
     """Give a table another schema."""
-    task = replace(task, row_bytes=largest_row(task.before, None, ()))
-    own = with_room(spark, task)
     try:
-        changed = commit_schema_change(own, task, change)
+        changed = commit_schema_change(spark, task, change)
     except NoSparkError as error:
-        raise no_spark({task.table: _READ_ANEW}, error) from None
-    if isinstance(changed, Carried):
-        return changed
-    engine, reason = ("arrow", "another schema, by metadata alone") if own.started is None else ("spark", _READ_ANEW)
-    return by(changed, engine, reason)
+        raise error.about({task.table: _READ_ANEW}) from None
+    engine, reason = ("arrow", "another schema, by metadata alone") if spark.started is None else ("spark", _READ_ANEW)
+    return changed.by(engine, reason)
 
 
 def _tables_at_end(

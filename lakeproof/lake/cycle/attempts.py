@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from lakeproof.errors import TableError
 from lakeproof.field_types import Count, CycleField, TableField
+from lakeproof.lake.cycle.task import CycleTable
 from lakeproof.lake.records.documents import Intent
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.records.lease import Lease
@@ -68,11 +69,11 @@ def earlier_attempts(lease: Lease, intent: Intent) -> dict[TableName, list[Attem
     return attempts
 
 
-def _begin(lease: Lease, intent: Intent, table: TableName, earlier: Iterable[Attempt]) -> Attempt:
+def _begin(target: CycleTable, earlier: Iterable[Attempt]) -> Attempt:
     """Count one more attempt, durably. Raises TransientError if another process has counted the same one."""
     number = max((attempt.number for attempt in earlier), default=0) + 1
-    attempt = Attempt(intent.number, table, number, lease.writer, now_text())
-    put_new(lease.lake.store, _key(lease, attempt), attempt.to_bytes(), f"{table}: attempt {number}")
+    attempt = Attempt(target.intent.number, target.table, number, target.lease.writer, now_text())
+    put_new(target.lake.store, _key(target.lease, attempt), attempt.to_bytes(), f"{target.table}: attempt {number}")
     return attempt
 
 
@@ -100,14 +101,7 @@ class AttemptsError(TableHeldError):
     unreadable: str | None = None
 
 
-def tried(  # noqa: PLR0917  whose table it is, and what is to be done
-    spark: SparkOnDemand | None,
-    lease: Lease,
-    intent: Intent,
-    table: TableName,
-    earlier: Iterable[Attempt],
-    once: Callable[..., T],
-) -> T:
+def tried(spark: SparkOnDemand, target: CycleTable, earlier: Iterable[Attempt], once: Callable[..., T]) -> T:
     """Call `once(from_scratch=…)` as often as it may be tried: from scratch after one failure, or two silent ends.
 
     A JVM that was killed ends silently, like a process; one that was asked to end counts for nothing.
@@ -115,10 +109,10 @@ def tried(  # noqa: PLR0917  whose table it is, and what is to be done
     Raises AttemptsError after enough attempts. Raises at once what `once` raises if it does not concern the table alone, if
     it refuses the table's data, or if nothing more can be done in this process.
     """
-    attempts = list(earlier)
+    attempts, lease = list(earlier), target.lease
     while True:
-        _check(table, attempts)
-        attempt = _begin(lease, intent, table, attempts)
+        _check(target.table, attempts)
+        attempt = _begin(target, attempts)
         try:
             result = once(from_scratch=_is_at_fault(attempts))
         except Exception as error:
@@ -126,7 +120,7 @@ def tried(  # noqa: PLR0917  whose table it is, and what is to be done
                 _forget(lease, [attempt])
                 raise
             # The attempt itself may have started it.
-            session = None if spark is None else spark.started
+            session = spark.started
             if jvm_is_gone(session, error):
                 _jvm_ended(lease, attempt, how_ended(session))
                 raise

@@ -1,6 +1,6 @@
 """The commits of a table that Spark writes: to history, to current, and the two of a correction, which a snapshot needs.
 
-Computing what is written belongs to `table_by_spark` and `entries.keyed`, copying a snapshot to `lakeproof.snapshot`, making
+Computing what is written belongs to `table_by_spark`, copying a snapshot to `lakeproof.snapshot`, making
 a commit once to `delta.apply`, the definition of a sum to `rows.history_sum`.
 
 History's rows are summed while they are written. The check that the lake has the rows that the changes presuppose
@@ -30,7 +30,7 @@ from lakeproof.lake.columns import (
     has_old_rows,
     merge_key,
 )
-from lakeproof.lake.cycle.task import TableCommits, TableTask, Written
+from lakeproof.lake.cycle.task import TableCommits, TableResult, TableTask
 from lakeproof.lake.delta.apply import NO_HINTS, CommitRequest, Hints, prepare
 from lakeproof.lake.delta.link_commit import RowCommit
 from lakeproof.lake.fold.history import (
@@ -253,7 +253,7 @@ def write_correction(
     correction: EntryCorrection,
     own: ResolvedChanges | None,
     gap: DataFrame | None = None,
-) -> Written:
+) -> TableResult:
     """Commit a correction together with the range's `own` changes, and release it.
 
     `gap` is history's first row, if the table steps into another incarnation.
@@ -283,6 +283,6 @@ def write_correction(
     return exact_from_end(task, result) if corrected else result
 
 
-def exact_from_end(task: TableTask, result: Written) -> Written:
+def exact_from_end(task: TableTask, result: TableResult) -> TableResult:
     """Return the result of a table whose history has not every change as it was committed before the cycle's end."""
     return replace(result, cut_table=replace(result.cut_table, exact_from=task.intent.end_lsn))

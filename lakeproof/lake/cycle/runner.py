@@ -16,11 +16,9 @@ from lakeproof.events import Event, Report, Stop, counted
 from lakeproof.lake.cycle.apply_cycle import CycleResult, apply_cycle, tables_for_spark
 from lakeproof.lake.cycle.schemas.history import RecordedChange
 from lakeproof.lake.cycle.steps import OpenCycle, begin_cycle, intent_of
-from lakeproof.lake.cycle.table import no_spark
-from lakeproof.lake.cycle.task import CycleSettings, Entered, Reshaped, Written
+from lakeproof.lake.cycle.task import CycleSettings
 from lakeproof.lake.cycle.upkeep.maintenance import Maintenance, begin_maintenance, finish_maintenance
 from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
-from lakeproof.lake.delta.committer import Engine
 from lakeproof.lake.delta.files.optimize import is_crowded
 from lakeproof.lake.planning.entries import EntryLimit, mark_consumed, pending_snapshots
 from lakeproof.lake.planning.next_incarnation import plan_switch
@@ -45,7 +43,6 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.progress import Progress, Work
 from lakeproof.snapshot.copy.keyed_copy import PlacedCopy, remove_copies
-from lakeproof.snapshot.folder import snapshot_fingerprints
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
@@ -190,11 +187,10 @@ class Runner:
         """Return the next cycle up to `end`; copies of tables that are `left` wait."""
         pending = pending_snapshots(self.lease.lake, chain.incarnation, previous)
         pending = {table: copy for table, copy in pending.items() if table not in left}
-        fingerprints = snapshot_fingerprints(self.lease.lake, chain.incarnation)
         limits = self.source.compaction
         limit = RangeLimit(end, limits.cycle_rows, EntryLimit(limits.cycle_copies, limits.cycle_copies_bytes))
         keyed = None if self.keyed is None or any(t in left for t in self.keyed.copy.tables) else self.keyed
-        return plan_cycle(chain, previous, pending, limit, fingerprints=fingerprints, keyed=keyed)
+        return plan_cycle(chain, previous, pending, limit, keyed=keyed)
 
     def _for_spark(self, chain: Chain, previous: Cut | None, plan: CyclePlan) -> _ForSpark | None:
         """Return the tables of a plan that Spark has to write, if it can't be started; it starts if there are any."""
@@ -221,7 +217,7 @@ class Runner:
             tables = {**tables, **left.tables}
             other = self._plan(chain, previous, shorter, tables)
             if other is None or (shorter == end and tables == before):
-                raise no_spark(tables, left.error)
+                raise left.error.about(tables)
             plan, end, again = other, shorter, self._for_spark(chain, previous, other)
             if again is None:
                 break
@@ -261,7 +257,7 @@ class Runner:
         pending = pending_snapshots(self.lease.lake, chain.incarnation, previous)
         plan = plan_switch(chain, previous, pending)
         if plan is not None and (left := self._for_spark(chain, previous, plan)):
-            raise no_spark(left.tables, left.error)
+            raise left.error.about(left.tables)
         if plan is None:
             message = f"incarnation {chain.incarnation} has begun, and its snapshot has not finished yet"
             self.report(Event("compact.waits", message, {"incarnation": int(chain.incarnation)}))
@@ -273,8 +269,8 @@ class Runner:
 
     def _settings(self) -> CycleSettings:
         limits = self.source.compaction
-        engine = Engine.SPARK if self.spark.everywhere else Engine(limits.engine)
-        return CycleSettings(limits.threads, engine, self.source.portable, limits.spark_rows)
+        spark_alone = self.spark.everywhere or limits.engine == "spark"
+        return CycleSettings(limits.threads, spark_alone, self.source.portable, limits.spark_rows)
 
     def _progress(self, chain: Chain, intent: Intent, copied: Mapping[TableName, int]) -> Progress:
         """Return the progress of one cycle, as a part of the whole run."""
@@ -315,17 +311,21 @@ class Runner:
 
 
 def _cut_report(result: CycleResult, copied: Mapping[TableName, int]) -> CutReport:
-    tables = {}
-    for table, written in result.written.items():
-        cut_table = written.cut_table
-        place = cut_table.history_version, cut_table.current_version, cut_table.written_by
-        match written:
-            case Written(_, counts, inserted, deleted):
-                tables[table] = TableCut(counts.changes, inserted, deleted, *place, copied=copied.get(table, 0))
-            case Entered(_, counts, rows):
-                tables[table] = TableCut(counts.changes, rows, 0, *place, rows, copied=copied.get(table, 0))
-            case Reshaped(_, features):
-                tables[table] = TableCut(0, 0, 0, *place, features=features)
+    tables = {
+        table: TableCut(
+            written.counts.changes,
+            written.inserted,
+            written.deleted,
+            written.cut_table.history_version,
+            written.cut_table.current_version,
+            written.cut_table.written_by,
+            written.rows,
+            written.features,
+            copied.get(table, 0),
+        )
+        for table, written in result.written.items()
+        if not written.carried
+    }
     cut, changes = result.cut, {change.table: change.detail for change in result.schema_changes}
     return CutReport(cut.number, cut.position, tables, cut.held, cut.incarnation, changes)
 

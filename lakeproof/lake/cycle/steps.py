@@ -1,9 +1,8 @@
 """The five steps of a cycle: crash-safe across many Delta tables, which have no common transaction.
 
-`run_cycle` runs them for every kind of cycle of a source's tables. Views are no step of it: they are refreshed later, from
-cuts, by a cycle of their own that shares `publish_cut` (`lakeproof.views.cycle` says what it does not have, and why). The
-choice of tables, and their writing, is elsewhere: `apply_cycle` (changes, snapshots, schema changes) and `maintenance` each
-pass a function for step 2.
+`begin_cycle` and `end_cycle` run them for every kind of cycle of a source's tables, but for step 2, which `apply_cycle`
+(changes, snapshots, schema changes) and `maintenance` run in between. Views are no step: they are refreshed later, from
+cuts, by a cycle of their own that shares `publish_cut` (`lakeproof.views.cycle` says what it does not have, and why).
 
     1 intent   put if absent: range, segments, tables, snapshots, held tables. An intent without a cut is finished first
     2 tables   history, then current, one Delta commit each that carries the cycle's number; several tables at a time
@@ -37,7 +36,7 @@ from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.records.store import write_cut, write_intent
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.reader import last_commit, slices
-from lakeproof.names import Incarnation, TableName
+from lakeproof.names import LAYERS, Incarnation, TableName
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
 from lakeproof.storage.times import now_text, time_text, time_us
@@ -102,24 +101,17 @@ def intent_of(lease: Lease, plan: CyclePlan, incarnation: Incarnation, previous:
 def versions_before(lake: SourceLake, previous: Cut | None, tables: Iterable[TableName]) -> dict[str, int]:
     """Return the last durable version of both Delta tables of each of `tables`, by place."""
     before = {} if previous is None else previous.tables
-    versions = {}
-    for table in tables:
-        cut_table = before.get(table)
-        history, current = lake.url(lake.paths.history(table)), lake.url(lake.paths.current(table))
-        versions[history] = NO_VERSION if cut_table is None else cut_table.history_version
-        versions[current] = NO_VERSION if cut_table is None else cut_table.current_version
-    return versions
+    return {
+        lake.url(lake.paths.layer(table, layer)): before[table].version_of(layer) if table in before else NO_VERSION
+        for table in tables
+        for layer in LAYERS
+    }
 
 
-def run_cycle(lease: Lease, cycle: OpenCycle, write_tables: Callable[[], tuple[WrittenTables, T]]) -> tuple[Cut, T]:
-    """Run steps 2 to 5 and return the cut; `write_tables` is step 2, and may raise to end the cycle without a cut.
-
-    What `write_tables` gives beside the tables is handed back.
-    """
+def end_cycle(lease: Lease, cycle: OpenCycle, written: WrittenTables) -> Cut:
+    """Run steps 3 to 5 and return the cut: `written` is the result of step 2."""
     intent, lake = cycle.intent, lease.lake
-    written, result = write_tables()
     ordinals = intent.ordinals.with_own_rows(intent.own_ordinal, written.own_rows)
-
     tables = written.tables.items()
 
     def put(created_at: str) -> Cut:
@@ -141,7 +133,7 @@ def run_cycle(lease: Lease, cycle: OpenCycle, write_tables: Callable[[], tuple[W
         write_cut(lake, cut)
         return cut
 
-    return publish_cut(written.versions_before, lake.store, put), result
+    return publish_cut(written.versions_before, lake.store, put)
 
 
 def commit_time_at_end(chain: Chain, intent: Intent, previous: Cut | None) -> str | None:

@@ -1,7 +1,7 @@
-"""One table in one cycle: history first, then current, each in exactly one commit; and a range, written by this process.
+"""One table in one cycle, written by this process: a range, or a first copy; history and current in one commit each.
 
-Choosing tables and range belongs to `lakeproof.lake.planning`; a table's first rows to `entries.linked`; running several
-tables and ending the cycle to `steps`; what is `Unsupported` in this process to `table_by_spark`.
+Choosing tables and range belongs to `lakeproof.lake.planning`; running several tables to `apply_cycle`; what is
+`Unsupported` in this process to `table_by_spark`.
 
 Anything about a table's data that may be refused is evaluated before its history is committed: a refused table is left as it
 was. A table without changes in the range is carried along without a commit. If a net change is empty, or meets no row,
@@ -15,15 +15,19 @@ current keeps its version while history gets its commit: the cut names both.
 
 A row that lacks a value which its update left out is never linked: it is written anew, with its holder's name in history,
 and with the value in current (`lakeproof.lake.fold.holders`). So is every row of a table with a computed `_lp_key`.
+
+The files of a first copy become files of both layers, in current with a vector over the rows whose keys the changes since
+the copy touch; these changes are a range like any other, on top of the copy's rows. A table that was created in the stream
+has no copy, and begins with its changes. Cost: for each layer one pass over the files' bytes, and for current, if there are
+changes, one scan of the copy's key columns; and the keys that a person configured are read, to see that each is there once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -34,32 +38,38 @@ from lakeproof.hidden_columns import DUP, FROM, KEY, LSN, OP, ORD, TEXT
 from lakeproof.lake.columns import (
     column_names,
     current_columns,
+    has_old_rows,
     keeps_key,
     lake_types,
     layer_columns,
+    merge_key,
 )
-from lakeproof.lake.cycle.task import SnapshotEntry, TableCommits, TableResult, TableTask, by, carried
-from lakeproof.lake.delta.committer import Engine, Unsupported
+from lakeproof.lake.cycle.task import KeyedEntry, SnapshotEntry, TableCommits, TableResult, TableTask, carried
 from lakeproof.lake.delta.files.links import landed_file
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, RowCommit, links_fit, prepare_links
-from lakeproof.lake.delta.search import LakeBase
-from lakeproof.lake.fold.holders import FoldedFile, NotFolded
-from lakeproof.lake.fold.key_fold import FoldedRows, KeyFold, fold_keys
-from lakeproof.lake.records.documents import CutTable
-from lakeproof.lake.records.held import TableHeldError
-from lakeproof.lake.rows.change import AllRows, DriftedError, Mask, Numbers, Removed, unchecked
-from lakeproof.lake.rows.file_rows import LandedRange, TableRange, names_in_files
-from lakeproof.lake.rows.memory import fit_table, refuse_too_large
+from lakeproof.lake.delta.search import ChunkBase, LakeBase
+from lakeproof.lake.fold.key_fold import KEY_BYTES_MAX, KeyFold, fold_keys, in_landing, sum_of
+from lakeproof.lake.records.documents import Copy, CutTable, HistorySum
+from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
+from lakeproof.lake.rows.change import (
+    AllRows,
+    DriftedError,
+    Mask,
+    Numbers,
+    Removed,
+    Unsupported,
+    check_counts,
+    check_keys,
+    codes,
+    in_memory,
+    unchecked,
+)
+from lakeproof.lake.rows.file_rows import FoldedFile, LandedRange, TableRange, names_in_files
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
-from lakeproof.names import Layer, TableName
+from lakeproof.names import Layer
 from lakeproof.schema import SchemaVersion
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-# A way to write a table in this process, which raises `Unsupported`, before any commit, if Spark is to write it.
-Write: TypeAlias = Callable[[SparkOnDemand, TableTask], TableResult]
 # A file of less is read as quickly as it is linked, and small files make each later scan slower.
 LINK_BYTES_MIN = 1 << 20
 # So many bytes, decoded, of rows whose key is computed, one by one, in one thread; of more Spark writes the table.
@@ -68,54 +78,39 @@ COMPUTED_BYTES_MAX = 1 << 30
 _REQUIRED_IN_HISTORY = (TEXT, ORD, LSN, OP)
 # What no landed file has.
 _NOT_IN_FILES = frozenset({KEY, DUP, FROM})
+_COMPARED = "a copy of it is compared with what the lake has"
+# What a snapshot's rows have beside the table's columns, or what is computed from them: the rest of history's is NULL.
+_OF_CHUNKS = frozenset({TEXT, ORD, LSN, OP, KEY, DUP})
 
 
-def write_table(spark: SparkOnDemand, task: TableTask, here: Write) -> TableResult:
-    """Write one table `here`, in this process, or by Spark if that is `Unsupported`.
-
-    Raises TableError, before any commit, if its data can't be applied. `spark` is a session of the table's own, which starts
-    if Spark has to write it.
-    """
+def why_spark(task: TableTask) -> str | None:
+    """Return why Spark has to write a table, as far as manifests say it; rows may call for it all the same."""
     try:
-        return here(spark, task)
+        match task.work:
+            case SnapshotEntry() as entry:
+                _entry_range(task, entry)
+            case KeyedEntry():
+                return _COMPARED
+            case _:
+                changes = _of_one_schema(task.own_range())
+                if changes.counts.rows:
+                    _refuse_unlinkable(task, changes.landed)
     except Unsupported as error:
-        reason = str(error)
-    try:
-        session = spark.get()
-    except NoSparkError as error:
-        raise no_spark({task.table: reason}, error) from None
-    # Imported here because it imports Spark.
-    from lakeproof.lake.cycle.table_by_spark import written_by_spark
-
-    return written_by_spark(session, task, reason)
+        return str(error)
+    return None
 
 
-def with_room(spark: SparkOnDemand, task: TableTask) -> SparkOnDemand:
-    """Return the session fitted to the table's rows when it starts; then TableHeldError is raised if they are too large."""
-
-    def start() -> SparkSession:
-        session = spark.get()
-        refuse_too_large(session, task.table, task.row_bytes)
-        fit_table(session, task.row_bytes, task.version)
-        return session
-
-    return SparkOnDemand(start)
+def write_here(spark: SparkOnDemand, task: TableTask) -> TableResult:
+    """Write one table in this process; raises `Unsupported`, before any commit, if Spark is to write it."""
+    match task.work:
+        case SnapshotEntry() as entry:
+            return _write_entry(task, entry)
+        case KeyedEntry():
+            raise Unsupported(_COMPARED)
+    return _write_range(spark, task)
 
 
-def no_spark(tables: Mapping[TableName, str], error: NoSparkError) -> NoSparkError:
-    """Return the error about tables that Spark has to write, each with the reason, if it can't be started."""
-    if len(tables) == 1:
-        ((table, why),) = tables.items()
-        return NoSparkError(
-            f"table {table}", f"Spark has to write it ({why}), and {error.thing}: {error.reason}", error.remedy
-        )
-    listed = "; ".join(f"{table}: {why}" for table, why in tables.items())
-    reason = f"Spark has to write them ({listed}), and {error.thing}: {error.reason}"
-    return NoSparkError(f"{len(tables):,} tables", reason, error.remedy)
-
-
-def write_range(spark: SparkOnDemand, task: TableTask) -> TableResult:
-    """Write a range in this process; raises `Unsupported`, before any commit, if Spark is to write it."""
+def _write_range(spark: SparkOnDemand, task: TableTask) -> TableResult:
     before = task.before
     if before is None:
         raise InvariantError(str(task.table), "has changes but is not in the lake", "report this")
@@ -123,27 +118,20 @@ def write_range(spark: SparkOnDemand, task: TableTask) -> TableResult:
     if changes.counts.rows == 0:
         return carried(task, before)
     reason = _why_here(spark, task, changes.counts)
-    commits = _prepare_range(task, before, of_one_schema(changes).landed, changes.counts)
-    return by(commits.made(task, changes.counts), "arrow", reason)
+    commits = _prepare_range(task, before, _of_one_schema(changes))
+    return commits.made(task, changes.counts).by("arrow", reason)
 
 
-def of_one_schema(changes: TableRange) -> TableRange:
+def _of_one_schema(changes: TableRange) -> TableRange:
     """Return a range; raises `Unsupported` if its rows have several schema versions."""
     if changes.older:
         raise Unsupported("its changes have several schema versions")
     return changes
 
 
-def refuse_range(task: TableTask) -> None:
-    """Raise `Unsupported` if Spark has to write a range, as far as manifests say it; rows may call for it all the same."""
-    changes = of_one_schema(task.own_range())
-    if changes.counts.rows:
-        refuse_unlinkable(task, changes.landed)
-
-
 def _why_here(spark: SparkOnDemand, task: TableTask, counts: ChangeCounts) -> str:
     """Return why this process writes a range; raises `Unsupported` if it has so many rows that Spark, if here, writes it."""
-    spark_rows = task.context.settings.spark_rows
+    spark_rows = task.settings.spark_rows
     rows, many = f"{counts.rows:,} rows", f"`compaction.spark_rows`, {spark_rows:,}"
     if counts.inserts_only:
         return f"{rows}, all of them inserts"
@@ -157,7 +145,7 @@ def _why_here(spark: SparkOnDemand, task: TableTask, counts: ChangeCounts) -> st
 
 
 @dataclass(frozen=True, slots=True)
-class RangePart:
+class _RangePart:
     """The part of a range that one of a table's two Delta tables gets: files as they are, and `count` rows in new files."""
 
     links: Sequence[Link]
@@ -165,45 +153,33 @@ class RangePart:
     count: int
 
 
-def _prepare_range(task: TableTask, before: CutTable, landed: LandedRange, counts: ChangeCounts) -> TableCommits:
+_NOTHING = _RangePart((), iter(()), 0)
+
+
+def _prepare_range(task: TableTask, before: CutTable, changes: TableRange) -> TableCommits:
     """Add the range up and place its files; nothing is committed yet.
 
     Raises `Unsupported` if Spark should write the range, LakeError about a damaged file, and DriftedError if the table does
     not have the rows that the changes presuppose.
     """
-    refuse_unlinkable(task, landed)
-    with left_to_spark():
-        base = LakeBase(task.path("current"), before.current_version)
-        range_ = FoldedRange(task, landed, fold_keys(landed, counts, base))
-        # Current first: what the changes presuppose is checked before any file is placed.
-        current = _prepare_current(range_, range_.current(may_link=_may_link(task, "current")))
+    _refuse_unlinkable(task, changes.landed)
+    base = LakeBase(task.path("current"), before.current_version)
+    range_ = _FoldedRange(task, fold_keys(changes.landed, changes.counts, base))
+    # Current first: what the changes presuppose is checked before any file is placed.
+    current = _prepare_current(range_)
     with current.or_discarded():
-        request = layer_request(task, "history", [range_.history(may_link=_may_link(task, "history"))], None)
+        request = _layer_request(task, "history", [range_.part("history")], None)
         # Added up first: what can't be read leaves no file of history either.
-        total = before.history_sum.plus(range_.all_rows.sum())
+        total = before.history_sum.plus(range_.fold.sum())
         return TableCommits(prepare_links(request, current), total, current)
 
 
-def _may_link(task: TableTask, layer: Layer) -> bool:
-    """True if landed files can be files of the table as it is."""
-    return links_fit(task.path(layer), task.version_before(layer), _required(task.schema, layer))
-
-
-@contextmanager
-def left_to_spark() -> Iterator[None]:
-    """Raise `Unsupported` for a range that can't be added up here."""
-    try:
-        yield
-    except NotFolded as error:
-        raise Unsupported(str(error)) from None
-
-
-def refuse_unlinkable(task: TableTask, landed: LandedRange, entry: SnapshotEntry | None = None) -> None:
+def _refuse_unlinkable(task: TableTask, landed: LandedRange, entry: SnapshotEntry | None = None) -> None:
     """Raise `Unsupported` if this process does not write tables with this schema, or not so many rows of one."""
     schema = landed.schema
     copied = () if entry is None else entry.table.chunks
     decoded = [*(c.decoded for c in copied), *(p.file.decoded for p in landed.slices)]
-    if task.context.settings.engine is Engine.SPARK:
+    if task.settings.spark_alone:
         raise Unsupported("the configuration asks for Spark")
     if any(column.attnum <= 0 for column in schema.columns):
         raise Unsupported("the catalog did not know a column of it")
@@ -213,8 +189,8 @@ def refuse_unlinkable(task: TableTask, landed: LandedRange, entry: SnapshotEntry
         )
 
 
-def layer_request(
-    task: TableTask, layer: Layer, parts: Sequence[RangePart], removed: Removed[pa.Table] | AllRows | None
+def _layer_request(
+    task: TableTask, layer: Layer, parts: Sequence[_RangePart], removed: Removed[pa.Table] | AllRows | None
 ) -> LinkRequest:
     """Return the commit of parts to one of a table's two Delta tables, which is created if the lake does not have it."""
     schema, spec = task.schema, task.spec(layer)
@@ -239,9 +215,9 @@ def _required(schema: SchemaVersion, layer: Layer) -> Mapping[str, str]:
     return names_in_files(schema, [name for name in current_columns(schema) if name not in _NOT_IN_FILES])
 
 
-def _prepare_current(range_: FoldedRange, part: RangePart) -> RowCommit:
+def _prepare_current(range_: _FoldedRange) -> RowCommit:
     removed = range_.fold.removed
-    request = layer_request(range_.task, "current", [part], removed)
+    request = _layer_request(range_.task, "current", [range_.part("current")], removed)
     try:
         return prepare_links(request)
     except DriftedError:
@@ -252,70 +228,163 @@ def _prepare_current(range_: FoldedRange, part: RangePart) -> RowCommit:
 
 
 @dataclass(frozen=True, slots=True)
-class FoldedRange:
+class _FoldedRange:
     """A table's range, added up, and what its two Delta tables get of it."""
 
     task: TableTask
-    landed: LandedRange
     fold: KeyFold
 
-    @property
-    def all_rows(self) -> FoldedRows:
-        """The range's rows."""
-        return FoldedRows(self.landed, self.fold)
+    def part(self, layer: Layer) -> _RangePart:
+        """Return every row of the range for history, for current those that are alive at its end.
 
-    def history(self, *, may_link: bool) -> RangePart:
-        """Return every row of the range."""
-        linked, others = self._parted([file.in_range for file in self.fold.files], may_link=may_link)
-        return _part(linked, others, self.all_rows.history(others))
-
-    def current(self, *, may_link: bool) -> RangePart:
-        """Return the rows that are alive at the range's end."""
-        linked, others = self._parted([file.alive for file in self.fold.files], may_link=may_link)
-        return _part(linked, others, self.all_rows.current(others))
-
-    def _parted(
-        self, masks: Sequence[Mask], *, may_link: bool
-    ) -> tuple[list[tuple[FoldedFile, Mask]], list[tuple[FoldedFile, Mask]]]:
-        """Return the files that are linked with the rows that they bring, and those whose rows are written anew.
-
-        Raises `Unsupported` if one of these has a row that is too large for that.
+        Raises `Unsupported` if a row that is to be written anew is too large for that.
         """
-        linked, others = list[tuple[FoldedFile, Mask]](), list[tuple[FoldedFile, Mask]]()
-        for file, mask in zip(self.fold.files, masks, strict=True):
-            whole = mask & ~file.holes
-            is_linked = may_link and not keeps_key(self.landed.schema) and self._is_linked(file, whole)
-            rest = mask & file.holes if is_linked else mask
-            if is_linked:
-                linked.append((file, whole))
+        is_history, may_link = layer == "history", self._may_link(layer)
+        links, others = list[Link](), list[tuple[FoldedFile, Mask]]()
+        for file in self.fold.files:
+            rest = file.in_range if is_history else file.alive
+            whole = rest & ~file.holes
+            if may_link and self._is_linked(file, whole):
+                left_out = None if whole.all() else np.flatnonzero(~whole).astype(np.int64)
+                links.append(Link(landed_file(file.piece.url, file.piece.file), left_out))
+                rest = rest & file.holes
             if rest.any():
                 others.append((file, rest))
         if any(file.piece.file.decoded.row > ROW_GROUP_BYTES for file, _ in others):
             raise Unsupported(f"a row has more than {ROW_GROUP_BYTES >> 20} MiB, and its file is not linked")
-        return linked, others
+        rows = self.fold.history(others) if is_history else self.fold.current(others)
+        return _RangePart(links, rows, sum(int(mask.sum()) for _, mask in others))
+
+    def _may_link(self, layer: Layer) -> bool:
+        """True if landed files can be files of the table as it is."""
+        task = self.task
+        if keeps_key(task.schema):
+            return False
+        required = _required(task.schema, layer)
+        return task.before is None or links_fit(task.path(layer), task.version_before(layer), required)
 
     def _is_linked(self, file: FoldedFile, mask: Mask) -> bool:
         """True if the file is linked, with a vector over the rows outside the mask."""
-        piece, has_vectors = file.piece, not self.task.portable
-        is_same = self.landed.first_ordinals[piece.number] == piece.first_ordinal
-        is_worth_it = piece.file.bytes >= LINK_BYTES_MIN and is_same
-        return is_worth_it and (_is_most(mask) if has_vectors else bool(mask.all()))
+        piece = file.piece
+        is_same = self.fold.landed.first_ordinals[piece.number] == piece.first_ordinal
+        if piece.file.bytes < LINK_BYTES_MIN or not is_same:
+            return False
+        return bool(mask.all()) if self.task.portable else 2 * int(mask.sum()) >= len(mask)
 
 
-def _part(
-    linked: Sequence[tuple[FoldedFile, Mask]], others: Sequence[tuple[FoldedFile, Mask]], rows: Iterator[pa.Table]
-) -> RangePart:
-    return RangePart([_link(file, mask) for file, mask in linked], rows, sum(int(mask.sum()) for _, mask in others))
+def _entry_range(task: TableTask, entry: SnapshotEntry) -> TableRange:
+    """Return the changes since a snapshot; raises `Unsupported` if manifests say that Spark has to write the entry."""
+    if task.before is not None:
+        raise Unsupported(_COMPARED)
+    changes = _of_one_schema(task.since_snapshot(entry))
+    _refuse_unlinkable(task, changes.landed, entry)
+    return changes
 
 
-def _link(file: FoldedFile, mask: Mask) -> Link:
-    return Link(landed_file(file.piece.url, file.piece.file), _numbers(~mask))
+def _write_entry(task: TableTask, entry: SnapshotEntry) -> TableResult:
+    """Write a table's first rows in this process.
+
+    Raises `Unsupported`, before any commit, if Spark is to write them, LakeError about a damaged file, and DriftedError if
+    the snapshot does not have the rows that the changes presuppose.
+    """
+    changes, base = _entry_range(task, entry), None
+    match entry.source:
+        case Copy(folder) if entry.table.chunks:
+            base = ChunkBase(task.lake.store, folder, task.schema, entry.table.chunks)
+    if has_old_rows(task.schema) and base is not None:
+        _check_unique(task.schema, base)
+    since = None
+    if changes.counts.rows:
+        since = _FoldedRange(task, fold_keys(changes.landed, changes.counts, base))
+    commits = _Entry(task, entry, base, since).prepared()
+    return commits.made(task, changes.counts).entered().by("arrow", "a first copy")
 
 
-def _is_most(mask: Mask) -> bool:
-    return 2 * int(mask.sum()) >= len(mask)
+def _check_unique(schema: SchemaVersion, base: ChunkBase) -> None:
+    """Raise TableHeldError if a configured key is not unique in the snapshot's rows."""
+    if schema.is_bag:
+        return
+    key = merge_key(schema)
+    rows = (part for chunk in base.chunks for part in base.rows(chunk, key))
+    too_large = f"a key that is configured takes more than {KEY_BYTES_MAX >> 20} MiB in its rows"
+    parts = in_memory(rows, KEY_BYTES_MAX, too_large)
+    if parts and codes(pa.concat_tables(parts), key)[1] < sum(part.num_rows for part in parts):
+        raise TableHeldError(str(schema.table), HeldCause.KEY_NOT_UNIQUE, WayOut.OTHER_KEY_THEN_SNAPSHOT)
 
 
-def _numbers(mask: Mask) -> Numbers | None:
-    """Return the numbers of the rows that the mask has, None if there are none."""
-    return np.flatnonzero(mask).astype(np.int64) if mask.any() else None
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A table's entry: its snapshot's rows, and the changes since, added up; None if there are none."""
+
+    task: TableTask
+    entry: SnapshotEntry
+    base: ChunkBase | None
+    changes: _FoldedRange | None
+
+    def prepared(self) -> TableCommits:
+        """Prepare both commits; nothing is committed yet."""
+        # What can't be read, or is not what the changes presuppose, leaves no file of history.
+        left_out, total = self._left_out(), self._sum()
+        history = prepare_links(self._request("history", self._snapshot("history", {})))
+        # On two file systems history's files may be copies.
+        with history.or_discarded():
+            snapshot = _NOTHING if left_out is None else self._snapshot("current", left_out)
+            current = prepare_links(self._request("current", snapshot), history)
+            return TableCommits(history, total, current)
+
+    def _request(self, layer: Layer, snapshot: _RangePart) -> LinkRequest:
+        """Return the commit of the snapshot's rows, and of what the changes bring."""
+        part = _NOTHING if self.changes is None else self.changes.part(layer)
+        return _layer_request(self.task, layer, [snapshot, part], None)
+
+    def _sum(self) -> HistorySum:
+        """Return the sum of history's rows: of the snapshot's its writer's, unless they get a computed key."""
+        schema = self.task.schema
+        if keeps_key(schema):
+            total = sum_of(schema, self._snapshot("history", {}).rows)
+        else:
+            total = reduce(HistorySum.plus, (HistorySum(c.rows, c.sum) for c in self.entry.table.chunks), HistorySum())
+        return total if self.changes is None else total.plus(self.changes.fold.sum())
+
+    def _snapshot(self, layer: Layer, left_out: Mapping[int, Numbers]) -> _RangePart:
+        """Return the snapshot's rows, without those left out, by their chunk's number: links, or rows with keys."""
+        base, schema = self.base, self.task.schema
+        if base is None:
+            return _NOTHING
+        left = {c: left_out.get(c.number) for c in base.chunks}
+        kept = {c: rows for c, rows in left.items() if rows is None or len(rows) < c.rows}
+        if not keeps_key(schema):
+            links = [Link(landed_file(base.url(chunk), chunk), rows) for chunk, rows in kept.items()]
+            return _RangePart(links, iter(()), 0)
+        columns = in_landing(schema, layer_columns(schema, layer))
+        names = [name for name in columns if name in _OF_CHUNKS or name in column_names(schema)]
+        if any(chunk.decoded.row > ROW_GROUP_BYTES for chunk in kept):
+            raise Unsupported(f"a row has more than {ROW_GROUP_BYTES >> 20} MiB, and gets a computed key")
+        numbers = {
+            c: np.arange(c.rows) if rows is None else np.setdiff1d(np.arange(c.rows), rows) for c, rows in kept.items()
+        }
+        rows = (part for chunk, chosen in numbers.items() for part in base.rows(chunk, names, chosen))
+        return _RangePart((), rows, sum(map(len, numbers.values())))
+
+    def _left_out(self) -> dict[int, Numbers] | None:
+        """Return the numbers of the rows that current does not get, by their chunk's number; None: it gets none of any.
+
+        Raises DriftedError if the rows are not those that the changes presuppose.
+        """
+        if self.changes is None:
+            return {}
+        removed, thing = self.changes.fold.removed, str(self.task.table)
+        left_out, met = dict[int, Numbers](), [np.empty(0, np.int64)]
+        try:
+            match removed:
+                case AllRows(presupposed):
+                    check_counts(thing, presupposed)
+                case Removed(_, sought):
+                    for chunk, numbers, keys in () if self.base is None else self.base.places(sought):
+                        left_out[chunk.number] = np.sort(numbers)
+                        met.append(keys)
+                    check_keys(thing, removed, np.concatenate(met))
+        except DriftedError:
+            if self.task.sends_everything:
+                raise
+        return None if isinstance(removed, AllRows) else left_out

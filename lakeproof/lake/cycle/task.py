@@ -1,20 +1,21 @@
-"""One table in a cycle as values: the task with the cycle's context, its commits, and the outcomes.
+"""One table in a cycle as values: the task, its commits, and the result.
 
-The ways to write a table are in `table`, `entries.linked`, `table_by_spark` and `schemas.commits`, the cycle's steps in
+The ways to write a table are in `table`, `table_by_spark` and `schemas.commits`, the cycle's steps in
 `steps`. Whoever writes a table, this process or Spark, makes files and finds places; `TableCommits` makes the versions.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
 from lakeproof.lake.columns import column_names, has_old_rows, in_lake, layer_statistics, needs_mapping
-from lakeproof.lake.delta.committer import CommitInfo, Engine, commit_of_cycle
+from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.records.documents import (
@@ -44,32 +45,46 @@ from lakeproof.storage.source_lake import SourceLake
 if TYPE_CHECKING:
     from lakeproof.lake.delta.link_commit import RowCommit
 
-R = TypeVar("R", bound="Written | Entered | Reshaped")
-
 
 @dataclass(frozen=True, slots=True)
 class CycleSettings:
     """The settings of a cycle with changes: tables at a time, who writes them, and who hears of each table.
 
+    This process writes whatever it can and Spark the rest, or `spark_alone` all.
     `on_table` is called for each table of the intent that is over, with its changes, from any thread. `portable` are the
     tables whose readers have to know no feature; from `spark_rows` changes of a table on Spark is the quicker one.
     """
 
     threads: int
-    engine: Engine
+    spark_alone: bool
     portable: frozenset[TableName]
     spark_rows: int
     on_table: Callable[[TableName, int], None] = lambda _table, _changes: None
 
 
 @dataclass(frozen=True, slots=True)
-class CycleContext:
-    """The values that all tables of a cycle share."""
+class CycleTable:
+    """One table in a cycle of any kind, and the places and identities of its commits."""
 
-    chain: Chain
-    intent: Intent
     lease: Lease
-    settings: CycleSettings
+    intent: Intent
+    table: TableName
+
+    @property
+    def lake(self) -> SourceLake:
+        """The source's part of the lake."""
+        return self.lease.lake
+
+    def path(self, layer: Layer) -> str:
+        """Return the place of one of the table's two Delta tables."""
+        return self.lake.url(self.lake.paths.layer(self.table, layer))
+
+    def commit_info(self, layer: str) -> CommitInfo:
+        """Return the identity of its commit in this cycle."""
+        intent = self.intent
+        app = f"lakeproof/{self.lake.source}/{intent.incarnation}/{layer}/{self.table.key}"
+        metadata = {"cycle": intent.number, "incarnation": intent.incarnation, "position": str(intent.end_lsn)}
+        return CommitInfo(app, intent.number, json.dumps(metadata, sort_keys=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +117,14 @@ class KeyedEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class TableTask:
-    """A table to be written: its state in the cut before (None: not in the lake), the work, its files of the range.
+class TableTask(CycleTable):
+    """A table to be written: its state in the cut before (None: not in the lake), the work, its files of the range."""
 
-    `row_bytes`: the most that a row takes.
-    """
-
-    context: CycleContext
-    table: TableName
     before: CutTable | None
+    chain: Chain
+    settings: CycleSettings
     work: Changes | SnapshotEntry | KeyedEntry | SchemaChange
     files: Sequence[Slice]
-    row_bytes: int = 0
 
     @property
     def entry(self) -> SnapshotEntry | None:
@@ -130,16 +141,6 @@ class TableTask:
         return self.before.version
 
     @property
-    def intent(self) -> Intent:
-        """The cycle's intent."""
-        return self.context.intent
-
-    @property
-    def lake(self) -> SourceLake:
-        """The source's part of the lake."""
-        return self.context.lease.lake
-
-    @property
     def schema(self) -> SchemaVersion:
         """That schema version under the lake's column names."""
         return in_lake(self.version)
@@ -147,24 +148,16 @@ class TableTask:
     @property
     def portable(self) -> bool:
         """True if the table's readers have to know no feature."""
-        return self.table in self.context.settings.portable
+        return self.table in self.settings.portable
 
     @property
     def sends_everything(self) -> bool:
         """True unless the publication leaves out an operation: then the source's rows change unseen."""
-        return sends_everything(self.context.chain, self.version.oid)
-
-    def path(self, layer: Layer) -> str:
-        """Return the place of one of the table's two Delta tables."""
-        return self.lake.url(self.lake.paths.layer(self.table, layer))
+        return sends_everything(self.chain, self.version.oid)
 
     def version_before(self, layer: Layer) -> int:
         """Return the version of it that the cut before names; NO_VERSION if the table is not in the lake."""
         return NO_VERSION if self.before is None else self.before.version_of(layer)
-
-    def commit_info(self, layer: Layer) -> CommitInfo:
-        """Return the identity of its commit in this cycle."""
-        return commit_of_cycle(self.lake.source, self.intent, layer, self.table)
 
     def spec(self, layer: Layer) -> TableSpec:
         """Return its properties, if it is created, as the table is configured."""
@@ -174,7 +167,7 @@ class TableTask:
         """Return the table's changes from `start` to the cycle's end."""
         first_ordinals = {s.number: s.first_ordinal for s in self.intent.segments}
         landed = LandedRange(self.schema, files, first_ordinals, start, self.intent.end_lsn)
-        return TableRange(self.context.chain, self.version, self.before, landed)
+        return TableRange(self.chain, self.version, self.before, landed)
 
     def own_range(self) -> TableRange:
         """Return the table's changes in the cycle's range."""
@@ -191,17 +184,32 @@ class TableTask:
             raise TableHeldError(str(self.table), HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, problem)
         return changes
 
-    def files_since(self, entry: SnapshotEntry) -> list[Slice]:
-        """Return the table's files after its snapshot; for a table created in the stream only files of its OID.
+    @property
+    def pieces(self) -> Sequence[Slice]:
+        """The files that are read: those of the range, or those after the snapshot that enters.
 
-        An earlier table may have had the same name.
+        Of a table created in the stream only files of its OID: an earlier table may have had the same name.
         """
-        files = slices(self.context.chain, entry.consistent_point, self.intent.end_lsn, self.table)
+        entry = self.entry
+        if entry is None:
+            return self.files
+        files = slices(self.chain, entry.consistent_point, self.intent.end_lsn, self.table)
         return [f for f in files if isinstance(entry.source, Copy) or f.file.oid == entry.table.version.oid]
 
     def since_snapshot(self, entry: SnapshotEntry) -> TableRange:
-        """Return the changes after a snapshot."""
-        return self.range_of(self.files_since(entry), entry.consistent_point)
+        """Return the changes after the snapshot."""
+        return self.range_of(self.pieces, entry.consistent_point)
+
+    @property
+    def row_bytes(self) -> int:
+        """The most memory that a row may take, among all rows that are read and written for the table."""
+        match self.work:
+            case SnapshotEntry(table=entering) | KeyedEntry(table=KeyedTable(rows=entering)):
+                coming = entering.row_bytes
+            case _:
+                coming = 0
+        existing = 0 if self.before is None else self.before.row_bytes
+        return max(existing, coming, *(piece.file.decoded.row for piece in self.pieces))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,68 +220,45 @@ class TableCommits:
     total: HistorySum
     current: RowCommit
 
-    def made(self, task: TableTask, counts: ChangeCounts) -> Written:
+    def made(self, task: TableTask, counts: ChangeCounts) -> TableResult:
         """Make both commits, history first; `counts` are of the changes that history gets from the stream."""
-        task.context.lease.check()
+        task.lease.check()
         version = self.history.commit().version
         failpoint("cycle.after_history")
-        task.context.lease.check()
+        task.lease.check()
         applied = self.current.commit()
         failpoint("cycle.after_current")
         cut_table = _at_end(task, (version, self.total), applied.version)
-        return Written(cut_table, counts, applied.inserted, applied.deleted)
+        return TableResult(cut_table, counts, applied.inserted, applied.deleted)
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """A table that got no commit: nothing was to be written."""
+class TableResult:
+    """A table after its two commits, or without any: then it was `carried` along, and nothing was to be written.
 
-    cut_table: CutTable
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A table after its two commits: `counts` are of the changes that history got from the stream.
-
-    `inserted` and `deleted` are rows of current; `own_rows` is how many ordinals it took from `own_ordinal` on.
+    `counts` are of the changes that history got from the stream, `inserted` and `deleted` are rows of current; `rows` is how
+    many it has, if all of them are new. `features` are those that readers need from now on, each with its reason.
+    `own_rows` is how many ordinals it took from `own_ordinal` on.
     """
 
     cut_table: CutTable
-    counts: ChangeCounts
-    inserted: int
-    deleted: int
+    counts: ChangeCounts = field(default_factory=ChangeCounts)
+    inserted: int = 0
+    deleted: int = 0
+    rows: int | None = None
+    features: Mapping[str, str] = field(default_factory=dict)
     own_rows: int = 0
+    carried: bool = False
 
-    def entered(self) -> Entered:
+    def entered(self) -> TableResult:
         """Return the same of a table that has no other rows than those of these commits."""
-        return Entered(self.cut_table, self.counts, self.inserted, self.own_rows)
+        return replace(self, deleted=0, rows=self.inserted)
 
-
-@dataclass(frozen=True, slots=True)
-class Entered:
-    """A table all of whose `rows` are new: a first copy, or one that was made anew."""
-
-    cut_table: CutTable
-    counts: ChangeCounts
-    rows: int
-    own_rows: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Reshaped:
-    """A table with another schema; `features` are those that readers need from now on, each with its reason."""
-
-    cut_table: CutTable
-    features: Mapping[str, str]
-    own_rows: int
-
-
-TableResult: TypeAlias = Carried | Written | Entered | Reshaped
-
-
-def by(result: R, engine: str, reason: str) -> R:
-    """Return the result of a table with who has written it, and why."""
-    return replace(result, cut_table=replace(result.cut_table, written_by=WrittenBy(engine, reason)))
+    def by(self, engine: str, reason: str) -> TableResult:
+        """Return the same with who has written it, and why, unless it was carried along."""
+        if self.carried:
+            return self
+        return replace(self, cut_table=replace(self.cut_table, written_by=WrittenBy(engine, reason)))
 
 
 def _at_end(task: TableTask, history: tuple[int, HistorySum], current: int) -> CutTable:
@@ -319,9 +304,10 @@ def _exact_from(task: TableTask) -> Lsn | None:
     return before.exact_from
 
 
-def carried(task: TableTask, before: CutTable) -> Carried:
+def carried(task: TableTask, before: CutTable) -> TableResult:
     """Return the result of a table without changes: at the cycle's end it is what it was `before`."""
-    return Carried(_at_end(task, (before.history_version, before.history_sum), before.current_version))
+    at_end = _at_end(task, (before.history_version, before.history_sum), before.current_version)
+    return TableResult(at_end, carried=True)
 
 
 def check_portable_names(task: TableTask) -> None:

@@ -9,7 +9,7 @@ cycles that schemas call for are not known, and are not counted.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakeproof.lake.records.documents import Copy, Intent
@@ -69,5 +69,4 @@ def copied_rows(chain: Chain, intent: Intent) -> dict[TableName, int]:
 
 
 def _rows(chain: Chain, start: Lsn, end: Lsn) -> int:
-    manifests: Sequence[int] = [manifest.rows for manifest in chain.between(start, end)]
-    return sum(manifests)
+    return sum(manifest.rows for manifest in chain.between(start, end))

@@ -38,8 +38,7 @@ from lakeproof.errors import InvariantError, LakeError
 from lakeproof.hidden_columns import scratch
 from lakeproof.lake.delta.committer import AddedFile, Applied, CommitInfo, version_to_follow
 from lakeproof.lake.delta.files.by_spark import schema_fields, write_by_spark
-from lakeproof.lake.delta.files.links import write_new_files
-from lakeproof.lake.delta.link_commit import RowCommit, entry_of, spared, statistics_columns
+from lakeproof.lake.delta.link_commit import RowCommit, spared, write_rows
 from lakeproof.lake.delta.log.commits import NO_VERSION, Action, newest_version
 from lakeproof.lake.delta.log.protocol import TableSpec, check_writable, metadata_of, statistics_of, with_other_columns
 from lakeproof.lake.delta.log.state import TableState, read_state
@@ -89,7 +88,8 @@ def with_files(request: CommitRequest, before: TableState | None, places: Mappin
     if images is not None and columns is not None:
         files += write_by_spark(images, path, info.number, columns)
     if before is not None:
-        files += _spared_files(before, places, info.number)
+        rows, chosen = spared(before, places), statistics_of(before.metadata)
+        files += write_rows(rows, Folder.at(path), info.number, before.fields, chosen)
     everything = isinstance(request.change.removed, AllRows)
     return RowCommit(path, info, before, files, places, everything, metadata)
 
@@ -103,13 +103,6 @@ def _metadata(request: CommitRequest, before: TableState | None, images: DataFra
         case AllRows(new_columns=True):
             return with_other_columns(before.metadata, schema_fields(images))
     return None
-
-
-def _spared_files(before: TableState, places: Mapping[str, Numbers], number: int) -> list[AddedFile]:
-    columns, physical = statistics_columns(before.fields, statistics_of(before.metadata)), before.physical()
-    rows = (part.rename_columns([physical[name] for name in part.column_names]) for part in spared(before, places))
-    placed = write_new_files(rows, Folder.at(before.path), f"rows-{number:012d}-", {*columns})
-    return [AddedFile(entry_of(file, columns)) for file in placed]
 
 
 # Keys up to here are collected.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeproof.errors import LakeError, UnreadableRowsError
-from lakeproof.lake.delta.files.data_files import DeltaFile, data_file, deleted_rows, live_rows
+from lakeproof.lake.delta.files.data_files import DeltaFile, data_file, deleted_rows, live_rows, opened_data_file
 from lakeproof.lake.delta.files.statistics import Bounds, bounds_of
 from lakeproof.lake.delta.log.commits import Action, LogField, LogType, check_not_emptied, physical_name
 from lakeproof.lake.delta.log.protocol import (
@@ -33,8 +32,6 @@ from lakeproof.lake.delta.log.protocol import (
 from lakeproof.lake.delta.log.state import TableShape, TableState, read_state, table_shape
 from lakeproof.lake.rows.change import Numbers
 from lakeproof.storage.folder import Folder
-from lakeproof.storage.parquet import parquet_file
-from lakeproof.storage.store import NotFoundError
 from lakeproof.values.types import LAKE_TYPES
 
 BATCH_ROWS = 65_536
@@ -179,24 +176,6 @@ class DeltaRows:
             for batch in parquet.iter_batches(rows_max, columns=_stored(parquet, fields)):
                 yield _shaped(_without(batch, deleted, first), fields)
                 first += batch.num_rows
-
-
-@contextmanager
-def opened_data_file(table: Folder, file: str) -> Iterator[pq.ParquetFile]:
-    """Open a data file of a table; raises UnreadableRowsError, now or while it is read, if it is missing or damaged."""
-    try:
-        # Spark may write timestamps in a form that Arrow would take for nanoseconds, which end in the year 2262.
-        with parquet_file(table.store, table.key_of(file), int96="us") as parquet:
-            yield parquet
-    except NotFoundError:
-        reason = "it is missing, and a cut that is kept needs it"
-        raise UnreadableRowsError(table.url_of(file), reason, "restore it from a backup") from None
-    except (pa.ArrowInvalid, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        # Of a page that can't be decompressed, Arrow says it by an error that is no system's.
-        reason = f"it is damaged ({str(error)[:200]})"
-        raise UnreadableRowsError(table.url_of(file), reason, "restore it from a backup") from None
 
 
 def _stored(parquet: pq.ParquetFile, fields: Sequence[_Field]) -> list[str]:

@@ -18,9 +18,8 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
@@ -41,9 +40,7 @@ from lakeproof.lake.delta.log.commits import (
 )
 from lakeproof.lake.delta.log.protocol import CHECKPOINT_INTERVAL, protocol_for
 from lakeproof.lake.delta.log.state import Replay, TableState, is_same_file, keep_state
-from lakeproof.lake.records.documents import Intent
 from lakeproof.lake.rows.change import Numbers
-from lakeproof.names import TableName
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import AlreadyExistsError
 
@@ -197,7 +194,9 @@ class PendingCommit:
         except AlreadyExistsError:
             raise lost(self.path) from None
         failpoint("apply.after_commit")
-        state = _after(self.path, self.before, version, actions, digest_of_bytes(data))
+        replay = Replay(self.before)
+        replay.take(actions)
+        state = replay.state(self.path, version, digest_of_bytes(data))
         keep_state(state)
         self._write_notes(state, described["txnId"])
         note_end(self.path, version)
@@ -298,16 +297,6 @@ def _loose(stats: str | None) -> str | None:
     return f'{body}{"" if body.endswith("{") else ","}"tightBounds":false}}'
 
 
-def _after(
-    path: str, before: TableState | None, version: int, actions: Sequence[tuple[str, Action]], digest: str
-) -> TableState:
-    if before is not None:
-        return before.after(version, actions, digest)
-    replay = Replay()
-    replay.take(actions)
-    return replay.state(path, version, digest)
-
-
 def _checksum(state: TableState, txn_id: str) -> Action:
     """Return the version's checksum file."""
     return {
@@ -327,17 +316,6 @@ def _json(value: Action) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-class Unsupported(Exception):  # noqa: N818  not an error: another way takes over
-    """A table or change that a way of committing does not support; nothing has been written."""
-
-
-class Engine(Enum):
-    """Who writes tables: this process for whatever it can and Spark for the rest, or Spark for all."""
-
-    AUTO = "auto"
-    SPARK = "spark"
-
-
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
     """The identity that a commit carries."""
@@ -353,13 +331,6 @@ class CommitInfo:
     def is_followed_by(self, commit: DeltaCommit) -> bool:
         """True if a commit has a later number: then the lake's cycles are older than its table."""
         return commit.txns.get(self.app_id, self.number) > self.number
-
-
-def commit_of_cycle(source: str, intent: Intent, layer: str, table: TableName) -> CommitInfo:
-    """Return the identity of a table's commit in a cycle; `layer` is `history` or `current`."""
-    app = f"lakeproof/{source}/{intent.incarnation}/{layer}/{table.key}"
-    metadata = {"cycle": intent.number, "incarnation": intent.incarnation, "position": str(intent.end_lsn)}
-    return CommitInfo(app, intent.number, json.dumps(metadata, sort_keys=True))
 
 
 def commit_number(commit: DeltaCommit, app_prefix: str, number: str = "cycle") -> int | None:

@@ -40,7 +40,6 @@ from lakeproof.lake.delta.committer import (
     CommitInfo,
     LoggedOperation,
     PendingCommit,
-    Unsupported,
     version_to_follow,
 )
 from lakeproof.lake.delta.files.data_files import data_file
@@ -68,7 +67,7 @@ from lakeproof.lake.delta.log.protocol import (
 )
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.delta.search import RowPlaces, find_places
-from lakeproof.lake.rows.change import AllRows, Numbers, Removed, check_counts, check_keys
+from lakeproof.lake.rows.change import AllRows, Numbers, Removed, Unsupported, check_counts, check_keys
 from lakeproof.landing.segments.file_columns import STATISTICS_COLUMNS
 from lakeproof.storage.disk import is_full
 from lakeproof.storage.folder import Folder
@@ -224,15 +223,14 @@ def prepare_links(request: LinkRequest, beside: RowCommit | None = None) -> RowC
         _refuse(renamed(fields, request.required))
     # What the change presupposes is checked before any file is placed: a refused table gets none.
     places = _find(request, state)
-    columns = statistics_columns(fields, request.statistics)
-    placed = _place_all(request, state, places, fields, {} if beside is None else beside.linked)
+    linked, new = _place_all(request, state, places, fields, {} if beside is None else beside.linked)
     failpoint("apply.after_links")
-    left_out = (link.left_out for link in request.links)
-    files = [AddedFile(entry_of(file, columns), next(left_out, None)) for file in placed]
-    folder = Folder.at(request.path)
-    linked = {link.landed: Twin(folder, file) for link, file in zip(request.links, placed, strict=False)}
+    columns, folder = statistics_columns(fields, request.statistics), Folder.at(request.path)
+    pairs = list(zip(request.links, linked, strict=True))
+    files = [*(AddedFile(entry_of(file, columns), link.left_out) for link, file in pairs), *new]
+    twins = {link.landed: Twin(folder, file) for link, file in pairs}
     everything = isinstance(request.removed, AllRows)
-    return RowCommit(request.path, request.info, state, files, places.rows, everything, metadata, linked)
+    return RowCommit(request.path, request.info, state, files, places.rows, everything, metadata, twins)
 
 
 def _find(request: LinkRequest, state: TableState | None) -> RowPlaces:
@@ -264,28 +262,28 @@ def _place_all(
     places: RowPlaces,
     fields: Sequence[LogField],
     twins: Mapping[LandedFile, Twin],
-) -> Sequence[PlacedFile]:
-    """Return the files in the table's folder, those of `rows` last: all of them, or an error and none."""
-    folder, placed = Folder.at(request.path), list[PlacedFile]()
+) -> tuple[list[PlacedFile], list[AddedFile]]:
+    """Return the linked files in the table's folder, and those of `rows`: all of them, or an error and none."""
+    folder, linked, new = Folder.at(request.path), list[PlacedFile](), list[AddedFile]()
     try:
         for link in request.links:
             file = place(link.landed, folder, linked_name(request.info, link.landed), twins.get(link.landed))
-            placed.append(file)
+            linked.append(file)
             _refuse(mismatch(file.footer, fields, request.required))
         if state is None:
             schema = arrow_schema(fields)
             rows: Iterable[pa.Table] = (_in_schema(part, schema) for part in request.rows)
         else:
             rows = _with_spared(request.rows, state, places)
-        placed.extend(_written(request, folder, rows, fields))
+        new.extend(write_rows(rows, folder, request.info.number, fields, request.statistics))
     except BaseException as error:
-        for file in placed:
-            remove_placed(folder, file.name)
+        for name in [*(file.name for file in linked), *(file.entry["path"] for file in new)]:
+            remove_placed(folder, name)
         if isinstance(error, OSError) and is_full(error):
             failed = f"writing a file of it failed: {error.strerror}"
             raise NoRoomError(request.path, failed, "make room, then run it again") from error
         raise
-    return placed
+    return linked, new
 
 
 def _with_spared(new: Iterable[pa.Table], state: TableState, places: RowPlaces) -> Iterator[pa.Table]:
@@ -313,16 +311,17 @@ def linked_name(info: CommitInfo, landed: LandedFile) -> str:
     return name
 
 
-def _written(
-    request: LinkRequest,
-    folder: Folder,
-    rows: Iterable[pa.Table],
-    fields: Sequence[LogField],
-) -> Iterator[PlacedFile]:
-    physical = physical_names(fields)
+def write_rows(
+    rows: Iterable[pa.Table], folder: Folder, number: int, fields: Sequence[LogField], statistics: Sequence[str]
+) -> Iterator[AddedFile]:
+    """Write rows of a table with these fields into new files, and give each; `number` is that of the cycle.
+
+    `statistics` as in a `TableSpec`.
+    """
+    physical, columns = physical_names(fields), statistics_columns(fields, statistics)
     named = (part.rename_columns([physical[name] for name in part.column_names]) for part in rows)
-    columns = statistics_columns(fields, request.statistics)
-    return write_new_files(named, folder, f"rows-{request.info.number:012d}-", {*columns})
+    for file in write_new_files(named, folder, f"rows-{number:012d}-", {*columns}):
+        yield AddedFile(entry_of(file, columns))
 
 
 def _metadata(request: LinkRequest) -> Action:

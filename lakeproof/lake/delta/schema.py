@@ -140,7 +140,7 @@ def _change(metadata: NewLogField, change: ColumnChanges, *, portable: bool) -> 
     """Change a `metaData` action; `portable`: without mapping and widening, unless the table has mapping already."""
     schema = json.loads(metadata["schemaString"])
     configuration = dict(metadata.get("configuration") or {})
-    before = json.dumps(schema, sort_keys=True)
+    before = json.dumps(schema, sort_keys=True), dict(configuration)
     fields = {f["name"]: f for f in schema["fields"]}
     is_mapped = configuration.get(MAPPING_MODE) == "name"
     retyped = {n: t for n, t in change.retyped.items() if fields[_old(n, change)]["type"] != in_log(t)}
@@ -169,7 +169,7 @@ def _change(metadata: NewLogField, change: ColumnChanges, *, portable: bool) -> 
     if change.statistics:
         configuration[STATISTICS] = ",".join(map(quoted, change.statistics))
     metadata["schemaString"], metadata["configuration"] = json.dumps(schema), configuration
-    differs = json.dumps(schema, sort_keys=True) != before
+    differs = (json.dumps(schema, sort_keys=True), configuration) != before
     return _Changed(differs, rewrites, {old: f["name"] for old, f in fields.items()})
 
 

@@ -23,13 +23,12 @@ import pyarrow.parquet as pq
 
 from lakeproof.hidden_columns import FROM
 from lakeproof.lake.columns import column_names
-from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows, opened_data_file, widened
-from lakeproof.lake.delta.committer import Unsupported
-from lakeproof.lake.delta.files.data_files import data_file, deleted_rows
+from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows, widened
+from lakeproof.lake.delta.files.data_files import data_file, deleted_rows, opened_data_file
 from lakeproof.lake.delta.files.statistics import Bounds, bounds_of
 from lakeproof.lake.delta.log.commits import Action
 from lakeproof.lake.delta.log.state import TableState, read_state
-from lakeproof.lake.rows.change import FIRST, Numbers
+from lakeproof.lake.rows.change import FIRST, Numbers, in_memory
 from lakeproof.lake.rows.file_rows import FileRows, names_in_files
 from lakeproof.landing.segments.reader import verify
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
@@ -231,15 +230,13 @@ class LakeBase:
     def fetch(self, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
         """Return these columns of the rows that have one of the keys; raises `Unsupported` if they are too large."""
         state = read_state(self.path, self.version)
-        rows, parts = DeltaRows.of_state(state), list[pa.RecordBatch]()
-        size = 0
-        for path, numbers in find_places(state, keys.column_names, keys).rows.items():
-            for batch, _ in rows.at_places(data_file(state.files[path]).path, numbers, columns):
-                size += batch.nbytes
-                if size > FETCHED_BYTES_MAX:
-                    raise Unsupported(_TOO_LARGE)
-                parts.append(batch)
-        return pa.Table.from_batches(parts, rows.schema_of(columns))
+        rows = DeltaRows.of_state(state)
+        batches = (
+            batch
+            for path, numbers in find_places(state, keys.column_names, keys).rows.items()
+            for batch, _ in rows.at_places(data_file(state.files[path]).path, numbers, columns)
+        )
+        return pa.Table.from_batches(in_memory(batches, FETCHED_BYTES_MAX, _TOO_LARGE), rows.schema_of(columns))
 
     def counts(self, keys: pa.Table) -> Numbers:
         """Return how many rows have each of the keys."""
@@ -276,13 +273,8 @@ class ChunkBase:
 
     def fetch(self, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
         """Return these columns of the rows that have one of the keys; raises `Unsupported` if they are too large."""
-        size, parts = 0, list[pa.Table]()
-        for chunk, numbers, _ in self.places(keys):
-            for rows in self.rows(chunk, columns, numbers):
-                size += rows.nbytes
-                if size > FETCHED_BYTES_MAX:
-                    raise Unsupported(_TOO_LARGE)
-                parts.append(rows)
+        rows = (part for chunk, numbers, _ in self.places(keys) for part in self.rows(chunk, columns, numbers))
+        parts = in_memory(rows, FETCHED_BYTES_MAX, _TOO_LARGE)
         if not parts:
             return pa.table({name: pa.array([], pa.string()) for name in columns})
         return pa.concat_tables(parts)

@@ -39,7 +39,6 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.state import SnapshotTable
-from lakeproof.values.types import spark_type
 
 SNAPSHOT = "snapshot"
 GAP = "gap"
@@ -63,16 +62,8 @@ def state_rows(schema: SchemaVersion, rows: DataFrame, op: str, lsn: Lsn) -> Dat
 
     They hold all their values themselves.
     """
-    unknown = F.lit(None)
-    added = {
-        FROM: unknown.cast("string"),
-        SEQ: unknown.cast("bigint"),
-        XID: unknown.cast("bigint"),
-        COMMIT_TIME: unknown.cast("timestamp"),
-        COMMIT_NUMBER: unknown.cast("bigint"),
-    }
-    if not keeps_key(schema):
-        added[KEY] = unknown.cast("string")
+    unknown = [FROM, SEQ, XID, COMMIT_TIME, COMMIT_NUMBER, *([] if keeps_key(schema) else [KEY])]
+    added = {name: F.lit(None).cast(kind) for name, kind in lake_types(schema, unknown).items()}
     rows = rows.withColumns({**added, LSN: F.lit(int(lsn)).cast("bigint"), OP: F.lit(op)})
     return pick(rows, history_columns(schema))
 
@@ -97,13 +88,9 @@ def reset_row(session: SparkSession, schema: SchemaVersion, ordinal: int, lsn: L
 def _row_of_no_values(  # noqa: PLR0917  the row's columns
     session: SparkSession, schema: SchemaVersion, ordinal: int, lsn: Lsn, op: str, text: str | None
 ) -> DataFrame:
-    unknown = F.lit(None)
-    columns = {c.name: unknown.cast(spark_type(c)) for c in schema.columns}
-    columns |= {ORD: F.lit(ordinal).cast("bigint"), LSN: F.lit(int(lsn)).cast("bigint"), OP: F.lit(op)}
-    columns |= {SEQ: unknown.cast("bigint"), XID: unknown.cast("bigint"), COMMIT_TIME: unknown.cast("timestamp")}
-    columns |= {COMMIT_NUMBER: unknown.cast("bigint")}
-    columns |= {TEXT: F.lit(text).cast("string"), KEY: unknown.cast("string"), FROM: unknown.cast("string")}
-    return session.range(1).select(*(columns[name].alias(name) for name in history_columns(schema)))
+    given = {ORD: ordinal, LSN: int(lsn), OP: op, TEXT: text}
+    types = lake_types(schema, history_columns(schema))
+    return session.range(1).select(*(F.lit(given.get(name)).cast(kind).alias(name) for name, kind in types.items()))
 
 
 def few_files(rows: DataFrame, count: int) -> DataFrame:
@@ -181,8 +168,9 @@ def snapshot_rows(session: SparkSession, schema: SchemaVersion, table: SnapshotT
     """Return a snapshot's rows: current's columns and `_lp_ord`, by chunk and row; `folder` holds the snapshot's files."""
     if not table.chunks:
         return empty_rows(session, schema)
-    hidden = [f"{ORD} bigint", f"{TEXT} string"]
-    files = session.read.schema(landing_schema(schema, hidden)).parquet(*(f"{folder}/{c.path}" for c in table.chunks))
+    files = session.read.schema(landing_schema(schema, [ORD, TEXT])).parquet(
+        *(f"{folder}/{c.path}" for c in table.chunks)
+    )
     rows = files.select(F.col(ORD), F.col(TEXT), *named(schema))
     return as_current(schema, rows)
 

@@ -25,17 +25,13 @@ from lakeproof.lake.columns import (
     large_columns,
     merge_key,
 )
-from lakeproof.lake.rows.change import Mask, Numbers
-from lakeproof.landing.segments.reader import Slice
+from lakeproof.lake.rows.change import Mask, Numbers, Unsupported
+from lakeproof.lake.rows.file_rows import FoldedFile
 from lakeproof.schema import SchemaVersion
 
 Key: TypeAlias = tuple[object, ...]
 # `Base.fetch`.
 Fetch: TypeAlias = Callable[[pa.Table, Sequence[str]], pa.Table]
-
-
-class NotFolded(Exception):  # noqa: N818  not an error: Spark adds the range up
-    """A range that can't be added up from its key columns in this process."""
 
 
 class Base(Protocol):
@@ -121,7 +117,8 @@ class _Walk:
 def find_holders(schema: SchemaVersion, changes: pa.Table, fetch: Fetch | None) -> Holders:
     """Find the holder of every unchanged value; `changes` has the key, `_lp_op`, `_lp_ord` and `_lp_unchanged`, in order.
 
-    `fetch` reads rows of the table before the range; None if there is no such table. Raises NotFolded if Spark has to do it.
+    `fetch` reads rows of the table before the range; None if there is no such table. Raises `Unsupported`
+    if Spark has to do it.
     """
     key = merge_key(schema)
     walk = _Walk(large_columns(schema), changes.num_rows)
@@ -131,7 +128,7 @@ def find_holders(schema: SchemaVersion, changes: pa.Table, fetch: Fetch | None) 
         stored = _fetch(walk, changes, schema, fetch)
         marks = _marks(walk, changes, stored, schema)
     except _HolderNotFoundError:
-        raise NotFolded("the holder of an unchanged value is not in the lake") from None
+        raise Unsupported("the holder of an unchanged value is not in the lake") from None
     return Holders(marks, walk.sources, changes.num_rows, stored)
 
 
@@ -199,21 +196,6 @@ def _fetch(walk: _Walk, rows: pa.Table, schema: SchemaVersion, fetch: Fetch | No
     return fetched.take(pa.array([places[k] for k in walk.fetched], pa.int64()))
 
 
-@dataclass(frozen=True, slots=True)
-class FoldedFile:
-    """A landed file: which of its rows are in the range, and which of these current gets.
-
-    `holes`: the rows that lack a value which the update left out. `numbers` are those of its rows in the range's order, as
-    `Holders` has them, -1 for a row outside; None if no row of the range lacks a value.
-    """
-
-    piece: Slice
-    in_range: Mask
-    alive: Mask
-    holes: Mask
-    numbers: Numbers | None = None
-
-
 # The values of the rows that hold what others lack, in memory.
 SOURCE_BYTES_MAX = 64 << 20
 
@@ -264,7 +246,7 @@ def values_of(
 ) -> UnchangedValues:
     """Read the values that the rows of `files` which current gets lack; `read` gives the rows of a file that a mask has.
 
-    Raises NotFolded if they take too much memory.
+    Raises `Unsupported` if they take too much memory.
     """
     chosen = [(file, file.numbers) for file in files if file.numbers is not None]
     own = column_names(schema)
@@ -281,7 +263,7 @@ def values_of(
         for part in read(file, mask, names):
             size += part.nbytes
             if size > SOURCE_BYTES_MAX:
-                raise NotFolded(f"the values that updates left out take more than {SOURCE_BYTES_MAX >> 20} MiB")
+                raise Unsupported(f"the values that updates left out take more than {SOURCE_BYTES_MAX >> 20} MiB")
             parts.append(part)
     stored = sorted(s for s in needed if s >= holders.count)
     if stored:

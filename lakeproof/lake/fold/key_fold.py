@@ -29,11 +29,11 @@ import pyarrow.compute as pc
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import DUP, FROM, KEY, LSN, OP, ORD, UNCHANGED
 from lakeproof.lake.columns import current_columns, has_old_rows, history_columns, keeps_key, key_may_be_null, merge_key
-from lakeproof.lake.fold.holders import Base, FoldedFile, Holders, NotFolded, UnchangedValues, find_holders, values_of
+from lakeproof.lake.fold.holders import Base, Holders, UnchangedValues, find_holders, values_of
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.rows.change import FIRST, AllRows, Mask, Numbers, Removed, codes, presupposed
-from lakeproof.lake.rows.file_rows import DIGEST, FileRows, LandedRange
+from lakeproof.lake.rows.change import FIRST, AllRows, Mask, Numbers, Removed, Unsupported, codes, presupposed
+from lakeproof.lake.rows.file_rows import DIGEST, FileRows, FoldedFile, LandedRange
 from lakeproof.landing.segments.reader import Slice, in_range_mask
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion
@@ -135,6 +135,8 @@ def _ranks(numbers: Numbers) -> Numbers:
 KEY_BYTES_MAX = 256 << 20
 # So many rows are read at a time: as many as a row group of a segment has.
 ROWS_AT_ONCE = 1 << 17
+# So many whole rows are.
+_WHOLE_ROWS_AT_ONCE = 1 << 14
 # The walk to the holders of unchanged values goes row by row, some microseconds for each.
 WALKED_ROWS_MAX = 1_000_000
 _TRUNCATE = "truncate"
@@ -144,12 +146,78 @@ _TRUNCATE = "truncate"
 class KeyFold:
     """A range added up: its files, and the rows before that are `removed`: of each touched key, unless all changes insert.
 
-    `holders` say which rows have the values that others lack; None if none lacks any.
+    `holders` say which rows have the values that others lack; None if none lacks any. Rows are named by their file and a
+    mask of it.
     """
 
+    landed: LandedRange
     files: Sequence[FoldedFile]
     removed: Removed[pa.Table] | AllRows | None
     holders: Holders | None = None
+
+    def history(self, chosen: Sequence[tuple[FoldedFile, Mask]]) -> Iterator[pa.Table]:
+        """Give rows as history has them, each that lacks a value with the name of its holder."""
+        columns, unchanged = in_landing(self.landed.schema, history_columns(self.landed.schema)), self._marks()
+        for file, mask in chosen:
+            for part, numbers in self.rows(file, mask, columns):
+                yield part if unchanged is None else unchanged.marked(part, numbers)
+
+    def current(self, chosen: Sequence[tuple[FoldedFile, Mask]]) -> Iterator[pa.Table]:
+        """Give rows as current has them, with every value; raises `Unsupported` if those left out take too much memory."""
+        schema, holders = self.landed.schema, self.holders
+        columns = in_landing(schema, current_columns(schema))
+        unchanged = None if holders is None else values_of(schema, holders, self.files, self._values)
+        for file, mask in chosen:
+            for part, numbers in self.rows(file, mask, columns):
+                yield part if unchanged is None else unchanged.completed(part, numbers)
+
+    def sum(self) -> HistorySum:
+        """Return the sum of the rows that history gets."""
+        return reduce(HistorySum.plus, map(self._sum, self.files), HistorySum())
+
+    def rows(self, file: FoldedFile, mask: Mask, columns: Sequence[str]) -> Iterator[tuple[pa.Table, Sequence[int]]]:
+        """Give the rows of the file that the mask has, with some of the lake's columns, and their numbers.
+
+        `_lp_ord` is the cycle's. The numbers are nothing unless some row of the range lacks a value.
+        """
+        place, moved = 0, self._moved(file)
+        source = FileRows(self.landed.schema, columns)
+        with file.piece.open() as opened:
+            at_once = max(1, min(_WHOLE_ROWS_AT_ONCE, ROW_GROUP_BYTES // max(1, file.piece.file.decoded.row)))
+            for batch in opened.iter_batches(at_once, columns=source.needed):
+                chosen = mask[place : place + batch.num_rows]
+                numbers: Sequence[int] = ()
+                if file.numbers is not None:
+                    numbers = file.numbers[place : place + batch.num_rows][chosen].tolist()
+                place += batch.num_rows
+                if not chosen.any():
+                    continue
+                rows = batch if chosen.all() else batch.filter(pa.array(chosen))
+                yield pa.table(source.of(rows, moved)), numbers
+
+    def _marks(self) -> UnchangedValues | None:
+        holders = self.holders
+        return None if holders is None else UnchangedValues(self.landed.schema, holders, pa.table({}), {})
+
+    def _values(self, file: FoldedFile, mask: Mask, names: Sequence[str]) -> Iterator[pa.Table]:
+        return (part for part, _ in self.rows(file, mask, names))
+
+    def _moved(self, file: FoldedFile) -> int:
+        """Return by how much the cycle's ordinals of the file's rows differ from those that it holds."""
+        return self.landed.first_ordinals[file.piece.number] - file.piece.first_ordinal
+
+    def _sum(self, file: FoldedFile) -> HistorySum:
+        """Return the sum of the file's rows in the range: its writer's, less the rows outside, unless these are many."""
+        whole = HistorySum(file.piece.file.rows, file.piece.file.sum)
+        is_other = self._moved(file) or file.holes.any() or keeps_key(self.landed.schema)
+        if is_other or 2 * int(file.in_range.sum()) < len(file.in_range):
+            return self._sum_of(file, file.in_range)
+        return whole if file.in_range.all() else whole.minus(self._sum_of(file, ~file.in_range))
+
+    def _sum_of(self, file: FoldedFile, mask: Mask) -> HistorySum:
+        """Return the sum of the file's rows that the mask has; they are read for it."""
+        # A segment in which the range ends has files none of whose rows are in it.
+        return sum_of(self.landed.schema, self.history([(file, mask)])) if mask.any() else HistorySum()
 
 
 def fold_keys(
@@ -164,16 +232,16 @@ def fold_keys(
 
     Its keys take at most `key_bytes_max`, and are read `rows_at_once`.
 
-    Raises NotFolded, and TableHeldError if a bag lacks a row that goes, or a configured key would not be unique.
+    Raises `Unsupported`, and TableHeldError if a bag lacks a row that goes, or a configured key would not be unique.
     """
     schema = landed.schema
     key, is_counted = merge_key(schema), schema.is_bag or has_old_rows(schema)
     if any(piece.file.refused for piece in landed.slices):
-        raise NotFolded("a row has a text that is refused")
+        raise Unsupported("a row has a text that is refused")
     if counts.inserts_only and not counts.unchanged and (schema.is_bag or not is_counted):
-        return KeyFold([_inserted(piece, landed) for piece in landed.slices], None)
+        return KeyFold(landed, [_inserted(piece, landed) for piece in landed.slices], None)
     if is_counted and counts.unchanged:
-        raise NotFolded("an update of a table whose updates bring the whole old row leaves a value out")
+        raise Unsupported("an update of a table whose updates bring the whole old row leaves a value out")
     read = [KEY] if schema.is_bag else [*key, DIGEST] if is_counted else key
     batches = partial(_keys, landed=landed, key=read, unchanged=counts.unchanged > 0, rows_at_once=rows_at_once)
     changes, masks = _read(landed, batches, key_bytes_max)
@@ -182,7 +250,7 @@ def fold_keys(
     is_truncate = pc.equal(changes.column(OP), _TRUNCATE).to_numpy()
     if not is_counted and any((changes.column(name).is_null().to_numpy() & ~is_truncate).any() for name in key):
         # Only the whole row shows if it must be refused.
-        raise NotFolded("a change has NULL in its key")
+        raise Unsupported("a change has NULL in its key")
     truncates = np.flatnonzero(is_truncate)
     start = int(truncates[-1]) + 1 if len(truncates) else 0
     after, alive = changes.slice(start), np.zeros(changes.num_rows, np.bool_)
@@ -194,12 +262,12 @@ def fold_keys(
         alive[start:], keys = _newest(key, after)
     if counts.unchanged:
         if changes.num_rows > WALKED_ROWS_MAX:
-            raise NotFolded(f"more than {WALKED_ROWS_MAX:,} changes, some of which lack an unchanged value")
+            raise Unsupported(f"more than {WALKED_ROWS_MAX:,} changes, some of which lack an unchanged value")
         holders = find_holders(schema, changes, None if base is None else base.fetch)
     must_exist = keys.num_rows - keys.column(FIRST).null_count
     by_key = Removed(key, keys, key_may_be_null(schema), must_exist)
     removed = AllRows(must_exist) if len(truncates) else by_key
-    return KeyFold(_files(landed, masks, order, alive, holders), removed, holders)
+    return KeyFold(landed, _files(landed, masks, order, alive, holders), removed, holders)
 
 
 def _newest(key: Sequence[str], after: pa.Table) -> tuple[Mask, pa.Table]:
@@ -247,7 +315,7 @@ def _read(
             chosen = rows if mask.all() else rows.filter(pa.array(mask))
             size += chosen.nbytes
             if size > key_bytes_max:
-                raise NotFolded(f"the range's keys take more than {key_bytes_max >> 20} MiB")
+                raise Unsupported(f"the range's keys take more than {key_bytes_max >> 20} MiB")
             tables.append(chosen)
             of_file.append(mask)
         masks.append(np.concatenate(of_file))
@@ -291,82 +359,6 @@ def _keys(
         for batch in file.iter_batches(max(1, at_once), columns=list(read)):
             mask = np.ones(batch.num_rows, np.bool_) if piece.whole else _mask(batch, landed)
             yield pa.table(source.of(batch, moved)).select(names), mask
-
-
-# So many whole rows are.
-_WHOLE_ROWS_AT_ONCE = 1 << 14
-
-
-@dataclass(frozen=True, slots=True)
-class FoldedRows:
-    """A range, added up. Rows are named by their file and a mask of it."""
-
-    landed: LandedRange
-    fold: KeyFold
-
-    def history(self, chosen: Sequence[tuple[FoldedFile, Mask]]) -> Iterator[pa.Table]:
-        """Give rows as history has them, each that lacks a value with the name of its holder."""
-        columns, unchanged = in_landing(self.landed.schema, history_columns(self.landed.schema)), self._marks()
-        for file, mask in chosen:
-            for part, numbers in self.rows(file, mask, columns):
-                yield part if unchanged is None else unchanged.marked(part, numbers)
-
-    def current(self, chosen: Sequence[tuple[FoldedFile, Mask]]) -> Iterator[pa.Table]:
-        """Give rows as current has them, with every value; raises NotFolded if the values left out take too much memory."""
-        schema, holders = self.landed.schema, self.fold.holders
-        columns = in_landing(schema, current_columns(schema))
-        unchanged = None if holders is None else values_of(schema, holders, self.fold.files, self._values)
-        for file, mask in chosen:
-            for part, numbers in self.rows(file, mask, columns):
-                yield part if unchanged is None else unchanged.completed(part, numbers)
-
-    def sum(self) -> HistorySum:
-        """Return the sum of the rows that history gets."""
-        return reduce(HistorySum.plus, map(self._sum, self.fold.files), HistorySum())
-
-    def rows(self, file: FoldedFile, mask: Mask, columns: Sequence[str]) -> Iterator[tuple[pa.Table, Sequence[int]]]:
-        """Give the rows of the file that the mask has, with some of the lake's columns, and their numbers.
-
-        `_lp_ord` is the cycle's. The numbers are nothing unless some row of the range lacks a value.
-        """
-        place, moved = 0, self._moved(file)
-        source = FileRows(self.landed.schema, columns)
-        with file.piece.open() as opened:
-            at_once = max(1, min(_WHOLE_ROWS_AT_ONCE, ROW_GROUP_BYTES // max(1, file.piece.file.decoded.row)))
-            for batch in opened.iter_batches(at_once, columns=source.needed):
-                chosen = mask[place : place + batch.num_rows]
-                numbers: Sequence[int] = ()
-                if file.numbers is not None:
-                    numbers = file.numbers[place : place + batch.num_rows][chosen].tolist()
-                place += batch.num_rows
-                if not chosen.any():
-                    continue
-                rows = batch if chosen.all() else batch.filter(pa.array(chosen))
-                yield pa.table(source.of(rows, moved)), numbers
-
-    def _marks(self) -> UnchangedValues | None:
-        holders = self.fold.holders
-        return None if holders is None else UnchangedValues(self.landed.schema, holders, pa.table({}), {})
-
-    def _values(self, file: FoldedFile, mask: Mask, names: Sequence[str]) -> Iterator[pa.Table]:
-        return (part for part, _ in self.rows(file, mask, names))
-
-    def _moved(self, file: FoldedFile) -> int:
-        """Return by how much the cycle's ordinals of the file's rows differ from those that it holds."""
-        return self.landed.first_ordinals[file.piece.number] - file.piece.first_ordinal
-
-    def _sum(self, file: FoldedFile) -> HistorySum:
-        """Return the sum of the file's rows in the range: its writer's, less the rows outside, unless these are many."""
-        whole = HistorySum(file.piece.file.rows, file.piece.file.sum)
-        is_other = self._moved(file) or file.holes.any() or keeps_key(self.landed.schema)
-        if is_other or 2 * int(file.in_range.sum()) < len(file.in_range):
-            return self._sum_of(file, file.in_range)
-        return whole if file.in_range.all() else whole.minus(self._sum_of(file, ~file.in_range))
-
-    def _sum_of(self, file: FoldedFile, mask: Mask) -> HistorySum:
-        """Return the sum of the file's rows that the mask has; they are read for it."""
-        # A segment in which the range ends has files none of whose rows are in it.
-        return sum_of(self.landed.schema, self.history([(file, mask)])) if mask.any() else HistorySum()
 
 
 def sum_of(schema: SchemaVersion, rows: Iterator[pa.Table]) -> HistorySum:

@@ -16,7 +16,7 @@ from lakeproof.lake.records.held import Held
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.snapshot.folder import FinishedCopy, snapshot_fingerprints
+from lakeproof.snapshot.folder import FinishedCopy
 
 # A table's schema may change, and the table be held and entered, several times; a landing far ahead is not followed on.
 _CYCLES_MAX = 100
@@ -34,11 +34,8 @@ def next_plan(
 
     `pending`: the snapshots that wait, if they are not those of the lake. `end` is where it ends, if before the chain's end.
     """
-    lake = chain.lake
-    waiting = pending_snapshots(lake, chain.incarnation, cut) if pending is None else pending
-    fingerprints = snapshot_fingerprints(lake, chain.incarnation)
-    limit = RangeLimit(chain.end if end is None else end, cycle_rows)
-    return plan_cycle(chain, cut, waiting, limit, fingerprints=fingerprints)
+    waiting = pending_snapshots(chain.lake, chain.incarnation, cut) if pending is None else pending
+    return plan_cycle(chain, cut, waiting, RangeLimit(chain.end if end is None else end, cycle_rows))
 
 
 def will_be_held(chain: Chain, cut: Cut) -> dict[TableName, Held]:

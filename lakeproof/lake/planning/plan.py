@@ -52,7 +52,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.copy.keyed_copy import PlacedCopy
-from lakeproof.snapshot.folder import FinishedCopy
+from lakeproof.snapshot.folder import FinishedCopy, snapshot_fingerprints
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +153,19 @@ def plan_cycle(
     pending: Mapping[TableName, FinishedCopy],
     limit: RangeLimit,
     *,
-    fingerprints: Fingerprints = lambda _table, _point: None,
+    fingerprints: Fingerprints | None = None,
     keyed: PlacedCopy | None = None,
 ) -> CyclePlan | None:
     """Return the cycle after `cut`; None if there is nothing to do.
 
-    `fingerprints` gives those of the snapshots that have entered. `keyed` enters if the cycle ends at its point, for tables
-    that the cycle neither holds nor gives a snapshot or another schema.
+    `fingerprints` gives those of the snapshots that have entered, by default from the lake. `keyed` enters if the cycle ends
+    at its point, for tables that the cycle neither holds nor gives a snapshot or another schema.
     """
     before = _Before(chain, cut, chain.head.end_lsn if cut is None else cut.position, min(limit.end, chain.end))
     if before.last < before.start:
         return None
-    admitted = _admit(before, _suspect(before, pending, fingerprints), created=limit.schema_changes)
+    lookup = fingerprints or snapshot_fingerprints(chain.lake, chain.incarnation)
+    admitted = _admit(before, _suspect(before, pending, lookup), created=limit.schema_changes)
     schemas = _schemas_ahead(before, admitted, in_place=limit.schema_changes)
     if cut is not None and schemas.changes:
         return _schema_change_plan(cut, schemas)

@@ -11,5 +11,4 @@ The time of writing a document is decided elsewhere: `lakeproof.lake.cycle` and 
     ages.py             up to which ordinal all rows were in the lake at a time
     days.py             the days that a table's Delta table of days has
     described.py        comments and types, for people
-    engine_versions.py  what computes views
 """

@@ -16,7 +16,7 @@ from lakeproof.errors import LakeError
 from lakeproof.lake.records.cuts.documents import NAMED_MIN, document_of, load_cut_doc, open_cut
 from lakeproof.lake.records.documents import Cut, Intent
 from lakeproof.lsn import Lsn
-from lakeproof.names import CycleNumber, Incarnation
+from lakeproof.names import CycleNumber
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store, get_or_none, number_in, put_new
 from lakeproof.storage.times import time_of
@@ -68,11 +68,14 @@ def cut_at(lake: SourceLake, position: Lsn) -> Cut:
     """
     numbers = cut_numbers(lake)
     newest = read_cut(lake, numbers[-1]) if numbers else None
-    if newest is not None:
-        places = [_Place(lake, n, newest.incarnation) for n in numbers]
-        index = bisect_right(places, int(position), key=lambda p: p.position())
-        if index and places[index - 1].position() >= 0:
-            return read_cut(lake, numbers[index - 1])
+
+    def place(number: CycleNumber) -> int:
+        cut = read_cut(lake, number)
+        return int(cut.position) if newest is not None and cut.incarnation == newest.incarnation else -1
+
+    index = bisect_right(numbers, int(position), key=place)
+    if index and place(numbers[index - 1]) >= 0:
+        return read_cut(lake, numbers[index - 1])
     remedy = "ask for a later position, or compact first"
     if newest is not None and newest.incarnation > 1:
         remedy = f"positions are those of incarnation {newest.incarnation}; open a cut of an older one by its number"
@@ -129,17 +132,6 @@ def write_cut(lake: SourceLake, cut: Cut, named_min: int = NAMED_MIN) -> None:
     """Put the cut, durably, after what it names. Raises TransientError if another process has ended the cycle."""
     data = document_of(lake, cut, named_min).to_bytes()
     put_new(lake.store, lake.paths.cut(cut.number), data, f"{lake.source}: cut {cut.number}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    lake: SourceLake
-    number: CycleNumber
-    incarnation: Incarnation
-
-    def position(self) -> int:
-        cut = read_cut(self.lake, self.number)
-        return int(cut.position) if cut.incarnation == self.incarnation else -1
 
 
 def _commit_time(cut: Cut) -> datetime:

@@ -9,7 +9,7 @@ by counts alone. The same by Spark belongs to `correction`, finding rows to `lak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # Spark's DataFrame, or Arrow's Table.
 Frame = TypeVar("Frame")
+Part = TypeVar("Part", pa.Table, pa.RecordBatch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,21 @@ def unchecked(removed: Removed[Frame] | AllRows | None) -> Removed[Frame] | AllR
         case AllRows():
             return replace(removed, presupposed=0)
     return None
+
+
+class Unsupported(Exception):  # noqa: N818  not an error: another way takes over
+    """A table or change that this process leaves to Spark, or a way of committing to another; nothing has been written."""
+
+
+def in_memory(parts: Iterable[Part], bytes_max: int, reason: str) -> list[Part]:
+    """Return all parts; raises `Unsupported` with the reason if they take more than so many bytes."""
+    kept, size = list[Part](), 0
+    for part in parts:
+        size += part.nbytes
+        if size > bytes_max:
+            raise Unsupported(reason)
+        kept.append(part)
+    return kept
 
 
 # Beside a key: a number if a row is presupposed (the ordinal of the key's first change), else NULL.

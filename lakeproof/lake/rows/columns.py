@@ -209,7 +209,7 @@ def no_rows(session: SparkSession, types: Mapping[str, str | DataType]) -> DataF
 def key_value(schema: SchemaVersion) -> SparkColumn:
     """Return the value of `_lp_key`: a bag's digest, the key's text, or null if the key's columns compare exactly."""
     if schema.is_bag:
-        return row_digest(row_forms(schema))
+        return row_key(schema)
     return key_text(schema) if needs_key_text(schema) else F.lit(None).cast("string")
 
 

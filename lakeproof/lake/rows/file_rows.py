@@ -22,6 +22,7 @@ from lakeproof.hidden_columns import DUP, FROM, KEY, OP, ORD, TEXT, scratch
 from lakeproof.lake.columns import column_names, has_old_rows, keeps_key
 from lakeproof.lake.planning.schema_changes import older_versions
 from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.rows.change import Mask, Numbers
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.file_columns import file_names
 from lakeproof.landing.segments.reader import Slice, count_changes
@@ -44,6 +45,21 @@ class LandedRange:
     first_ordinals: Mapping[int, int]
     start: Lsn
     end: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedFile:
+    """A landed file: which of its rows are in the range, and which of these current gets.
+
+    `holes`: the rows that lack a value which the update left out. `numbers` are those of its rows in the range's order, as
+    `fold.holders` has them, -1 for a row outside; None if no row of the range lacks a value.
+    """
+
+    piece: Slice
+    in_range: Mask
+    alive: Mask
+    holes: Mask
+    numbers: Numbers | None = None
 
 
 DIGEST = scratch("digest")

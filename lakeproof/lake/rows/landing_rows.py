@@ -33,17 +33,7 @@ from lakeproof.values.cast import MARKED, cast_column
 from lakeproof.values.exact_kinds import INTEGER_KINDS
 from lakeproof.values.types import arrow_type, spark_type
 
-_HIDDEN = (
-    f"{LSN} bigint",
-    f"{SEQ} bigint",
-    f"{ORD} bigint",
-    f"{OP} string",
-    f"{XID} bigint",
-    f"{COMMIT_TIME} timestamp",
-    f"{COMMIT_NUMBER} bigint",
-    f"{UNCHANGED} array<smallint>",
-    f"{TEXT} string",
-)
+_HIDDEN = (LSN, SEQ, ORD, OP, XID, COMMIT_TIME, COMMIT_NUMBER, UNCHANGED, TEXT)
 _NUMBER_DIGITS = 20
 _MARKED_OCTETS = f"{MARKED}x"
 _MARKED_REGEX = MARKED.replace("{", r"\{")

@@ -15,16 +15,12 @@ too large to compile all is lost. So the plans of a table with more than `COMPIL
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from lakeproof.config.section.spark import is_local
-from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.landing.segments.reader import Slice
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
-from lakeproof.snapshot.state import SnapshotTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,13 +48,6 @@ _ON_DISK = "lakeproof.keptOnDisk"
 COMPILED_COLUMNS_MAX = 300
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _EXECUTOR_MEMORY, _EXECUTOR_DEFAULT = "spark.executor.memory", "1g"
-
-
-def largest_row(before: CutTable | None, entering: SnapshotTable | None, files: Iterable[Slice]) -> int:
-    """Return the most memory that a row of a table may take, among all rows that are read and written for it."""
-    existing = 0 if before is None else before.row_bytes
-    coming = 0 if entering is None else entering.row_bytes
-    return max(existing, coming, max((piece.file.decoded.row for piece in files), default=0))
 
 
 def fit_table(session: SparkSession, row_bytes: int, version: SchemaVersion) -> None:

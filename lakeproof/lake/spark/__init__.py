@@ -8,6 +8,5 @@ Computing with the session belongs to the rooms above.
     driver.py        the driver: its start, its end, and one that is lost
     executors.py     whether executors reach the lake
     failures.py      errors, for people
-    scanned_rows.py  rows that scans gave
-    jvm.py           Spark's own plans, over py4j
+    jvm.py           Spark's own plans, over py4j, and the rows that their scans gave
 """

@@ -26,7 +26,7 @@ from lakeproof.lake.rows.change import Numbers
 from lakeproof.lake.rows.columns import col, no_rows, relation
 from lakeproof.lake.rows.correction import join_on_key
 from lakeproof.lake.rows.memory import ROWS_TOGETHER_MAX, has_ordinary_rows
-from lakeproof.lake.spark.scanned_rows import note_scans
+from lakeproof.lake.spark.jvm import note_scans
 from lakeproof.names import CycleNumber
 from lakeproof.views.definition import digest_of_stored
 

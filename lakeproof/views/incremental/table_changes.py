@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 from lakeproof.hidden_columns import CAME
 from lakeproof.lake.rows.columns import col, pick
 from lakeproof.lake.rows.memory import persist
-from lakeproof.lake.spark.scanned_rows import note_scans
+from lakeproof.lake.spark.jvm import note_scans
 from lakeproof.views.incremental.collected import COLLECTED_ROWS_MAX, NotIncrementalError, can_collect, frame_of
 
 # The most rows that changed which are sent to every task; more are computed as a whole.

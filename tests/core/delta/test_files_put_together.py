@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from lakeproof.errors import TransientError
 from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.committer import AddedFile, LoggedOperation, PendingCommit
-from lakeproof.lake.delta.files.optimize import optimize
+from lakeproof.lake.delta.files.optimize import SmallFiles
 from lakeproof.lake.delta.log.protocol import metadata_of, new_fields
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
@@ -38,7 +38,7 @@ def _table(path: Path, rows: int) -> TableState:
 def test_files_are_put_together_in_a_commit_of_the_version_that_was_read(tmp_path: Path) -> None:
     """The rows stay, in fewer files."""
     state = _table(tmp_path, 3)
-    assert optimize(NO_SPARK, state, 1, "{}", "v") == 3
+    assert SmallFiles(NO_SPARK, state, "v").optimize(1, "{}") == 3
     assert len(read_state(str(tmp_path), 3).files) == 1
     assert DeltaTable(tmp_path).to_pyarrow_table().column("v").to_pylist() == [0, 1, 2]
 
@@ -49,10 +49,10 @@ def test_what_somebody_has_committed_since_is_not_named(tmp_path: Path, rows: in
     state = _table(tmp_path, rows)
     write_deltalake(tmp_path, pa.table({"v": [99]}), mode="append")
     if rows == 1:
-        assert optimize(NO_SPARK, state, 1, "{}", "v") == 0
+        assert SmallFiles(NO_SPARK, state, "v").optimize(1, "{}") == 0
     else:
         with pytest.raises(TransientError, match="someone else committed to the table meanwhile"):
-            optimize(NO_SPARK, state, 1, "{}", "v")
+            SmallFiles(NO_SPARK, state, "v").optimize(1, "{}")
     assert DeltaTable(tmp_path).version() == rows
 
 
@@ -81,7 +81,7 @@ def test_values_that_files_have_once_are_not_held_as_often_as_they_are_repeated(
         state = _with_file(str(tmp_path), entry, state)
     assert state is not None
     used = pool.bytes_allocated()
-    assert optimize(NO_SPARK, state, 9, "{}", "id", held_bytes_max=4 << 20) == 4
+    assert SmallFiles(NO_SPARK, state, "id", held_bytes_max=4 << 20).optimize(9, "{}") == 4
     assert pool.max_memory() - used < 150 << 20, "all rows take 160 MB, and as much again in their order"
     rows = DeltaRows.open(str(tmp_path), 4)
     assert rows.rows == 16_000

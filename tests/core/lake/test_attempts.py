@@ -7,12 +7,13 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from lakeproof.errors import LakeError, NoRoomError, TableError, TransientError
 from lakeproof.lake.cycle.attempts import AttemptsError, earlier_attempts, tried
+from lakeproof.lake.cycle.task import CycleTable
 from lakeproof.lake.records.documents import NO_ROWS, CycleKind, Intent
 from lakeproof.lake.records.lease import Lease, hold_lease
 from lakeproof.lake.spark.failures import reason_of, unreadable_file
@@ -55,11 +56,15 @@ def intent(number: int = 7) -> Intent:
     )
 
 
+def _no_session() -> NoReturn:
+    pytest.fail("nobody asks for a session")
+
+
 def run(lease: Lease, once: Callable[..., str], number: int = 7, session: Any = None) -> str:
     """The steps of a process that comes to this cycle."""
     earlier = earlier_attempts(lease, intent(number)).get(TABLE, [])
-    spark = None if session is None else SparkOnDemand.of(session)
-    return tried(spark, lease, intent(number), TABLE, earlier, once)
+    spark = SparkOnDemand(_no_session) if session is None else SparkOnDemand.of(session)
+    return tried(spark, CycleTable(lease, intent(number), TABLE), earlier, once)
 
 
 def run_killed(lease: Lease) -> None:

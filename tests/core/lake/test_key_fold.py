@@ -16,9 +16,8 @@ import pytest
 
 from lakeproof.change_counts import ChangeCounts
 from lakeproof.hidden_columns import ORD
-from lakeproof.lake.fold.holders import NotFolded
 from lakeproof.lake.fold.key_fold import KeyFold, fold_keys
-from lakeproof.lake.rows.change import FIRST, Removed
+from lakeproof.lake.rows.change import FIRST, Removed, Unsupported
 from lakeproof.lake.rows.file_rows import LandedRange
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.reader import Slice, slices
@@ -185,6 +184,6 @@ def test_keys_above_the_limit_are_not_read_to_the_end(tmp_path: Path) -> None:
     range_ = _range(chain, 1000, 1010)
     (piece,) = range_.slices
     noted = _NotedSlice(piece.chain, piece.number, piece.first_ordinal, piece.file, piece.whole)
-    with pytest.raises(NotFolded, match="keys take more than"):
+    with pytest.raises(Unsupported, match="keys take more than"):
         fold_keys(replace(range_, slices=(noted,)), _MIXED, None, key_bytes_max=10_000, rows_at_once=100)
     assert 0 < sum(noted.read) < 1000

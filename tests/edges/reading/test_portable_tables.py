@@ -105,7 +105,7 @@ def needs(config: Config, table: TableName) -> dict[str, str]:
         lake.paths.history(table): cut_table.history_version,
         lake.paths.current(table): cut_table.current_version,
     }
-    return {n: r for key, version in places.items() for n, r in reader_features(lake.url(key), version).reasons.items()}
+    return {n: r for key, version in places.items() for n, r in reader_features(lake.url(key), version).items()}
 
 
 def assert_read_as_in_the_source(database: Database, config: Config, step: str) -> None:

@@ -96,7 +96,7 @@ def _tables(database: Database, config: Config) -> tuple[list[dict[str, object]]
     for name, (_, features) in FORMS.items():
         cut_table = cut.tables[TableName("public", name)]
         path = lake.url(lake.paths.current(TableName("public", name)))
-        assert set(reader_features(path, cut_table.current_version).reasons) == features
+        assert set(reader_features(path, cut_table.current_version)) == features
         columns = [c.name for c in cut_table.version.columns]
         tables.append({"path": path, "version": cut_table.current_version, "columns": columns})
         listed = SQL(", ").join(map(Identifier, columns))

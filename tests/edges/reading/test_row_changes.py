@@ -17,7 +17,7 @@ from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.versions import RowLimits, read_at, row_changes
 from lakeproof.lake.rows.columns import relation
-from lakeproof.lake.spark.scanned_rows import counting, note_scans
+from lakeproof.lake.spark.jvm import counting, note_scans
 
 pytestmark = pytest.mark.spark
 _OPTIONS = {"delta.enableDeletionVectors": "true", "delta.enableTypeWidening": "true"}

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, FROM, KEY, LSN, OP, ORD, SEQ, TEXT, XID
-from lakeproof.lake.columns import current_columns, history_columns, history_statistics, in_lake, landing_schema
+from lakeproof.lake.columns import current_columns, history_columns, in_lake, landing_schema, layer_statistics
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.files.links import LandedFile
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, prepare_links
@@ -88,7 +88,7 @@ def _written(folder: Path, batches: list[pa.RecordBatch]) -> tuple[LandedFile, C
 def _by_spark(spark: SparkSession, old: Path, rows: int) -> tuple[DataFrame, DataFrame]:
     """History's and current's rows as a first entry makes them now, with the ordinals that the landing gives."""
     schema = in_lake(VERSION)
-    frame = spark.read.schema(landing_schema(schema, [f"{TEXT} string"])).parquet(str(old)).coalesce(1)
+    frame = spark.read.schema(landing_schema(schema, [TEXT])).parquet(str(old)).coalesce(1)
     first = chunk_ordinal(5)
     placed = frame.select((frame["_metadata.row_index"] + first).alias(ORD), TEXT, *named(schema))
     current = as_current(schema, placed)
@@ -105,7 +105,7 @@ def test_a_linked_chunk_is_what_a_first_entry_writes(spark: SparkSession, tmp_pa
     landed, chunk, old = _written(tmp_path / "landing", batches)
     schema, types = in_lake(VERSION), {c.name: spark_type(c) for c in VERSION.columns} | HIDDEN
     names = {"history": history_columns(schema), "current": current_columns(schema)}
-    statistics = {"history": history_statistics(schema), "current": ()}
+    statistics = {"history": layer_statistics(schema, "history"), "current": ()}
     required = {name: name for name in (*KINDS, TEXT, ORD)}
     tables = dict(zip(names, _by_spark(spark, old, landed.rows), strict=True))
     for layer, columns in names.items():

@@ -16,14 +16,14 @@ from pyspark.sql import functions as F
 from lakeproof.config.location import LakeLocation
 from lakeproof.failpoints import watched
 from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change
-from lakeproof.lake.delta.committer import CommitInfo, Unsupported
+from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.files.links import LandedFile
 from lakeproof.lake.delta.files.needed import remove_files, table_files, unneeded
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, linked_name, prepare_links
 from lakeproof.lake.delta.log.cleaned import begin_at, clean_log
 from lakeproof.lake.delta.log.commits import NO_VERSION, DeltaCommit, commit_name, log_files, newest_version
 from lakeproof.lake.delta.log.protocol import TableSpec, metadata_of, new_fields, reader_features
-from lakeproof.lake.rows.change import NetChange, Removed
+from lakeproof.lake.rows.change import NetChange, Removed, Unsupported
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import open_store
 from lakeproof.storage.parquet import bounded, open_parquet
@@ -90,7 +90,7 @@ def test_landed_files_become_a_tables_files(spark: SparkSession, store: Store) -
     assert link(spark, table, 2, [Link(files[1], left_out)], rows=[parts[2]], row_count=60) == 1
     expected = pa.concat_tables([parts[0], parts[1].slice(10), parts[2]])
     assert rows_of(spark, table) == as_numbers(expected)
-    assert "deletionVectors" in reader_features(table, 1).reasons
+    assert "deletionVectors" in reader_features(table, 1)
     gone = spark.createDataFrame(pa.table({"id": [0, 1]}), "id int")
     images = spark.createDataFrame(parts[0].slice(1, 1).to_pylist(), spark.read.format("delta").load(table).schema)
     for number, keys_max in ((3, None), (4, 2)):

@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change
-from lakeproof.lake.delta.committer import Applied, CommitInfo, Unsupported
+from lakeproof.lake.delta.committer import Applied, CommitInfo
 from lakeproof.lake.delta.log.protocol import TableSpec
-from lakeproof.lake.rows.change import FIRST, AllRows, NetChange, Removed
+from lakeproof.lake.rows.change import FIRST, AllRows, NetChange, Removed, Unsupported
 from lakeproof.lake.rows.columns import col
 from tests.properties.cycles.linked_batches import LandedBatch, commit_by_links, land_batch
 

@@ -18,7 +18,7 @@ from lakeproof.hidden_columns import COMMIT_TIME, FROM, TEXT
 from lakeproof.lake.columns import current_columns, history_columns, in_lake, merge_key
 from lakeproof.lake.delta.search import KeyLookup
 from lakeproof.lake.fold.history import change_rows
-from lakeproof.lake.fold.key_fold import FoldedRows, fold_keys
+from lakeproof.lake.fold.key_fold import fold_keys
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
 from lakeproof.lake.rows.change import FIRST, AllRows, Numbers, Removed
 from lakeproof.lake.rows.columns import relation
@@ -98,11 +98,10 @@ def _in_arrow(landed: LandedRange, table: SimulatedTable, base: pa.Table | None)
     schema = landed.schema
     counts = count_changes(landed.slices, landed.start, landed.end)
     fold = fold_keys(landed, counts, None if base is None else Rows(base))
-    rows = FoldedRows(landed, fold)
     return [
-        _rows(list(rows.history([(f, f.in_range) for f in fold.files])), history_columns(schema)),
+        _rows(list(fold.history([(f, f.in_range) for f in fold.files])), history_columns(schema)),
         _keys(schema, fold.removed),
-        _rows(list(rows.current([(f, f.alive) for f in fold.files])), current_columns(schema)),
+        _rows(list(fold.current([(f, f.alive) for f in fold.files])), current_columns(schema)),
         [str(isinstance(fold.removed, AllRows))],
     ]
 

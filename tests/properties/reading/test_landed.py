@@ -22,12 +22,12 @@ from lakeproof.commands.drain import drain
 from lakeproof.drain.until import Until
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.events import Stop, silent
-from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.read.arrow.open import LandedReadLake
 from lakeproof.lake.read.spark import open as read_landed
 from lakeproof.lake.read.spark.open import LandedLake
 from lakeproof.lake.read.spark.subscribe import LandedBatch
 from lakeproof.lake.records.store import newest_cut
+from lakeproof.lake.rows.change import Unsupported
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from tests.support.lake.compare import current_lsn, lake_rows, source_rows, table_columns

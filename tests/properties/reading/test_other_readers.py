@@ -46,7 +46,7 @@ class Left:
     @property
     def readers(self) -> tuple[str, ...]:
         """The readers that know its features."""
-        features = set(reader_features(self.path, newest_version(self.path)).reasons)
+        features = set(reader_features(self.path, newest_version(self.path)))
         unmapped = () if "columnMapping" in features else NO_MAPPING
         return (*ALWAYS, *unmapped, *(PORTABLE if "deletionVectors" not in features else ()))
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from lakeproof.errors import InvariantError
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import DUP, FROM, KEY, ORD
-from lakeproof.lake.columns import current_columns, in_lake, layer_statistics
-from lakeproof.lake.cycle.task import Carried, Reshaped, TableTask
+from lakeproof.lake.columns import current_columns, in_lake, lake_types, layer_statistics
+from lakeproof.lake.cycle.task import TableResult, TableTask
 from lakeproof.lake.delta.committer import Applied
 from lakeproof.lake.delta.log.protocol import reader_features
 from lakeproof.lake.delta.schema import ColumnChanges, SchemaRequest, away_name, change_schema
@@ -34,7 +34,7 @@ from lakeproof.values.types import spark_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_HIDDEN = {KEY: "string", DUP: "bigint", ORD: "bigint", FROM: "string"}
+_HIDDEN = frozenset({KEY, DUP, ORD, FROM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class RenewedRows:
     own: int = 0
 
 
-def commit_schema_change(spark: SparkOnDemand, task: TableTask, schema_change: SchemaChange) -> Carried | Reshaped:
+def commit_schema_change(spark: SparkOnDemand, task: TableTask, schema_change: SchemaChange) -> TableResult:
     """Write a table's new schema; its rows keep their position. Spark is asked only for rows that are read."""
     before = task.before
     if before is None:
@@ -59,7 +59,7 @@ def commit_schema_change(spark: SparkOnDemand, task: TableTask, schema_change: S
 
     def commit(layer: Layer, rows: DataFrame | None, *, order: str | None = None, anew: bool = False) -> Applied:
         path, info, version = task.path(layer), task.commit_info(layer), before.version_of(layer)
-        task.context.lease.check()
+        task.lease.check()
         request = SchemaRequest(path, _change(change, layer), info, version, rows, anew, task.portable, order)
         return change_schema(spark, request)
 
@@ -69,7 +69,7 @@ def commit_schema_change(spark: SparkOnDemand, task: TableTask, schema_change: S
             # Imported where rows are read, because it imports Spark.
             from lakeproof.lake.cycle.schemas.rows import SchemaRows
 
-            existing = SchemaRows(spark.get(), task.context, change, before, defaults)
+            existing = SchemaRows(spark.get(), task, change, before, defaults)
             if is_keyed_anew:
                 existing.check_new_key()
             if rewritten:
@@ -90,17 +90,18 @@ def commit_schema_change(spark: SparkOnDemand, task: TableTask, schema_change: S
 
         cut_table = replace(cut_table, history_sum=renumbered(spark.get(), task.lake, before, cut_table))
     if (before.history_version, before.current_version) == (history.version, current.version):
-        return Carried(cut_table)
+        return TableResult(cut_table, carried=True)
     features = _new_features(task.path("history"), before.history_version, history)
     features |= _new_features(task.path("current"), before.current_version, current)
-    return Reshaped(cut_table, features, rows.own)
+    return TableResult(cut_table, features=features, own_rows=rows.own)
 
 
 def _new_features(path: str, before: int, after: Applied) -> dict[str, str]:
     """Return the features that readers need since a commit, each with its reason."""
     if after.version == before:
         return {}
-    return reader_features(path, after.version).beyond(reader_features(path, before))
+    needed = reader_features(path, before)
+    return {name: reason for name, reason in reader_features(path, after.version).items() if name not in needed}
 
 
 def _change(change: SchemaDifference, layer: Layer) -> ColumnChanges:
@@ -110,7 +111,7 @@ def _change(change: SchemaDifference, layer: Layer) -> ColumnChanges:
     after = dict(zip((c.name for c in change.new.columns), (c.name for c in new.columns), strict=True))
     added = {after[c.name]: spark_type(c) for c in change.added}
     if layer == "current":
-        added |= {n: _HIDDEN[n] for n in current_columns(new) if n in _HIDDEN}
+        added |= lake_types(new, (n for n in current_columns(new) if n in _HIDDEN))
     return ColumnChanges(
         renamed={before[a.name]: after[b.name] for a, b in change.carried if before[a.name] != after[b.name]},
         retyped={after[b.name]: spark_type(b) for a, b in change.carried if spark_type(a) != spark_type(b)},

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from lakeproof.hidden_columns import DUP, FROM, ORD, TEXT, scratch
 from lakeproof.lake.columns import column_names, current_columns, in_lake
 from lakeproof.lake.cycle.schemas.commits import RenewedRows
-from lakeproof.lake.cycle.task import CycleContext
+from lakeproof.lake.cycle.task import TableTask
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, as_current, few_files, state_rows
 from lakeproof.lake.planning.schema_change import SchemaDifference
@@ -50,7 +50,7 @@ class SchemaRows:
     """The rows of a table that the lake has as `before`, and its change; `defaults` are what they read in added columns."""
 
     session: SparkSession
-    context: CycleContext
+    task: TableTask
     change: SchemaDifference
     before: CutTable
     defaults: Mapping[int, str]
@@ -76,7 +76,7 @@ class SchemaRows:
         return RenewedRows(images, corrections, sum_of(schema, corrections), rows.own)
 
     def _converted(self, hidden: Sequence[str]) -> DataFrame:
-        persisted = read_layer(self.session, self.context.lease.lake, self.before.version.table, self.before)
+        persisted = read_layer(self.session, self.task.lake, self.before.version.table, self.before)
         chosen = pick(persisted, [*column_names(in_lake(self.change.old)), *hidden])
         return convert_rows(self.session, chosen, self.change, self.defaults)
 
@@ -89,7 +89,7 @@ class SchemaRows:
             return _Rows(as_current(new, rows.withColumnRenamed(DUP, ORD)), 0, 0)
         existing = F.col(DUP if old.is_bag else ORD) if {DUP, ORD} & set(places) else F.lit(None)
         rows = rows.withColumn(_PLACE, existing.cast("bigint")).drop(DUP, ORD)
-        given = numbered(self.session, rows, self.context.intent.own_ordinal)
+        given = numbered(self.session, rows, self.task.intent.own_ordinal)
         kept.callback(given.kept.unpersist)
         if self.defaults:
             # History first gets the row's deletion, then its insertion with all its values.
@@ -101,7 +101,7 @@ class SchemaRows:
 
     def _corrections(self, rows: _Rows) -> DataFrame:
         """Return history's rows about a default of an added column: each row is deleted, and inserted with the default."""
-        new, position, added = in_lake(self.change.new), self.context.intent.end_lsn, self.change.added
+        new, position, added = in_lake(self.change.new), self.task.intent.end_lsn, self.change.added
         given = {b.name for a, b in zip(self.change.new.columns, new.columns, strict=True) if a in added}
         frame = rows.frame
         bare = frame.select(*(F.lit(None).cast(t).alias(n) if n in given else col(n) for n, t in frame.dtypes))

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakeproof.errors import LakeError
@@ -40,15 +40,14 @@ from lakeproof.lake.columns import (
     lake_types,
     layer_columns,
 )
-from lakeproof.lake.cycle.task import TableTask
-from lakeproof.lake.delta.committer import CommitInfo, commit_number, commit_of_cycle
+from lakeproof.lake.cycle.task import CycleTable, TableTask
+from lakeproof.lake.delta.committer import commit_number
 from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.delta.log.cleaned import CleanedLog, begin_at, clean_log, remove_unreadable, restore
 from lakeproof.lake.delta.log.commits import NO_VERSION, DeltaCommit, ForeignCommitError, LogGapError, is_within
 from lakeproof.lake.delta.log.protocol import metadata_of, new_fields
-from lakeproof.lake.records.documents import CutTable, Intent
+from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.rows.file_rows import names_in_files
 from lakeproof.lake.rows.memory import fit_table
 from lakeproof.lake.spark.failures import reading
@@ -58,16 +57,6 @@ from lakeproof.storage.source_lake import SourceLake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@dataclass(frozen=True, slots=True)
-class _Log:
-    """The log of one of a table's two Delta tables, and the cycle's commit to it."""
-
-    layer: Layer
-    path: str
-    cleaned: CleanedLog
-    commit: CommitInfo
 
 
 @contextmanager
@@ -84,75 +73,57 @@ def hold_for_foreign_commits(table: TableName) -> Iterator[None]:
         raise TableHeldError(str(table), cause, way_out, detail) from None
 
 
-def without_foreign_commits(
-    lease: Lease,
-    intent: Intent,
-    table: TableName,
-    before: CutTable | None,
-    *,
-    take_back: bool,
-) -> CutTable | None:
+def without_foreign_commits(target: CycleTable, before: CutTable | None, *, take_back: bool) -> CutTable | None:
     """Return `before` with the versions that the cycle writes on; what no cut names is taken out of both logs first.
 
     Raises TableHeldError if somebody else has committed to one of both tables since, unless `take_back` undoes it.
     """
-    lake = lease.lake
-    places = {layer: lake.url(lake.paths.layer(table, layer)) for layer in LAYERS}
     versions = {layer: NO_VERSION if before is None else before.version_of(layer) for layer in LAYERS}
 
     def is_ours(commit: DeltaCommit) -> bool:
-        number = commit_number(commit, f"lakeproof/{lake.source}/")
+        number = commit_number(commit, f"lakeproof/{target.lake.source}/")
         # If no cut has the table and later cycles have written it, its cuts were lost: a person looks at it.
-        return number is not None and (before is not None or number <= intent.number)
+        return number is not None and (before is not None or number <= target.intent.number)
 
-    lease.check()
-    logs = [
-        _Log(
-            layer,
-            path,
-            clean_log(path, versions[layer], is_ours),
-            commit_of_cycle(lake.source, intent, layer, table),
-        )
-        for layer, path in places.items()
-    ]
-    for log in logs:
-        if log.cleaned.foreign:
-            _refuse(table, log, before, take_back=take_back)
-        versions[log.layer] = log.cleaned.base
-    for log in logs:
-        if log.cleaned.foreign:
-            lease.check()
-            versions[log.layer] = _taken_back(log, table)
-            failpoint("cycle.after_restore")
+    target.lease.check()
+    logs = {layer: clean_log(target.path(layer), versions[layer], is_ours) for layer in LAYERS}
+    foreign: list[Layer] = [layer for layer, log in logs.items() if log.foreign]
+    for layer in foreign:
+        _refuse(target, layer, logs[layer], before, take_back=take_back)
+    versions = {layer: log.base for layer, log in logs.items()}
+    for layer in foreign:
+        target.lease.check()
+        versions[layer] = _taken_back(target, layer, logs[layer])
+        failpoint("cycle.after_restore")
     if before is None:
         return None
     return replace(before, history_version=versions["history"], current_version=versions["current"])
 
 
-def _refuse(table: TableName, log: _Log, before: CutTable | None, *, take_back: bool) -> None:
+def _refuse(target: CycleTable, layer: Layer, log: CleanedLog, before: CutTable | None, *, take_back: bool) -> None:
     """Raise TableHeldError unless the foreign commits are to be taken back, and can be."""
+    thing, path, commit = str(target.table), target.path(layer), target.commit_info(layer)
     if before is None:
         cause, way_out = HeldCause.TABLE_NOT_NAMED, WayOut.MOVE_TABLE_THEN_SNAPSHOT
-        raise TableHeldError(str(table), cause, way_out, {"path": log.path})
-    detail = {"layer": log.layer, "path": log.path, "problem": log.cleaned.foreign[0].description}
-    if any(map(log.commit.is_followed_by, log.cleaned.foreign)):
+        raise TableHeldError(thing, cause, way_out, {"path": path})
+    detail = {"layer": layer, "path": path, "problem": log.foreign[0].description}
+    if any(map(commit.is_followed_by, log.foreign)):
         # The lake's cycles are older than its table: a person looks at it.
-        raise TableHeldError(str(table), HeldCause.FOREIGN_COMMIT, WayOut.BY_HAND, detail)
-    if not take_back or any(map(log.commit.is_in, log.cleaned.foreign)):
-        raise TableHeldError(str(table), HeldCause.FOREIGN_COMMIT, WayOut.SNAPSHOT, detail)
+        raise TableHeldError(thing, HeldCause.FOREIGN_COMMIT, WayOut.BY_HAND, detail)
+    if not take_back or any(map(commit.is_in, log.foreign)):
+        raise TableHeldError(thing, HeldCause.FOREIGN_COMMIT, WayOut.SNAPSHOT, detail)
 
 
-def _taken_back(log: _Log, table: TableName) -> int:
+def _taken_back(target: CycleTable, layer: Layer, log: CleanedLog) -> int:
     """Make the table what it was before the foreign commits; returns the version that says so."""
-    path, cleaned = log.path, log.cleaned
     try:
-        return restore(path, cleaned.base, cleaned.newest, log.commit.user_metadata)
+        return restore(target.path(layer), log.base, log.newest, target.commit_info(layer).user_metadata)
     except LogGapError:
         raise
     except LakeError as error:
         # What a writer refuses it refuses again, and a file that is gone stays gone.
         detail = {"problem": error.reason}
-        raise TableHeldError(str(table), HeldCause.FOREIGN_COMMIT_STAYS, WayOut.BY_HAND, detail) from error
+        raise TableHeldError(str(target.table), HeldCause.FOREIGN_COMMIT_STAYS, WayOut.BY_HAND, detail) from error
 
 
 def is_broken(path: str, version: int) -> bool:
@@ -200,7 +171,7 @@ def on_sound_logs(spark: SparkOnDemand, task: TableTask) -> TableTask:
 
 def _begin_again(task: TableTask, layer: Layer, version: int) -> int:
     """Give the version after `version` a state without rows; what is above it goes first, since nobody can read it."""
-    task.context.lease.check()
+    task.lease.check()
     remove_unreadable(task.path(layer), version)
     columns = layer_columns(task.schema, layer)
     fields, in_file = new_fields(lake_types(task.schema, columns)), names_in_files(task.schema, columns)

@@ -20,10 +20,11 @@ from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import ORD
 from lakeproof.lake.columns import in_lake
 from lakeproof.lake.cycle.attempts import Attempt, AttemptsError, earlier_attempts, tried
-from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, begin_cycle, run_cycle, versions_before
+from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, begin_cycle, end_cycle, versions_before
+from lakeproof.lake.cycle.task import CycleTable
 from lakeproof.lake.cycle.upkeep.logs import hold_for_foreign_commits, lost_history, without_foreign_commits
-from lakeproof.lake.delta.committer import CommitInfo, commit_of_cycle, version_to_follow
-from lakeproof.lake.delta.files.optimize import optimize
+from lakeproof.lake.delta.committer import version_to_follow
+from lakeproof.lake.delta.files.optimize import SmallFiles
 from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.planning.plan import CyclePlan, without_range
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, Optimize, TableIntent
@@ -64,16 +65,13 @@ def begin_maintenance(
 
 def finish_maintenance(run: Maintenance, cycle: OpenCycle, previous: Cut) -> tuple[Cut, Mapping[TableName, Held]]:
     """Run the other steps; return the cut, and the tables in which nothing could be done, with the reason."""
-
-    def write_tables() -> tuple[WrittenTables, dict[TableName, Held]]:
-        tables, refused = _maintain_tables(run, cycle.intent, previous)
-        done = cycle.intent.tables.keys() - refused.keys()
-        not_done_yet = {table: held for table, held in refused.items() if held.way_out is not WayOut.NEXT_RUN}
-        held = {**not_done_yet, **_still_held(cycle.intent, refused)}
-        versions = versions_before(run.lease.lake, previous, done)
-        return WrittenTables(tables, held, versions, previous.commit_time, previous.next_segment), refused
-
-    return run_cycle(run.lease, cycle, write_tables)
+    tables, refused = _maintain_tables(run, cycle.intent, previous)
+    done = cycle.intent.tables.keys() - refused.keys()
+    not_done_yet = {table: held for table, held in refused.items() if held.way_out is not WayOut.NEXT_RUN}
+    held = {**not_done_yet, **_still_held(cycle.intent, refused)}
+    versions = versions_before(run.lease.lake, previous, done)
+    written = WrittenTables(tables, held, versions, previous.commit_time, previous.next_segment)
+    return end_cycle(run.lease, cycle, written), refused
 
 
 def _maintain_tables(
@@ -83,7 +81,7 @@ def _maintain_tables(
     earlier = earlier_attempts(run.lease, intent)
     for table in intent.tables:
         run.between()
-        task = TableMaintenance(run.spark.own(), run.lease, intent, table, tables[table], run.archive)
+        task = TableMaintenance(run.lease, intent, table, run.spark.own(), tables[table], run.archive)
         try:
             tables[table] = _maintain_table(task, earlier.get(table, ()))
         except TableHeldError as error:
@@ -98,31 +96,27 @@ def _still_held(intent: Intent, refused: Mapping[TableName, Held]) -> dict[Table
 
 def _maintain_table(task: TableMaintenance, earlier: Sequence[Attempt]) -> CutTable:
     """Maintain one table; raises TableHeldError when nothing can be done in it."""
-    spark, lease, intent, table = task.spark, task.lease, task.intent, task.name
 
     def once(*, from_scratch: bool) -> CutTable:
-        with hold_for_foreign_commits(table):
-            cut_table = without_foreign_commits(lease, intent, table, task.cut_table, take_back=False) or task.cut_table
-            return replace(task, cut_table=cut_table, from_scratch=from_scratch).run(intent.tables[table])
+        with hold_for_foreign_commits(task.table):
+            cut_table = without_foreign_commits(task, task.cut_table, take_back=False) or task.cut_table
+            return replace(task, cut_table=cut_table, from_scratch=from_scratch).run()
 
     try:
-        return tried(spark, lease, intent, table, earlier, once)
+        return tried(task.spark, task, earlier, once)
     except AttemptsError as error:
         # What can't be read is copied again; whatever else went wrong, the table is as it was, and readable.
         if error.unreadable is None:
-            raise TableHeldError(str(table), error.cause, WayOut.NEXT_RUN, error.detail) from error
-        lost = lost_history(lease.lake, table, error.unreadable)
-        raise lost or TableHeldError(str(table), error.cause, WayOut.SNAPSHOT, error.detail) from error
+            raise TableHeldError(str(task.table), error.cause, WayOut.NEXT_RUN, error.detail) from error
+        lost = lost_history(task.lake, task.table, error.unreadable)
+        raise lost or TableHeldError(str(task.table), error.cause, WayOut.SNAPSHOT, error.detail) from error
 
 
 @dataclass(frozen=True, slots=True)
-class TableMaintenance:
+class TableMaintenance(CycleTable):
     """One table in one such cycle; `spark` is its own. `from_scratch`: current can't be read, so none of it is."""
 
     spark: SparkOnDemand
-    lease: Lease
-    intent: Intent
-    name: TableName
     cut_table: CutTable
     archive: Store | None
     from_scratch: bool = False
@@ -132,9 +126,9 @@ class TableMaintenance:
         """The schema that the lake has."""
         return in_lake(self.cut_table.version)
 
-    def run(self, table_intent: TableIntent) -> CutTable:
+    def run(self) -> CutTable:
         """Do what the intent says, and return the table's entry in the cut."""
-        work = table_intent.work
+        work = self.intent.tables[self.table].work
         if not isinstance(work, Optimize):
             # Imported here because it imports Spark.
             from lakeproof.lake.cycle.upkeep.maintenance_by_spark import maintained_by_spark
@@ -145,21 +139,12 @@ class TableMaintenance:
         current = self._optimized("current", work, next(iter(self.schema.key), None))
         return replace(self.cut_table, history_version=history, current_version=current)
 
-    def path(self, layer: Layer) -> str:
-        """Return the place of one of the table's two Delta tables."""
-        return self.lease.lake.url(self.lease.lake.paths.layer(self.name, layer))
-
-    def commit_info(self, layer: str) -> CommitInfo:
-        """Return the identity of the commit of `history` or `current`."""
-        return commit_of_cycle(self.lease.lake.source, self.intent, layer, self.name)
-
     def _optimized(self, layer: Layer, work: Optimize, order: str | None) -> int:
         path, commit = self.path(layer), self.commit_info("")
         self.lease.check()
         state = read_state(path, version_to_follow(path, self.cut_table.version_of(layer), commit))
-        return optimize(
-            self.spark, state, int(self.intent.number), commit.user_metadata, order, packing=work.smallest_only
-        )
+        files = SmallFiles(self.spark, state, order)
+        return files.optimize(self.intent.number, commit.user_metadata, packing=work.smallest_only)
 
 
 def archived(archive: Store | None, paths: LakePaths, table: TableName) -> list[str]:

@@ -164,13 +164,13 @@ class _Rows:
         return replace(after, history_sum=before.history_sum.minus(went).plus(came))
 
     def _layer(self, cut_table: CutTable, layer: Layer) -> DataFrame:
-        return read_layer(self.session, self.task.lease.lake, self.task.name, cut_table, layer)
+        return read_layer(self.session, self.task.lake, self.task.table, cut_table, layer)
 
     def _below(self, bound: int, cut_table: CutTable) -> DataFrame:
         return self._layer(cut_table, "history").where(F.col(ORD) < bound)
 
     def _archived(self, rows: DataFrame, archive: Store) -> None:
-        place = Folder(archive, self.task.lease.lake.paths.archived(self.task.name, self.task.intent.number))
+        place = Folder(archive, self.task.lake.paths.archived(self.task.table, self.task.intent.number))
         pick(rows, history_columns(self.task.schema)).write.mode("overwrite").parquet(place.url)
         sync_folder(place)
 
@@ -178,7 +178,7 @@ class _Rows:
         """Bring back what the archive has of history; rows that history still has are not brought again."""
         task, before = self.task, self.task.cut_table
         history = self._layer(before, "history")
-        folders = archived(task.archive, task.lease.lake.paths, task.name)
+        folders = archived(task.archive, task.lake.paths, task.table)
         rows = self.session.read.schema(history.schema).parquet(*folders).dropDuplicates([ORD])
         absent = rows.join(history.select(ORD), ORD, "left_anti").select(history.columns)
         version, low = self._apply("history", NetChange(images=absent)).version, before.history_low

@@ -22,7 +22,7 @@ from lakeproof.lake.records.held import Held, describe_held, snapshot_command
 from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.lake.spark.failures import reason_of
 from lakeproof.landing.retention import SpaceReclaimed, summed
-from lakeproof.names import TableName
+from lakeproof.names import LAYERS, TableName
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 
@@ -50,11 +50,10 @@ def fragmented(lake: SourceLake, cut: Cut, small_files: int, damaged: Damaged) -
     tables = []
     # A held table gets no new files, and if somebody else has written it nothing can be done in it.
     for table, cut_table in sorted((t, cut_table) for t, cut_table in cut.tables.items() if t not in cut.held):
-        places = (
-            (lake.paths.history(table), cut_table.history_version),
-            (lake.paths.current(table), cut_table.current_version),
-        )
-        read = [_files(lake.url(key), version, table, damaged) for key, version in places]
+        read = [
+            _files(lake.url(lake.paths.layer(table, layer)), cut_table.version_of(layer), table, damaged)
+            for layer in LAYERS
+        ]
         if None not in read and any(is_small(files.newest, small_files) for files in read if files is not None):
             tables.append(table)
     return tuple(tables)
@@ -96,11 +95,11 @@ def _files(path: str, version: int, table: TableName, damaged: Damaged) -> Table
 
 def _versions(paths: LakePaths, cut: Cut) -> dict[str, tuple[TableName, int]]:
     """Return the versions that a cut names of the tables' two Delta tables, by their places."""
-    versions: dict[str, tuple[TableName, int]] = {}
-    for table, cut_table in cut.tables.items():
-        versions[paths.history(table)] = (table, cut_table.history_version)
-        versions[paths.current(table)] = (table, cut_table.current_version)
-    return versions
+    return {
+        paths.layer(table, layer): (table, cut_table.version_of(layer))
+        for table, cut_table in cut.tables.items()
+        for layer in LAYERS
+    }
 
 
 _REMEDY = "move that folder away, and make the days again"

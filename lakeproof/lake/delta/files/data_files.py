@@ -17,17 +17,21 @@ import json
 import struct
 import uuid
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from lakeproof.errors import UnreadableRowsError
 from lakeproof.lake.delta.log.commits import Action
 from lakeproof.lake.rows.change import Numbers
 from lakeproof.storage.folder import Folder
+from lakeproof.storage.parquet import parquet_file
 from lakeproof.storage.store import NotFoundError
 
 MAGIC = 1_681_511_377
@@ -119,6 +123,24 @@ def data_file(added: Action) -> DeltaFile:
     inline = str(vector["pathOrInlineDv"]) if vector.get("storageType") == "i" else ""
     place = VectorPlace(file, int(vector.get("offset") or 0), inline, int(vector["cardinality"]))
     return DeltaFile(path, size, file, place, rows)
+
+
+@contextmanager
+def opened_data_file(table: Folder, file: str) -> Iterator[pq.ParquetFile]:
+    """Open a data file of a table; raises UnreadableRowsError, now or while it is read, if it is missing or damaged."""
+    try:
+        # Spark may write timestamps in a form that Arrow would take for nanoseconds, which end in the year 2262.
+        with parquet_file(table.store, table.key_of(file), int96="us") as parquet:
+            yield parquet
+    except NotFoundError:
+        reason = "it is missing, and a cut that is kept needs it"
+        raise UnreadableRowsError(table.url_of(file), reason, "restore it from a backup") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        # Of a page that can't be decompressed, Arrow says it by an error that is no system's.
+        reason = f"it is damaged ({str(error)[:200]})"
+        raise UnreadableRowsError(table.url_of(file), reason, "restore it from a backup") from None
 
 
 def _rows(stats: str | None) -> int | None:

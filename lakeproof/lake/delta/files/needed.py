@@ -18,7 +18,7 @@ then commits, then the log's other files of those versions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakeproof.errors import LakeError
@@ -28,6 +28,7 @@ from lakeproof.lake.delta.log.commits import (
     LOG,
     NUMBERED,
     POINTERS,
+    Action,
     LogGapError,
     checkpoint_name,
     checksum_name,
@@ -54,11 +55,6 @@ class TableFiles:
     checkpoint: int
     newest: tuple[DeltaFile, ...]
     needed: frozenset[str]
-
-    @property
-    def vectors(self) -> int:
-        """The number of the newest version's files that have deleted rows."""
-        return sum(1 for file in self.newest if file.vector is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +165,13 @@ def sync_commits(tables: Mapping[str, int], store: Store) -> int:
     """
     if store.writes_are_durable:
         return 0
-    fresh = {path: range(durable + 1, last_following(path, durable) + 1) for path, durable in tables.items()}
-    fresh = {path: versions for path, versions in fresh.items() if versions}
-    data = [key for path, versions in fresh.items() for key in _data_files(path, versions)]
-    commits = [key for path, versions in fresh.items() for key in _keys(path, map(commit_name, versions))]
-    others = [key for path, versions in fresh.items() for key in _log_files(path, versions)]
+    data, commits, others = list[str](), list[str](), list[str]()
+    for path, durable in tables.items():
+        table, versions = Folder.at(path), range(durable + 1, last_following(path, durable) + 1)
+        actions = [read_actions(table, commit_name(version)) for version in versions]
+        data += map(table.key_of, _data_files(actions))
+        commits += map(table.key_of, map(commit_name, versions))
+        others += map(table.key_of, _notes(table, versions, actions) if versions else ())
     try:
         store.sync_files(data)
         store.sync_files([*commits, *others])
@@ -188,17 +186,10 @@ def sync_folder(folder: Folder) -> None:
         folder.store.sync_files([folder.key_of(file.key) for file in folder.files()])
 
 
-def _keys(path: str, names: Iterable[str]) -> list[str]:
-    table = Folder.at(path)
-    return [table.key_of(name) for name in names]
-
-
-def _data_files(path: str, versions: Iterable[int]) -> list[str]:
-    """Return the keys of the files that these commits added and did not remove again, with their vectors."""
+def _data_files(commits: Iterable[Sequence[tuple[str, Action]]]) -> list[str]:
+    """Return the files that these commits added and did not remove again, and then their vectors."""
     vectors: dict[str, str | None] = {}
-    table = Folder.at(path)
-    for version in versions:
-        actions = read_actions(table, commit_name(version))
+    for actions in commits:
         # A file with another vector is removed and added again by the same commit.
         removed, added = (
             [data_file(action) for kind, action in actions if kind == which] for which in ("remove", "add")
@@ -206,25 +197,22 @@ def _data_files(path: str, versions: Iterable[int]) -> list[str]:
         for file in removed:
             vectors.pop(file.path, None)
         vectors |= {file.path: file.vector for file in added}
-    names = dict.fromkeys([*vectors, *(vector for vector in vectors.values() if vector is not None)])
-    return _keys(path, names)
+    return list(dict.fromkeys([*vectors, *(vector for vector in vectors.values() if vector is not None)]))
 
 
-def _log_files(path: str, versions: range) -> list[str]:
-    """Return the keys of checksums, checkpoints and others with these numbers, and of the pointer to a checkpoint."""
-    table = Folder.at(path)
-    if all(_is_ours(table, version) for version in versions):
+def _notes(table: Folder, versions: range, commits: Iterable[Sequence[tuple[str, Action]]]) -> list[str]:
+    """Return checksums, checkpoints and other files of a log with these numbers, and the pointer to a checkpoint."""
+    if all(map(_is_ours, commits)):
         notes = [note for version in versions for note in (checksum_name(version), checkpoint_name(version))]
-        return [key for key in _keys(path, [*notes, f"{LOG}/{POINTERS[0]}"]) if table.store.exists(key)]
+        return [note for note in (*notes, f"{LOG}/{POINTERS[0]}") if table.store.exists(table.key_of(note))]
     named = []
     for name in sorted(log_files(table, versions.start - 1)):
         match = NUMBERED.fullmatch(name)
         if name in POINTERS or (match is not None and int(match[1]) in versions):
             named.append(f"{LOG}/{name}")
-    return _keys(path, [name for name in named if name not in set(map(commit_name, versions))])
+    return [name for name in named if name not in set(map(commit_name, versions))]
 
 
-def _is_ours(table: Folder, version: int) -> bool:
+def _is_ours(actions: Iterable[tuple[str, Action]]) -> bool:
     """True if this engine has made a commit: then it has these notes and no others."""
-    actions = read_actions(table, commit_name(version))
     return any(kind == "commitInfo" and action.get("engineInfo") == ENGINE for kind, action in actions)

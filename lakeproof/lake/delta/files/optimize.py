@@ -26,12 +26,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeproof.lake.delta.arrow_rows import DeltaRows, opened_data_file
+from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.committer import AddedFile, LoggedOperation, PendingCommit
-from lakeproof.lake.delta.files.data_files import DeltaFile, data_file
-from lakeproof.lake.delta.files.links import write_new_files
+from lakeproof.lake.delta.files.data_files import DeltaFile, data_file, opened_data_file
 from lakeproof.lake.delta.files.needed import table_files
-from lakeproof.lake.delta.link_commit import entry_of, statistics_columns
+from lakeproof.lake.delta.link_commit import write_rows
 from lakeproof.lake.delta.log.commits import Action
 from lakeproof.lake.delta.log.protocol import check_writable, in_files, statistics_of
 from lakeproof.lake.delta.log.state import TableState, kept_state
@@ -86,130 +85,127 @@ def is_crowded(path: str, version: int, small_files: int) -> bool:
     return state is not None and len(state.files) >= small_files and len(packable(state)) >= small_files
 
 
-def optimize(
-    spark: SparkOnDemand,
-    state: TableState,
-    number: int,
-    user_metadata: str,
-    order: str | None = None,
-    *,
-    packing: bool = False,
-    held_bytes_max: int = HELD_BYTES_MAX,
-) -> int:
-    """Make one commit on `state` that carries `user_metadata`, or none if no file needs it; returns the version then.
+@dataclass(frozen=True, slots=True)
+class SmallFiles:
+    """The small files of a version, put together along the column `order`, if there is one."""
 
-    `order`: the column along which files are put together, if there is one. `number` is the cycle's. `packing`: only what
-    is `packable`. `held_bytes_max`: as `HELD_BYTES_MAX`. If someone else has committed since, TransientError is raised:
-    their rows are not ours to name.
-    """
-    check_writable(state)
-    chosen = _in_order(state, packable(state), order) if packing else _runs(state, order)
-    runs_of_files = [piece for run in chosen for piece in _pieces(spark, state, run)]
-    if not runs_of_files:
-        return state.version
-    change = PendingCommit(state.path, state)
-    rows = files = 0
-    for run in runs_of_files:
-        new = _rewritten(spark, state, run, number, order, held_bytes_max=held_bytes_max)
-        for entry in run:
-            change.remove(entry, data_change=False)
-        rows += change.add(new, data_change=False)
-        files += len(new)
-    counts = {"numRemovedFiles": sum(map(len, runs_of_files)), "numAddedFiles": files, "numOutputRows": rows}
-    operation = LoggedOperation(
-        "OPTIMIZE", {"predicate": "[]", "zOrderBy": "[]", "auto": "false"}, counts, user_metadata
-    )
-    return change.commit(None, operation).version
+    spark: SparkOnDemand
+    state: TableState
+    order: str | None = None
+    held_bytes_max: int = HELD_BYTES_MAX
 
+    def optimize(self, number: int, user_metadata: str, *, packing: bool = False) -> int:
+        """Make one commit that carries `user_metadata`, or none if no file needs it; returns the version then.
 
-def _pieces(spark: SparkOnDemand, state: TableState, run: Sequence[Action]) -> list[list[Action]]:
-    """Return a run in the parts that are rewritten by themselves: whole for Spark, else such as this process can take.
+        `number` is the cycle's. `packing`: only what is `packable`. If someone else has committed since, TransientError is
+        raised: their rows are not ours to name.
+        """
+        state = self.state
+        check_writable(state)
+        chosen = self._packed() if packing else self._runs()
+        runs_of_files = [piece for run in chosen for piece in self._pieces(run)]
+        if not runs_of_files:
+            return state.version
+        change = PendingCommit(state.path, state)
+        rows = files = 0
+        for run in runs_of_files:
+            new = self._rewritten(run, number)
+            for entry in run:
+                change.remove(entry, data_change=False)
+            rows += change.add(new, data_change=False)
+            files += len(new)
+        counts = {"numRemovedFiles": sum(map(len, runs_of_files)), "numAddedFiles": files, "numOutputRows": rows}
+        parameters = {"predicate": "[]", "zOrderBy": "[]", "auto": "false"}
+        return change.commit(None, LoggedOperation("OPTIMIZE", parameters, counts, user_metadata)).version
 
-    Two files of any size that are small are taken, so that each piece leaves fewer files.
-    """
-    sizes = [_bytes_in(state, entry) for entry in run]
-    if _is_for_spark(spark, state) or spark.started is not None or sum(sizes) <= IN_PROCESS_BYTES_MAX:
-        return [list(run)]
-    pieces: list[list[Action]] = []
-    total = 0
-    for entry, size in zip(run, sizes, strict=True):
-        fits = (
-            total + size <= IN_PROCESS_BYTES_MAX or (len(pieces[-1]) == 1 and _size(entry) < SMALL_BYTES)
-            if pieces
-            else False
-        )
-        if not fits:
-            pieces.append([])
-            total = 0
-        pieces[-1].append(entry)
-        total += size
-    return [piece for piece in pieces if len(piece) > 1 or _lost_rows(piece[0]) > _DELETED_ROWS_MAX]
+    def _runs(self) -> list[list[Action]]:
+        """Return the files to put together; without an order, or without bounds of it, one is as good as another."""
+        physical = "" if self.order is None else self.state.physical()[self.order]
+        placed = []
+        for entry in self.state.files.values():
+            bounds = bounds_in_log(entry, physical) if physical else None
+            low, high = (None, None) if bounds is None else bounds
+            placed.append(Placed(low, high, data_file(entry).bytes, _lost_rows(entry) > _DELETED_ROWS_MAX, entry))
+        if any(file.low is None or file.high is None for file in placed):
+            return _by_size(placed)
+        return neighbours(placed)
 
+    def _packed(self) -> list[list[Action]]:
+        """Return the packable files as one run, along the column if all say what they have of it; none for no files."""
+        files = packable(self.state)
+        if not files or self.order is None:
+            return [files] if files else []
+        physical = self.state.physical()[self.order]
+        lows = {entry["path"]: bounds[0] for entry in files if (bounds := bounds_in_log(entry, physical)) is not None}
+        return [sorted(files, key=lambda entry: lows[entry["path"]]) if len(lows) == len(files) else files]
 
-def _is_for_spark(spark: SparkOnDemand, state: TableState) -> bool:
-    # Arrow finds a field inside a struct by its name alone.
-    return spark.everywhere or any(in_files(field["type"]) != field["type"] for field in state.fields)
+    def _pieces(self, run: Sequence[Action]) -> list[list[Action]]:
+        """Return a run in the parts that are rewritten by themselves: whole for Spark, else such as this process can take.
 
+        Two files of any size that are small are taken, so that each piece leaves fewer files.
+        """
+        sizes = [self._bytes_in(entry) for entry in run]
+        if self._is_for_spark or self.spark.started is not None or sum(sizes) <= IN_PROCESS_BYTES_MAX:
+            return [list(run)]
+        pieces: list[list[Action]] = []
+        total = 0
+        for entry, size in zip(run, sizes, strict=True):
+            is_second = bool(pieces) and len(pieces[-1]) == 1 and _size(entry) < SMALL_BYTES
+            if not pieces or not (total + size <= IN_PROCESS_BYTES_MAX or is_second):
+                pieces.append([])
+                total = 0
+            pieces[-1].append(entry)
+            total += size
+        return [piece for piece in pieces if len(piece) > 1 or _lost_rows(piece[0]) > _DELETED_ROWS_MAX]
 
-def _rewritten(
-    spark: SparkOnDemand,
-    state: TableState,
-    run: Sequence[Action],
-    number: int,
-    order: str | None,
-    *,
-    held_bytes_max: int,
-) -> list[AddedFile]:
-    count = 1 + sum(data_file(entry).bytes for entry in run) // TARGET_BYTES
-    size = sum(_bytes_in(state, entry) for entry in run)
-    if _is_for_spark(spark, state) or (spark.started is not None and size > IN_PROCESS_BYTES_MAX):
-        # Imported here because they import Spark.
-        from lakeproof.lake.delta.files.by_spark import rows_of_files, write_by_spark
+    @property
+    def _is_for_spark(self) -> bool:
+        # Arrow finds a field inside a struct by its name alone.
+        return self.spark.everywhere or any(in_files(field["type"]) != field["type"] for field in self.state.fields)
 
-        rows = _in_files(rows_of_files(spark.get(), state, run), count, order)
-        return write_by_spark(rows, state.path, number, state.metadata)
-    columns, table_folder = statistics_columns(state.fields, statistics_of(state.metadata)), Folder.at(state.path)
-    return [
-        AddedFile(entry_of(file, columns))
-        for rows in _rows_of_files(state, run, count, order, held_bytes_max)
-        for file in write_new_files(rows, table_folder, f"rows-{number:012d}-", {*columns})
-    ]
+    def _rewritten(self, run: Sequence[Action], number: int) -> list[AddedFile]:
+        state = self.state
+        count = 1 + sum(data_file(entry).bytes for entry in run) // TARGET_BYTES
+        size = sum(self._bytes_in(entry) for entry in run)
+        if self._is_for_spark or (self.spark.started is not None and size > IN_PROCESS_BYTES_MAX):
+            # Imported here because they import Spark.
+            from lakeproof.lake.delta.files.by_spark import rows_of_files, write_by_spark
 
+            rows = _in_files(rows_of_files(self.spark.get(), state, run), count, self.order)
+            return write_by_spark(rows, state.path, number, state.metadata)
+        folder, chosen = Folder.at(state.path), statistics_of(state.metadata)
+        return [
+            file
+            for rows in self._rows_of_files(run, count)
+            for file in write_rows(rows, folder, number, state.fields, chosen)
+        ]
 
-def _rows_of_files(
-    state: TableState, run: Sequence[Action], count: int, order: str | None, held_bytes_max: int
-) -> Iterator[Iterable[pa.Table]]:
-    """Yield the rows of so many files, along the column; those that are too many to be held as they come, all at once."""
-    table, physical = DeltaRows.of_state(state), state.physical()
-    names = table.schema.names
-    in_files = [physical[name] for name in names]
-    batches = (
-        batch.rename_columns(in_files)
-        for entry in run
-        for batch in table.of_file(data_file(entry), names, _ROWS_AT_ONCE)
-    )
-    held, held_bytes = list[pa.RecordBatch](), 0
-    for batch in batches:
-        held.append(batch)
-        held_bytes += batch.nbytes
-        if held_bytes > held_bytes_max:
-            yield (pa.table(part) for part in chain(held, batches))
+    def _rows_of_files(self, run: Sequence[Action], count: int) -> Iterator[Iterable[pa.Table]]:
+        """Yield the rows of so many files, along the column; those that are too many to be held as they come."""
+        table = DeltaRows.of_state(self.state)
+        names = table.schema.names
+        batches = (batch for entry in run for batch in table.of_file(data_file(entry), names, _ROWS_AT_ONCE))
+        held, held_bytes = list[pa.RecordBatch](), 0
+        for batch in batches:
+            held.append(batch)
+            held_bytes += batch.nbytes
+            if held_bytes > self.held_bytes_max:
+                yield (pa.table(part) for part in chain(held, batches))
+                return
+        if not held:
             return
-    if not held:
-        return
-    rows = pa.Table.from_batches(held)
-    if order is not None:
-        # By number: Arrow takes a name that begins with a dot for a path.
-        column = pa.table({"0": rows.column(physical[order])})
-        rows = rows.take(pc.sort_indices(column, [("0", "ascending")]))
-    size = max(1, -(-rows.num_rows // count))
-    yield from ([rows.slice(first, size)] for first in range(0, rows.num_rows, size))
+        rows = pa.Table.from_batches(held)
+        if self.order is not None:
+            # By number: Arrow takes a name that begins with a dot for a path.
+            column = pa.table({"0": rows.column(self.order)})
+            rows = rows.take(pc.sort_indices(column, [("0", "ascending")]))
+        size = max(1, -(-rows.num_rows // count))
+        yield from ([rows.slice(first, size)] for first in range(0, rows.num_rows, size))
 
-
-def _bytes_in(state: TableState, entry: Action) -> int:
-    with opened_data_file(Folder.at(state.path), data_file(entry).path) as parquet:
-        metadata = parquet.metadata
-        return sum(int(metadata.row_group(group).total_byte_size) for group in range(metadata.num_row_groups))
+    def _bytes_in(self, entry: Action) -> int:
+        with opened_data_file(Folder.at(self.state.path), data_file(entry).path) as parquet:
+            metadata = parquet.metadata
+            return sum(int(metadata.row_group(group).total_byte_size) for group in range(metadata.num_row_groups))
 
 
 def in_large_files(rows: DataFrame, size: int, order: str | None) -> DataFrame:
@@ -241,28 +237,6 @@ class Placed:
     def is_small(self) -> bool:
         """True if it should be compacted with its neighbours."""
         return self.must_rewrite or self.bytes < SMALL_BYTES
-
-
-def _runs(state: TableState, order: str | None) -> list[list[Action]]:
-    """Return the files to put together; without an order, or without bounds of it, one is as good as another."""
-    physical = "" if order is None else state.physical()[order]
-    placed = []
-    for entry in state.files.values():
-        bounds = bounds_in_log(entry, physical) if physical else None
-        low, high = (None, None) if bounds is None else bounds
-        placed.append(Placed(low, high, data_file(entry).bytes, _lost_rows(entry) > _DELETED_ROWS_MAX, entry))
-    if any(file.low is None or file.high is None for file in placed):
-        return _by_size(placed)
-    return neighbours(placed)
-
-
-def _in_order(state: TableState, files: Sequence[Action], order: str | None) -> list[list[Action]]:
-    """Return files as one run, along the column if all say what they have of it; none for no files."""
-    if not files or order is None:
-        return [list(files)] if files else []
-    physical = state.physical()[order]
-    lows = {entry["path"]: bounds[0] for entry in files if (bounds := bounds_in_log(entry, physical)) is not None}
-    return [sorted(files, key=lambda entry: lows[entry["path"]]) if len(lows) == len(files) else list(files)]
 
 
 def _size(entry: Action) -> int:

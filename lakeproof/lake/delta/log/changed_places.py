@@ -27,7 +27,7 @@ from lakeproof.lake.delta.files.data_files import DeltaFile, VectorPlace, data_f
 from lakeproof.lake.delta.log.commits import BEGINS, Action, LogField, commit_name, physical_name, read_actions
 from lakeproof.lake.delta.log.state import FileKey, TableShape, TableState, read_state, table_shape, tombstone_key
 from lakeproof.lake.rows.change import Numbers
-from lakeproof.lake.spark.scanned_rows import note_rows
+from lakeproof.lake.spark.jvm import note_rows
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
 

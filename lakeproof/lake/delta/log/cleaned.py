@@ -75,13 +75,14 @@ def clean_log(path: str, version: int, is_ours: Callable[[DeltaCommit], bool]) -
     """
     if ends(path, version):
         return CleanedLog(version, version)
-    files = log_files(Folder.at(path), version)
-    if not is_above(path, version, files):
+    table = Folder.at(path)
+    files = log_files(table, version)
+    listed = max(map(_last_version, files), default=NO_VERSION)
+    if listed <= version and not _points_above(table, version):
         check_whole(path, version, files)
         note_end(path, version)
         return CleanedLog(version, version)
-    listed = last_listed(files)
-    if not Folder.at(path).store.writes_are_durable:
+    if not table.store.writes_are_durable:
         # Nobody has synced them, and a commit is right without them.
         remove_notes_above(path, version, files)
     commits = readable_above(path, version)
@@ -144,16 +145,6 @@ def _target(commit: DeltaCommit) -> int | None:
         return None
     target = metadata.get("takes_back_to") if isinstance(metadata, dict) else None
     return target if isinstance(target, int) else None
-
-
-def is_above(path: str, version: int, files: Iterable[str]) -> bool:
-    """True if the log has anything of a later version; `files` are its names from `version` on."""
-    return last_listed(files) > version or _points_above(Folder.at(path), version)
-
-
-def last_listed(files: Iterable[str]) -> int:
-    """Return the newest version that any of the names of a log's files has, NO_VERSION if there is none."""
-    return max(map(_last_version, files), default=NO_VERSION)
 
 
 def readable_above(path: str, version: int) -> list[DeltaCommit]:

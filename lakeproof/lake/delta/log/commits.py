@@ -72,19 +72,16 @@ class LogGapError(LogError):
 
 @dataclass(frozen=True, slots=True)
 class DeltaCommit:
-    """One commit: its writer (`txns`: application id → version), its operation and that operation's metrics.
+    """One commit: its writer (`txns`: application id → version), and its operation.
 
-    `changes_data`: it changes rows, columns, properties or the protocol; OPTIMIZE and VACUUM do not. `txn_id` is
-    Delta's own name for the transaction.
+    `changes_data`: it changes rows, columns, properties or the protocol; OPTIMIZE and VACUUM do not.
     """
 
     version: int
     txns: dict[str, int]
-    metrics: dict[str, str]
     user_metadata: str | None
     changes_data: bool
     operation: str = ""
-    txn_id: str | None = None
 
     @property
     def is_by_us(self) -> bool:
@@ -98,10 +95,6 @@ class DeltaCommit:
         if number is None:
             return f"version {self.version} was committed by someone else"
         return f"version {self.version} is a commit of cycle {number} that no cut names"
-
-    def metric(self, *names: str) -> int:
-        """Return the first of these metrics that the operation has, 0 if it has none."""
-        return next((int(self.metrics[n]) for n in names if n in self.metrics), 0)
 
 
 def commit_name(version: int) -> str:
@@ -218,10 +211,7 @@ def _commit(version: int, actions: list[tuple[str, Action]]) -> DeltaCommit:
     changes = any(
         action.get("dataChange") is not False if kind in _FILES else kind not in _NOTES for kind, action in actions
     )
-    metrics, user_metadata = dict(info.get("operationMetrics") or {}), info.get("userMetadata")
-    return DeltaCommit(
-        version, txns, metrics, user_metadata, changes, str(info.get("operation", "")), info.get("txnId")
-    )
+    return DeltaCommit(version, txns, info.get("userMetadata"), changes, str(info.get("operation", "")))
 
 
 def find_commit(path: str, version: int, is_ours: Callable[[DeltaCommit], bool]) -> tuple[int, DeltaCommit | None]:

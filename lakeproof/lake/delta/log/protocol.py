@@ -11,7 +11,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 
 from lakeproof.errors import LakeError
@@ -40,26 +40,13 @@ LISTS_FEATURES_READER, LISTS_FEATURES_WRITER = 3, 7
 _MAPS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderFeatures:
-    """What readers of one version of a table must know: feature → reason; `vectors`: deleted rows are marked in vectors."""
-
-    reasons: Mapping[str, str]
-    vectors: bool
-
-    def beyond(self, before: ReaderFeatures) -> dict[str, str]:
-        """Return the features that `before` did not need."""
-        return {name: reason for name, reason in self.reasons.items() if name not in before.reasons}
-
-
-def reader_features(path: str, version: int) -> ReaderFeatures:
-    """Read the features of a version; raises LogGapError if its log can't be read."""
+def reader_features(path: str, version: int) -> dict[str, str]:
+    """Return what readers of a version must know, with the reasons; raises LogGapError if its log can't be read."""
     shape = table_shape(path, version)
     names, fields = list(shape.protocol.get("readerFeatures") or []), shape.fields
     if shape.protocol["minReaderVersion"] < LISTS_FEATURES_READER:
         names = [MAPPING] if shape.protocol["minReaderVersion"] == _MAPS else []
-    reasons = {name: "; ".join(_reasons(name, fields)) or "since an earlier change" for name in sorted(names)}
-    return ReaderFeatures(reasons, shape.has_property(VECTORS_ENABLED, "true"))
+    return {name: "; ".join(_reasons(name, fields)) or "since an earlier change" for name in sorted(names)}
 
 
 def _reasons(feature: str, fields: list[LogField]) -> Iterator[str]:
@@ -305,7 +292,6 @@ class TableSpec:
     such as Parquet takes.
     """
 
-    properties: Mapping[str, str] = field(default_factory=dict)
     statistics: tuple[str, ...] = ()
     portable: bool = False
 
@@ -318,5 +304,4 @@ class TableSpec:
             **_KEEP,
             **mapping,
             **({"delta.dataSkippingStatsColumns": ",".join(map(quoted, self.statistics))} if self.statistics else {}),
-            **self.properties,
         }

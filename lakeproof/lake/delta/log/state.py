@@ -175,12 +175,6 @@ class TableState(TableShape):
         """The number of files that it has, and has of before."""
         return len(self.files) + len(self.removed)
 
-    def after(self, version: int, actions: Actions, digest: str) -> TableState:
-        """Return the state after one more commit."""
-        rest = Replay(self)
-        rest.take(actions)
-        return rest.state(self.path, version, digest)
-
 
 class Replay:
     """A state while commits are added to it: nothing at first, or a copy of one."""

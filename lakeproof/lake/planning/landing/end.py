@@ -26,7 +26,6 @@ from lakeproof.landing.segments.reader import Slice, slices, verify_file
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
-from lakeproof.snapshot.folder import snapshot_fingerprints
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
@@ -134,8 +133,7 @@ def landing_end(lake: SourceLake, cut: Cut, limit: Lsn | None = None) -> Landing
         return LandingEnd(chain, cut, cut.position, cut.held, stopped=reason)
     aim = chain.end if limit is None else min(limit, chain.end)
     with chain.read_once():
-        fingerprints = snapshot_fingerprints(lake, chain.incarnation)
-        plan = plan_cycle(chain, cut, {}, RangeLimit(aim), fingerprints=fingerprints)
+        plan = plan_cycle(chain, cut, {}, RangeLimit(aim))
         if plan is None or plan.kind is not CycleKind.APPLY:
             held = cut.held if plan is None else plan.held
             stopped = None if cut.position >= aim else _reason(chain, cut.position, plan)

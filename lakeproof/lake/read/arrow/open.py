@@ -26,14 +26,12 @@ from lakeproof.errors import ConfigError, LakeError
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, ORD
 from lakeproof.lake.columns import column_names, current_columns, in_lake
 from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows
-from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.delta.search import KeyLookup, LakeBase
-from lakeproof.lake.fold.holders import NotFolded
-from lakeproof.lake.fold.key_fold import FoldedRows, fold_keys
+from lakeproof.lake.fold.key_fold import fold_keys
 from lakeproof.lake.planning.landing.end import LANDING, LakeAtLanding, LandingEnd, landing_ends
 from lakeproof.lake.records.cuts.choice import NEWEST, At, LakeAtCuts, check_kept, cuts_at, table_name
 from lakeproof.lake.records.documents import Cut, CutTable
-from lakeproof.lake.rows.change import NetChange, Removed
+from lakeproof.lake.rows.change import NetChange, Removed, Unsupported, in_memory
 from lakeproof.lake.rows.file_rows import LandedRange, TableRange
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
@@ -273,18 +271,10 @@ def landed_net(end: LandingEnd, version: SchemaVersion, before: CutTable | None)
         raise Unsupported("what has landed has rows of several schemas")
     path = end.lake.url(end.lake.paths.current(version.table))
     base = None if before is None else LakeBase(path, before.current_version)
-    parts, size = list[pa.Table](), 0
-    try:
-        fold = fold_keys(changes.landed, changes.counts, base)
-        for part in FoldedRows(changes.landed, fold).current(
-            [(file, file.alive) for file in fold.files if file.alive.any()]
-        ):
-            size += part.nbytes
-            if size > CHANGES_BYTES_MAX:
-                raise Unsupported(f"more than {CHANGES_BYTES_MAX >> 20} MiB of its changes have landed")
-            parts.append(part)
-    except NotFolded as error:
-        raise Unsupported(str(error)) from None
+    fold = fold_keys(changes.landed, changes.counts, base)
+    rows = fold.current([(file, file.alive) for file in fold.files if file.alive.any()])
+    too_large = f"more than {CHANGES_BYTES_MAX >> 20} MiB of its changes have landed"
+    parts = in_memory(rows, CHANGES_BYTES_MAX, too_large)
     return NetChange(fold.removed, _images(changes.schema, parts))
 
 

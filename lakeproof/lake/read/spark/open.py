@@ -1,6 +1,6 @@
 """Opening the lake with Spark: every table of every source at one cut of its source, or as fresh as its landing.
 
-Positions between cuts belong to `as_of`, SQL views of a session to `register`, reading without Spark to
+Positions between cuts belong to `as_of`, reading without Spark to
 `lakeproof.lake.read.arrow`, how far the landing can be read to `planning.landing.end`, adding changes up to `fold`.
 
 A table is opened on request, at the Delta version that its cut names; later commits are not seen. It is a DataFrame that
@@ -12,11 +12,16 @@ anything else that a DataFrame does (joins, groups, windows) returns Spark's own
 What has landed is added up by the cycle's own fold, so it is exact for unchanged large values, moved keys, bags, truncates:
 in memory, if it is what lands in a few seconds, so that a query of a table is one plan over its current rows and two small
 relations. Nothing is written, and a cycle that takes the same segments meanwhile changes nothing here.
+
+`register` makes SQL views of an opened lake's tables in the session's catalog, for SQL, BI and notebooks. Each names the
+Delta version that the cut names, so all views of one call show the same position, whatever is written meanwhile. They are
+replaced one after the other: to change to another cut in one step, register it under another schema's name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -29,7 +34,6 @@ from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, location_of
 from lakeproof.errors import ConfigError
 from lakeproof.lake.columns import column_names, in_lake, lake_types, quoted
-from lakeproof.lake.delta.committer import Unsupported
 from lakeproof.lake.delta.versions import read_layer, read_view
 from lakeproof.lake.fold.history import empty_rows, with_net_change
 from lakeproof.lake.fold.net_change import resolve_range
@@ -38,7 +42,7 @@ from lakeproof.lake.planning.landing.end import AT_A_CUT, LANDING, LakeAtLanding
 from lakeproof.lake.read.arrow.open import ROWS_MAX, landed_changes, landed_net, to_pandas, too_many
 from lakeproof.lake.records.cuts.choice import NEWEST, At, LakeAtCuts, check_kept, cuts_at, table_name
 from lakeproof.lake.records.documents import Cut, CutTable
-from lakeproof.lake.rows.change import AllRows, NetChange, Removed
+from lakeproof.lake.rows.change import AllRows, NetChange, Removed, Unsupported
 from lakeproof.lake.rows.columns import pick, relation
 from lakeproof.lake.rows.landing_rows import read_range
 from lakeproof.lake.rows.refusal import refusals_as_errors
@@ -227,3 +231,68 @@ def open_lake(
         cuts = cuts_at(lake, NEWEST, group)
         return LandedLake(spark, place, cuts, landing_ends(place, cuts, group))
     return OpenedLake(spark, place, cuts_at(lake, at, group))
+
+
+# Characters that Spark refuses in a view's name in its own catalog.
+_ODD = re.compile(r"[^A-Za-z0-9_]")
+
+
+def register(
+    opened: OpenedLake,
+    schema: str,
+    catalog: str | None = None,
+    *,
+    source: str | None = None,
+    tables: Iterable[TableName | str] | None = None,
+) -> Mapping[TableName, str]:
+    """Make or replace a view for each table of a source (or of `tables`) in `catalog.schema`; returns their SQL names.
+
+    A view is named after its table; outside of `public` the schema is prefixed, and characters that SQL names can't have
+    become `_`. Raises ConfigError if two tables would get the same name, LakeError for a table that the cut does not have.
+    Spark's own catalog forgets the views with the session; others may keep them.
+    """
+    if isinstance(opened, LandedLake):
+        remedy = "open the lake at a cut, or use `createOrReplaceTempView` of the tables"
+        raise ConfigError("register", "SQL views show cuts, not the landing's end", remedy)
+    if source is None and len(opened.cuts) != 1:
+        raise ConfigError("register", f"the lake has {len(opened.cuts)} sources", "name one of them")
+    name = next(iter(opened.cuts)) if source is None else source
+    cut = opened.cut(name)
+    chosen = sorted(cut.tables) if tables is None else [table_name(t) for t in tables]
+    place = ".".join(quoted(part) for part in (catalog, schema) if part is not None)
+    names = sql_names(chosen)
+    opened.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {place}")
+    for table in chosen:
+        view = f"{place}.{quoted(names[table])}"
+        _view(opened.spark, SourceLake.open(opened.lake, name), cut, table, view)
+        names[table] = view
+    return names
+
+
+def sql_names(tables: Iterable[TableName]) -> dict[TableName, str]:
+    """Return the name of each table in a schema; raises ConfigError if two tables would get the same one."""
+    names: dict[TableName, str] = {}
+    taken: dict[str, TableName] = {}
+    for table in tables:
+        full = table.name if table.schema == "public" else f"{table.schema}_{table.name}"
+        names[table] = name = _ODD.sub("_", full)
+        other = taken.setdefault(name.casefold(), table)
+        if other != table:
+            raise ConfigError(f"view {name}", f"{other} and {table} would both have this name", "register one of them")
+    return names
+
+
+def _view(spark: SparkSession, lake: SourceLake, cut: Cut, table: TableName, view: str) -> None:
+    pinned = cut.table(table, lake.source)
+    columns = ", ".join(quoted(c) for c in column_names(in_lake(pinned.version)))
+    values = {
+        "lakeproof.source": lake.source,
+        "lakeproof.cut": str(cut.number),
+        "lakeproof.position": str(pinned.at_lsn),
+        "lakeproof.held": str(table in cut.held).lower(),
+    }
+    properties = ", ".join(f"'{key}' = '{value}'" for key, value in values.items())
+    spark.sql(
+        f"CREATE OR REPLACE VIEW {view} TBLPROPERTIES ({properties}) AS SELECT {columns}"  # noqa: S608  every name is quoted
+        f" FROM delta.{quoted(lake.url(lake.paths.current(table)))} VERSION AS OF {pinned.current_version}"
+    )

@@ -4,6 +4,8 @@ Computing and committing a view is in `lakeproof.views.refresh`; FORMAT.md has t
 
 One sequence of numbers serves all views of a lake. A number is given once, by put-if-absent. The sequence may have a gap, if
 a refresh was killed between its Delta commit and its cut: the next refresh of that view takes a number past both.
+
+A cut names the versions of what computed it: the rows of another version are no basis, since it may compute differently.
 """
 
 from __future__ import annotations
@@ -11,8 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from threading import Lock
 
+import lakeproof
 from lakeproof.errors import LakeError
 from lakeproof.field_types import Count, CycleField, Sha256
 from lakeproof.names import CycleNumber
@@ -160,3 +165,27 @@ def _read(store: Store, key: str) -> ViewCut:
     if cut.number != number_in(key):
         raise LakeError(key, f"it has number {cut.number} inside", "restore it from a backup")
     return cut
+
+
+_PACKAGES = {"spark": "pyspark", "delta": "delta-spark"}
+
+
+@cache
+def engine_versions() -> Mapping[str, str]:
+    """Return the versions of Spark, Delta and lakeproof in this process; without those that are not installed."""
+    versions = {"lakeproof": lakeproof.__version__}
+    for name, package in _PACKAGES.items():
+        try:
+            versions[name] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def other_versions(then: Mapping[str, str]) -> str | None:
+    """Return which of them were others, None if none was: `spark 4.1.0, now 4.2.0`."""
+    now = engine_versions()
+    changed = [
+        f"{name} {then.get(name)}, now {number}" for name, number in sorted(now.items()) if then.get(name) != number
+    ]
+    return ", ".join(changed) or None
