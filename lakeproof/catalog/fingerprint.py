@@ -120,7 +120,7 @@ class TypeFacts:
 
     `parts` is JSON. An epoch changes with every ALTER of its label.
 
-    `line` decides how its values are kept, as `lakeproof.postgres.catalog.type_lines` writes it: the type may be dropped
+    `line` decides how its values are kept, as `lakeproof.postgres.catalog.fingerprint` writes it: the type may be dropped
     before the stream brings them.
     """
 

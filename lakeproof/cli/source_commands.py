@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from lakeproof.cli.context import Context
-from lakeproof.cli.first_use import report_decoding
+from lakeproof.cli.context import Context, report_decoding
 from lakeproof.cli.results import (
     DIFFERS,
     DONE,

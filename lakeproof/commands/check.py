@@ -17,12 +17,11 @@ from lakeproof.postgres.catalog.published import publications_of, read_tables, w
 from lakeproof.postgres.catalog.tables import PublishedTable
 from lakeproof.postgres.checks.findings import Finding, Severity, from_error
 from lakeproof.postgres.checks.source import examine
-from lakeproof.postgres.checks.spread import spread
-from lakeproof.postgres.checks.write_rates import changes_of
+from lakeproof.postgres.checks.spread import changes_of, spread
 from lakeproof.postgres.connections.connect import Connection, close_quietly, connect
 from lakeproof.postgres.replication_slot import SlotState, name_problem, read_slot
 from lakeproof.postgres.server import ServerIdentity, identify
-from lakeproof.publication.candidates import Candidates, read_candidates
+from lakeproof.publication.wishes import Candidates, read_candidates
 from lakeproof.schema import LeftOutColumn
 from lakeproof.state.findings import lake_findings
 from lakeproof.state.slot import ServerSeen

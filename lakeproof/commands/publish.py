@@ -28,8 +28,7 @@ from lakeproof.postgres.catalog.published import publications_of
 from lakeproof.postgres.catalog.tables import PublicationWay
 from lakeproof.postgres.checks.privileges import role_name
 from lakeproof.postgres.connections.connect import close_quietly, connect, source_errors
-from lakeproof.postgres.publication_lines import Publication, read_publications
-from lakeproof.postgres.publication_ways import out_of
+from lakeproof.postgres.publications import Publication, out_of, read_publications
 from lakeproof.publication.draft import draw
 from lakeproof.snapshot.paused import PausedEntry, PausedTable, add_paused, read_paused, set_resuming
 from lakeproof.snapshot.run import SnapshotReport, copy_tables

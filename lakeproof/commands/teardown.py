@@ -127,8 +127,7 @@ def _drop_slot(conn: Connection, source: SourceConfig, *, end_drain: bool) -> in
         if not end_drain:
             busy = in_use(conn, source.slot)
             raise TransientError(busy.thing, busy.reason, "stop the drain first, or ask for it to be ended")
-        with source_errors(f"slot {source.slot}"):
-            rows(conn, _TERMINATE, {"pid": state.active_pid})
+        rows(conn, _TERMINATE, {"pid": state.active_pid}, about=f"slot {source.slot}")
     return (state.retained_bytes or 0) if drop_slot(conn, source.slot) else None
 
 

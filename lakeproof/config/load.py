@@ -7,40 +7,39 @@ server or lake is touched.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 
 from lakeproof.config.document import YamlDocument, read_document
-from lakeproof.config.faulty_views import checked_views
 from lakeproof.config.location import StorageConfig, is_secret_key
-from lakeproof.config.mistakes import ConfigFileError, KeyPath, Mistake, explain, unknown_key
+from lakeproof.config.mistakes import ConfigFileError, KeyPath, Mistake, explain, hint, unknown_key
 from lakeproof.config.model import Config, SourceConfig, TableConfig, ViewConfig
 from lakeproof.config.secret import Dsn
 from lakeproof.config.section import Model
 from lakeproof.config.section.alerts import AlertsConfig, with_secrets
-from lakeproof.config.section.compute import ComputeConfig
 from lakeproof.config.section.dagster import DagsterConfig
 from lakeproof.config.section.expectations import read_expectations
 from lakeproof.config.section.external_table import ExternalTable
-from lakeproof.config.section.groups import read_groups
 from lakeproof.config.section.metrics import MetricsConfig
 from lakeproof.config.section.publication import publication_mistakes, schema_patterns
 from lakeproof.config.section.selection import Selection
-from lakeproof.config.section.spark import SparkConfig
+from lakeproof.config.section.spark import ComputeConfig, SparkConfig
 from lakeproof.config.section.sql_catalog import CatalogConfig
 from lakeproof.config.sections import (
     is_inside,
     lake_address,
     read_dsn,
+    read_groups,
     read_reads,
     read_secret,
     read_spark_secret,
     read_sql_file,
 )
 from lakeproof.config.table_names import TablePattern, parse_selected, parse_table, table_text
+from lakeproof.config.view_graph import checked_views
 from lakeproof.errors import ConfigError
 from lakeproof.names import TableName
 
@@ -279,7 +278,7 @@ class _Reader:
 
     def _listed(self, source: str, table: TableName, path: KeyPath) -> None:
         if source not in self._selections:
-            self._document.add(path, f"reads from {source}, which is no source; {_nearest(source, self._selections)}")
+            self._document.add(path, f"reads from {source}, which is no source; {hint(source, self._selections)}")
         selection = self._selections.get(source)
         if selection is not None and not selection.selected(table):
             self._document.add(path, f"{table_text(table)} is not among sources.{source}.tables")
@@ -368,10 +367,6 @@ def _fields(model: type[Model], loc: KeyPath) -> list[str]:
             break
         model = model.model_fields[part].annotation  # type: ignore[assignment]  # _is_section has looked
     return list(model.model_fields)
-
-
-def _nearest(name: str, existing: Mapping[str, object]) -> str:
-    return unknown_key(name, existing).removeprefix("unknown key; ")
 
 
 __all__ = ["ConfigFileError", "Mistake", "find", "load"]

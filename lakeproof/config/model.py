@@ -15,14 +15,13 @@ from lakeproof.config.location import LakeLocation, StorageConfig
 from lakeproof.config.secret import connection_secret
 from lakeproof.config.section import Model
 from lakeproof.config.section.alerts import AlertsConfig
-from lakeproof.config.section.compute import ComputeConfig
 from lakeproof.config.section.dagster import DagsterConfig, FreshnessConfig
 from lakeproof.config.section.expectations import valid_expectation
 from lakeproof.config.section.external_table import ExternalTable
 from lakeproof.config.section.metrics import Address, MetricsConfig
 from lakeproof.config.section.publication import SourcePublication, TablePublication
 from lakeproof.config.section.selection import Selection
-from lakeproof.config.section.spark import SparkConfig
+from lakeproof.config.section.spark import ComputeConfig, SparkConfig
 from lakeproof.config.section.sql_catalog import CatalogConfig
 from lakeproof.config.section.upkeep import CompactionConfig, RetentionConfig
 from lakeproof.config.table_names import TablePattern

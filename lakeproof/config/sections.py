@@ -1,19 +1,25 @@
-"""Reads single values that need more than a type: the lake, a source's dsn, a view's SQL and the tables that it reads.
+"""Reads values that need more than a type: the lake, a source's dsn, a view's SQL and the tables that it reads, the groups.
 
-Each function takes the value as the YAML has it and raises ValueError, as a phrase, if it is wrong; `load` adds the line.
+A function of a single value takes it as the YAML has it and raises ValueError, as a phrase, if it is wrong; `load` adds the
+line.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from lakeproof.config.document import YamlDocument
 from lakeproof.config.location import SUPPORTED, ObjectPlace
+from lakeproof.config.mistakes import hint
+from lakeproof.config.model import SourceConfig
 from lakeproof.config.secret import Dsn, EnvSecret, FileSecret, Secret, check_conninfo
 from lakeproof.config.section.external_table import ExternalTable, read_external
 from lakeproof.config.table_names import parse_table
+from lakeproof.config.values import NAME_PATTERN
 from lakeproof.names import TableName
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -129,3 +135,52 @@ def _absolute(value: str, folder: Path) -> str:
     if value.startswith("~"):
         raise ValueError("begins with ~, which is not expanded; write the whole path")
     return os.path.normpath(folder / value)
+
+
+Sources = Mapping[str, SourceConfig | None]
+
+
+def read_groups(document: YamlDocument, value: object, sources: Sources) -> dict[str, tuple[str, ...]]:
+    """Return the groups with their sources; every mistake is added to `document`."""
+    if value is not None and not isinstance(value, dict):
+        document.add(("groups",), "must be a mapping (key: value)")
+        return {}
+    groups: dict[str, tuple[str, ...]] = {}
+    for name, listed in (value or {}).items():
+        path = ("groups", name)
+        if not re.fullmatch(NAME_PATTERN, name):
+            document.add(path, "is not a name: a small letter, then at most 52 small letters, digits and _")
+        if name in sources:
+            document.add(path, "is the name of a source; give the group another one")
+        if not isinstance(listed, list) or len(listed) < 2 or not all(isinstance(source, str) for source in listed):
+            document.add(path, "must be a list of two sources or more: {shop: [shop_a, shop_b]}")
+            continue
+        for i, source in enumerate(listed):
+            mistake = _mistake(source, listed[:i], groups, sources)
+            if mistake is not None:
+                document.add((*path, i), mistake)
+        groups[name] = tuple(listed)
+    return groups
+
+
+def _mistake(source: str, before: list[str], groups: Mapping[str, tuple[str, ...]], sources: Sources) -> str | None:
+    """Return what is wrong with a source that follows those of `before` in its group."""
+    if source not in sources:
+        return f"{source} is no source; {hint(source, sources)}"
+    if source in before:
+        return f"names {source} twice"
+    other = next((group for group, members in groups.items() if source in members), None)
+    if other is not None:
+        return f"{source} is in the group {other} already; a source is in one group at most"
+    first = sources.get(before[0]) if before else None
+    second = sources[source]
+    if first is None or second is None or not _differ(first.dsn, second.dsn):
+        return None
+    return f"{source} has another server or database in its dsn than {before[0]}; a group is of one database"
+
+
+def _differ(one: object, other: object) -> bool:
+    """True if two connection strings say that they lead to different databases; a secret is not read for it."""
+    if not isinstance(one, Dsn) or not isinstance(other, Dsn) or one.database is None or other.database is None:
+        return False
+    return (one.server, one.database) != (other.server, other.database)

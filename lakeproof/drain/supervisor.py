@@ -19,11 +19,10 @@ from lakeproof.drain.catalog.resolver import CatalogResolver
 from lakeproof.drain.catalog.watch import CatalogWatch
 from lakeproof.drain.counts import DrainReport, Flush, Totals
 from lakeproof.drain.flush import Flusher
-from lakeproof.drain.large_transactions import LargeProgress
 from lakeproof.drain.loop import Goal, Listeners, Session, SessionEnd
 from lakeproof.drain.open_landing import open_landing
+from lakeproof.drain.progress import LargeProgress, Rates
 from lakeproof.drain.pulse import Pulse
-from lakeproof.drain.rates import Rates
 from lakeproof.drain.segment_ends import Flushed
 from lakeproof.drain.stuck import StuckWatch
 from lakeproof.drain.transactions.spill import SpillLimitError

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakeproof.events import Event
 from lakeproof.metrics import definitions as m
-from lakeproof.metrics.samples import Registry, Sample
-from lakeproof.metrics.table_labels import TableLabels
+from lakeproof.metrics.samples import Registry, Sample, TableLabels
 from lakeproof.storage.times import time_of
 
 if TYPE_CHECKING:

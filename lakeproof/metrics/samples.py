@@ -1,10 +1,11 @@
 """A registry of metrics in Prometheus' form: counters that are added to, and state that is asked for at each scrape.
 
-`server.py` serves them.
+`server.py` serves them. The number of tables with figures of their own is bounded: a source may have tens of thousands.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from lakeproof.metrics.definitions import Metric, MetricType
+from lakeproof.names import TableName
 
 # Each counter would have a second time series, for when it began; nothing here asks for that.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the client has types, but not here
@@ -79,3 +81,26 @@ class _States(Collector):
                     family = families[metric.name] = make(metric.name, metric.meaning, labels=metric.labels)
                 family.add_metric([sample.labels[name] for name in metric.labels], sample.value)
         yield from families.values()
+
+
+# The label of all other tables. No table has it: a table's has a dot.
+OTHER = "other"
+
+
+class TableLabels:
+    """The labels of the first `tables_max` tables that change, over all sources of a process; all others share one."""
+
+    def __init__(self, tables_max: int) -> None:
+        self._tables_max = tables_max
+        self._labels: dict[tuple[str, TableName], str] = {}
+        self._lock = threading.Lock()
+
+    def label(self, source: str, table: TableName) -> str:
+        """Return the table's label."""
+        with self._lock:
+            existing = self._labels.get((source, table))
+            if existing is not None:
+                return existing
+            if len(self._labels) >= self._tables_max:
+                return OTHER
+            return self._labels.setdefault((source, table), str(table))

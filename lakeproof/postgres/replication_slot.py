@@ -16,7 +16,7 @@ from psycopg.sql import SQL, Identifier
 
 from lakeproof.errors import RECOVER, SourceError, TransientError
 from lakeproof.lsn import Lsn
-from lakeproof.postgres.connections.connect import Connection, rows, source_errors, translate
+from lakeproof.postgres.connections.connect import Connection, rows, translate
 
 PLUGIN = "pgoutput"
 # A slot whose reader has just ended is free a moment later.
@@ -77,8 +77,7 @@ class SlotState:
 
 def read_slot(conn: Connection, name: str) -> SlotState | None:
     """Return the slot's state, None if there is none; works on both kinds of connection. Raises as `source_errors`."""
-    with source_errors(f"slot {name}"):
-        slots = rows(conn, _READ, {"name": name})
+    slots = rows(conn, _READ, {"name": name}, about=f"slot {name}")
     if not slots:
         return None
     row = slots[0]

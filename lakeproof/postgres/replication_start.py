@@ -14,7 +14,6 @@ from lakeproof.errors import RECOVER, GapError, SourceError
 from lakeproof.postgres.connections.connect import (
     Connection,
     rows,
-    source_errors,
 )
 from lakeproof.postgres.replication_slot import read_slot, slot_problem
 
@@ -50,8 +49,8 @@ def check_before_start(conn: Connection, slot: str, publications: Sequence[str])
         raise GapError(problem.thing, problem.reason, problem.remedy)
     if problem is not None:
         raise problem
-    with source_errors("publications"):
-        existing = {r["pubname"] for r in rows(conn, SQL("SELECT pubname::text FROM pg_catalog.pg_publication"))}
+    lines = rows(conn, SQL("SELECT pubname::text FROM pg_catalog.pg_publication"), about="publications")
+    existing = {row["pubname"] for row in lines}
     for name in publications:
         if name not in existing:
             # From PostgreSQL 18 on the server would only warn and leave the changes out.

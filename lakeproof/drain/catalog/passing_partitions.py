@@ -22,7 +22,7 @@ from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
 from lakeproof.pgoutput.rows import PartitionRows
-from lakeproof.postgres.connections.connect import Connection, rows, source_errors
+from lakeproof.postgres.connections.connect import Connection, rows
 
 # The wait for transactions whose commits have come and can't be seen yet.
 _VISIBLE_S = 0.5
@@ -57,8 +57,7 @@ class PassingPartitions:
         """Return those whose transaction a reading from now on has; waits a little for others. Raises as `source_errors`."""
         deadline = time.monotonic() + _VISIBLE_S
         while self._waiting:
-            with source_errors("the source's catalog"):
-                unseen = {str(row["xid"]) for row in rows(conn, _OPEN)}
+            unseen = {str(row["xid"]) for row in rows(conn, _OPEN, about="the source's catalog")}
             seen = [p for p in self._waiting.values() if str(int(p.transaction.xid)) not in unseen]
             if len(seen) == len(self._waiting) or time.monotonic() > deadline:
                 return seen

@@ -1,7 +1,7 @@
 """Checks how the rows of published tables are identified: what the application's updates and deletes meet, and what comes.
 
 Other findings about tables do not belong here (`tables.py`), nor the statements that take a table out of a publication
-(`publication_ways.py`).
+(`publications.py`).
 
 PostgreSQL refuses an update or a delete of a table whose publication has it and whose rows it can't identify. A table that
 somebody has named in a publication is refused then, since it can be taken out. One that its publication has with all others
@@ -17,7 +17,7 @@ from lakeproof.config.model import SourceConfig
 from lakeproof.postgres.catalog.tables import PublicationWay, PublishedTable
 from lakeproof.postgres.checks.findings import Finding, error, note, warning
 from lakeproof.postgres.checks.privileges import as_identifier, qualified
-from lakeproof.postgres.publication_ways import out_of, way_in_words
+from lakeproof.postgres.publications import out_of, way_in_words
 from lakeproof.schema import Identity
 
 _SHOWN = 10

@@ -11,6 +11,8 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from psycopg.sql import SQL
+
 from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import SourceConfig, TableConfig
 from lakeproof.config.table_names import TablePattern, table_text
@@ -19,14 +21,13 @@ from lakeproof.names import Oid, TableName
 from lakeproof.postgres.catalog import queries
 from lakeproof.postgres.catalog.published import publications_of, read_tables, read_types
 from lakeproof.postgres.catalog.selection import no_match, select
-from lakeproof.postgres.catalog.tables import Leaf, PublishedTable
-from lakeproof.postgres.catalog.unpublished import SENDS_GENERATED, generated_expressions
+from lakeproof.postgres.catalog.tables import SENDS_GENERATED, Leaf, PublishedTable
 from lakeproof.postgres.checks.findings import Finding, error, from_error, note, warning
 from lakeproof.postgres.checks.identity import identity_findings, only_inserted, sent_in_part
 from lakeproof.postgres.checks.privileges import as_identifier, qualified
 from lakeproof.postgres.checks.unselected import unselected
 from lakeproof.postgres.connections.connect import Connection, Row, rows, source_errors
-from lakeproof.postgres.publication_lines import read_publications
+from lakeproof.postgres.publications import read_publications
 from lakeproof.schema import REFUSED_IN_NAMES, Identity, LeftOutColumn, describe_left_out, lake_names
 from lakeproof.values.catalog_kinds import CatalogType, is_bare_numeric
 from lakeproof.values.types import EXACT_TEXT
@@ -36,6 +37,13 @@ _PIN = (38, 10)
 _OTHERS_SHOWN = 10
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 _WORDS = frozenset({"null", "true", "false"})
+# Not read with a table's schema: pg_get_expr waits for an exclusive lock on the table, and answers for the present.
+_EXPRESSIONS = SQL("""
+SELECT d.adrelid::bigint AS oid, a.attname::text AS name, pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS expression
+FROM pg_catalog.pg_attrdef d
+JOIN pg_catalog.pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+WHERE d.adrelid = ANY ({oids}::oid[]) AND a.attgenerated <> '' AND NOT a.attisdropped
+""")
 _KINDS = {
     "v": "a view",
     "m": "a materialized view",
@@ -92,7 +100,7 @@ def findings_of(
     """Yield the findings about tables as they are published, or would be. Raises as `source_errors`."""
     access = _access(conn, tables) if readable else {}
     types = _text_types(conn, tables)
-    expressions = generated_expressions(conn, {t.version.oid for t in tables if any(c.generated for c in t.left_out)})
+    expressions = _generated_expressions(conn, {t.version.oid for t in tables if any(c.generated for c in t.left_out)})
     yield from only_inserted(tables, source.name)
     for table in tables:
         yield from schema_findings(table, source)
@@ -150,12 +158,12 @@ def named_facts(conn: Connection, tables: Iterable[TableName]) -> dict[TableName
     names = sorted(tables)
     if not names:
         return {}
-    with source_errors("tables"):
-        relations = rows(
-            conn,
-            queries.NAMED,
-            {"schemas": [table.schema for table in names], "names": [table.name for table in names]},
-        )
+    relations = rows(
+        conn,
+        queries.NAMED,
+        {"schemas": [table.schema for table in names], "names": [table.name for table in names]},
+        about="tables",
+    )
     return {TableName(row["schema"], row["name"]): row for row in relations}
 
 
@@ -163,8 +171,7 @@ def suggestions(conn: Connection, tables: Collection[TableName]) -> dict[TableNa
     """Return the table that was probably meant by each name that is no table's. Raises as `source_errors`."""
     if not tables:
         return {}
-    with source_errors("tables"):
-        existing = [TableName(row["schema"], row["name"]) for row in rows(conn, queries.TABLES)]
+    existing = [TableName(row["schema"], row["name"]) for row in rows(conn, queries.TABLES, about="tables")]
     near = {table: nearest_table(table, existing) for table in tables}
     return {table: meant for table, meant in near.items() if meant is not None}
 
@@ -269,6 +276,12 @@ def _computed(column: LeftOutColumn, expression: str | None) -> str:
     return f"{expression} AS {as_identifier(column.name)}"
 
 
+def _generated_expressions(conn: Connection, oids: Collection[Oid]) -> dict[tuple[Oid, str], str]:
+    """Return each generated column's expression, by the table's OID and the column's name."""
+    lines = rows(conn, _EXPRESSIONS, {"oids": sorted(oids)}, about="generated columns") if oids else []
+    return {(Oid(int(row["oid"])), str(row["name"])): str(row["expression"]) for row in lines}
+
+
 def _text_types(conn: Connection, tables: Iterable[PublishedTable]) -> dict[int, CatalogType]:
     """Return the types of the columns that are kept as exact text."""
     oids = {int(c.type_oid) for table in tables for c in table.version.columns if c.kind == EXACT_TEXT}
@@ -344,8 +357,7 @@ def _access(conn: Connection, tables: Iterable[PublishedTable]) -> dict[int, Row
     oids = sorted({int(oid) for t in tables for oid in (t.version.oid, *(leaf.oid for leaf in t.leaves))})
     if not oids:
         return {}
-    with source_errors("tables"):
-        return {int(row["oid"]): row for row in rows(conn, queries.ACCESS, {"oids": oids})}
+    return {int(row["oid"]): row for row in rows(conn, queries.ACCESS, {"oids": oids}, about="tables")}
 
 
 def _readable(table: PublishedTable, access: dict[int, Row]) -> Iterator[Finding]:

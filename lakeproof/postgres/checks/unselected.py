@@ -15,9 +15,8 @@ from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import publications_of
 from lakeproof.postgres.catalog.tables import PublicationWay
 from lakeproof.postgres.checks.findings import Finding, note, warning
-from lakeproof.postgres.connections.connect import Connection, rows, source_errors
-from lakeproof.postgres.publication_lines import Publication, read_publications
-from lakeproof.postgres.publication_ways import by_name_instead, out_of, way_in_words
+from lakeproof.postgres.connections.connect import Connection, rows
+from lakeproof.postgres.publications import Publication, by_name_instead, out_of, read_publications, way_in_words
 
 _SHOWN = 10
 
@@ -87,8 +86,7 @@ def _parents(conn: Connection, tables: Collection[TableName]) -> dict[TableName,
     """Return the first table that each of `tables` inherits from."""
     ordered = sorted(tables)
     values = {"schemas": [t.schema for t in ordered], "names": [t.name for t in ordered]}
-    with source_errors("tables"):
-        lines = rows(conn, _PARENTS, values)
+    lines = rows(conn, _PARENTS, values, about="tables")
     return {
         TableName(row["schema"], row["name"]): TableName(row["parent_schema"], row["parent"]) for row in reversed(lines)
     }

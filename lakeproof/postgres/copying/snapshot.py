@@ -41,7 +41,7 @@ from lakeproof.errors import SourceError, TableError, TransientError
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog import queries
-from lakeproof.postgres.catalog.tables import Leaf, PublishedTable
+from lakeproof.postgres.catalog.tables import Leaf, PublishedTable, identifier
 from lakeproof.postgres.catalog.unchanged import change_since, read_catalog
 from lakeproof.postgres.connections.connect import (
     Connection,
@@ -240,7 +240,7 @@ class SnapshotSession:
 
     def _import_and_lock(self, conn: Connection, locked: _Locked, *, waits: bool) -> None:
         names = {name for table, leaves in locked for name in (table.table, *(leaf.table for leaf in leaves))}
-        relations = SQL(", ").join(SQL("ONLY {}").format(_identifier(name)) for name in sorted(names))
+        relations = SQL(", ").join(SQL("ONLY {}").format(identifier(name)) for name in sorted(names))
         lock = SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(relations)
         thing = _named(locked)
         try:
@@ -345,12 +345,8 @@ def chunk_query(chunk: Chunk) -> Composed:
     if table.row_filter is not None:
         # The catalog's own text of the expression, printed and parsed under the same empty search_path.
         conditions.append(SQL("({})").format(SQL(table.row_filter)))
-    every = SQL("SELECT {} FROM ONLY {}").format(columns, _identifier(chunk.leaf.table))
+    every = SQL("SELECT {} FROM ONLY {}").format(columns, identifier(chunk.leaf.table))
     return SQL("{} WHERE {}").format(every, SQL(" AND ").join(conditions)) if conditions else every
-
-
-def _identifier(table: TableName) -> Identifier:
-    return Identifier(table.schema, table.name)
 
 
 def table_changed(table: TableName, reason: str) -> TableChangedError:

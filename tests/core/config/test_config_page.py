@@ -25,10 +25,9 @@ from lakeproof.config.model import (
 )
 from lakeproof.config.section import Model
 from lakeproof.config.section.alerts import AlertsConfig
-from lakeproof.config.section.compute import ComputeConfig
 from lakeproof.config.section.dagster import DagsterConfig, FreshnessConfig
 from lakeproof.config.section.metrics import MetricsConfig
-from lakeproof.config.section.spark import SparkConfig
+from lakeproof.config.section.spark import ComputeConfig, SparkConfig
 from lakeproof.config.section.sql_catalog import CatalogConfig
 from lakeproof.config.section.upkeep import CompactionConfig, RetentionConfig
 
