@@ -171,6 +171,8 @@ def _of_module(module: _Module) -> Iterator[ErrorText]:
         if reason.startswith("{") and reason.endswith("}") and reason.count("{") == 1:
             # Another error's text, put into this one.
             continue
+        if kind == "finding" and thing in {"{table}", "{name}"}:
+            thing = f"table {thing}"
         yield ErrorText(module.name, group(kind), kind, thing, reason, remedy)
 
 

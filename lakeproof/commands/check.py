@@ -18,7 +18,7 @@ from lakeproof.postgres.catalog.tables import PublishedTable
 from lakeproof.postgres.checks.findings import Finding, Severity, from_error
 from lakeproof.postgres.checks.source import examine
 from lakeproof.postgres.checks.spread import changes_of, spread
-from lakeproof.postgres.connections.connect import Connection, close_quietly, connect
+from lakeproof.postgres.connections.connect import Connection, connect
 from lakeproof.postgres.replication_slot import SlotState, name_problem, read_slot
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.publication.wishes import Candidates, read_candidates
@@ -83,14 +83,11 @@ def check_source(config: Config, name: str) -> CheckReport:
     Raises ConfigError if the configuration has no such source.
     """
     source = config.source(name)
-    conn = None
     try:
-        conn = connect(source.dsn, "lakeproof check")
-        return _report(config, source, conn)
+        with connect(source.dsn, "lakeproof check") as conn:
+            return _report(config, source, conn)
     except LakeproofError as refusal:
         return CheckReport(name, None, None, (), (), (from_error(refusal),))
-    finally:
-        close_quietly(conn)
 
 
 def check_sources(config: Config, names: Iterable[str], timeout_s: float = TIMEOUT_S) -> dict[str, CheckReport]:

@@ -36,7 +36,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.batch import BatchDecoder
 from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.postgres.catalog.published import INSERTS_SUFFIX, publications_of
-from lakeproof.postgres.connections.connect import close_quietly, connect, source_errors
+from lakeproof.postgres.connections.connect import connect, source_errors
 from lakeproof.postgres.connections.timeouts import ASKED_TO_STOP, Timeout, in_thread, use_timeout
 from lakeproof.postgres.replication_start import StreamOptions
 from lakeproof.postgres.replication_stream import LostPublicationError, ReplicationStream, StreamFailedError
@@ -183,12 +183,8 @@ class Supervisor:
             )
 
     def _check(self) -> tuple[SlotAndChain, list[str]]:
-        with use_timeout(self._timeout()):
-            conn = connect(self._source.dsn, "lakeproof drain check")
-            try:
-                return check_no_gap(conn, self._source, self._chain), publications_of(conn, self._source)
-            finally:
-                close_quietly(conn)
+        with use_timeout(self._timeout()), connect(self._source.dsn, "lakeproof drain check") as conn:
+            return check_no_gap(conn, self._source, self._chain), publications_of(conn, self._source)
 
     def _open_stream(self, publications: Sequence[str], start: Lsn) -> ReplicationStream:
         """Open a stream in another thread while this one watches for a stop: a server may take long to start sending."""

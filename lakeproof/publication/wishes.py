@@ -175,7 +175,7 @@ def _unknown(table: TableName, asked: Sequence[str], names: Sequence[str], way_o
             near = nearest(column, names)
             hint = "" if near is None else f"did you mean {near}? "
             remedy = f"{hint}{way_out}"
-            findings.append(error(f"table {table}", f"it has no column {column} that can be published", remedy, table))
+            findings.append(error(table, f"it has no column {column} that can be published", remedy))
     return findings
 
 

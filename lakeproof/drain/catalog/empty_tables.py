@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lakeproof.catalog.differences import DECISIONS, Consequence, Difference, TableDifferences
+from lakeproof.catalog.differences import Consequence, Difference, TableDifferences
 from lakeproof.config.model import SourceConfig
 from lakeproof.names import Oid
 from lakeproof.postgres.catalog.empty import empty_tables
@@ -61,7 +61,7 @@ def _may_be_empty(change: TableDifferences, reading: CatalogReading) -> bool:
     differences = set(change.differences)
     if Difference.ENTERED in differences and change.oid not in reading.created:
         return False
-    if any(DECISIONS[d] in (Consequence.SNAPSHOT, Consequence.GONE) for d in differences - _OF_ROWS):
+    if any(d.consequence in (Consequence.SNAPSHOT, Consequence.GONE) for d in differences - _OF_ROWS):
         return False
     in_new_file = Difference.FILE in differences or Difference.COLUMN_RECREATED in differences
     return bool(differences & _OF_ROWS) or (in_new_file and bool(differences & _OF_COLUMNS))

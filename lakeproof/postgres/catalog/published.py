@@ -18,6 +18,7 @@ import psycopg
 
 from lakeproof.config.model import SourceConfig, TableConfig
 from lakeproof.errors import ConfigError, DefiniteError, SourceError, TransientError
+from lakeproof.events import listed
 from lakeproof.names import Oid, TableName
 from lakeproof.postgres.catalog import queries
 from lakeproof.postgres.catalog.tables import ACTIONS, SENDS_GENERATED, Leaf, PublicationWay, PublishedTable
@@ -351,7 +352,7 @@ def _naming_lock_holders(source: SourceConfig) -> Iterator[None]:
         thing = f"publication {source.publication}"
         with connect(source.dsn, "lakeproof locks") as conn, source_errors(thing):
             locked = rows(conn, queries.LOCKED)
-        holders = [f"{TableName(r['schema'], r['name'])} (process {r['pid']})" for r in locked[:_LOCKED_SHOWN]]
-        detail = f": locked are {', '.join(holders)}" if holders else ", and nothing is locked any more"
+        holders = listed((f"{TableName(r['schema'], r['name'])} (process {r['pid']})" for r in locked), _LOCKED_SHOWN)
+        detail = f": locked are {holders}" if holders else ", and nothing is locked any more"
         reason = f"a lock on one of its tables could not be taken in time{detail}"
         raise TransientError(thing, reason, "let the ALTER or LOCK finish, then try again") from None

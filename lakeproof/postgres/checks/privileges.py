@@ -12,6 +12,7 @@ from itertools import groupby
 
 from psycopg.sql import SQL, Composed, Identifier
 
+from lakeproof.events import listed
 from lakeproof.names import TableName
 from lakeproof.postgres.connections.connect import Connection, rows, source_errors
 
@@ -101,9 +102,8 @@ def lacks_for_publishing(
     lacking = [f"CREATE on database {role['database']}"] if creates and not role["may_create"] else []
     lacking += [f"the ownership of publication {name}" for name in not_owned(conn, existing)]
     if others:
-        listed = ", ".join(f"{row['schema']}.{row['name']}" for row in others[:_NAMED_MAX])
-        more = f" and {len(others) - _NAMED_MAX} more" if len(others) > _NAMED_MAX else ""
-        lacking.append(f"the ownership of {listed}{more}")
+        not_ours = (TableName(row["schema"], row["name"]) for row in others)
+        lacking.append(f"the ownership of {listed(not_ours, _NAMED_MAX)}")
     return lacking
 
 
@@ -145,15 +145,14 @@ def missing_grants(conn: Connection, tables: Collection[int], schemas: Collectio
     statements = list(_attributes(role, name, hidden=any(row["hides_rows"] for row in read)))
     closed = sorted({str(row["schema"]) for row in read if not row["may_use"]})
     if closed:
-        listed = SQL(", ").join(map(Identifier, closed))
-        statements.append(SQL("GRANT USAGE ON SCHEMA {} TO {}").format(listed, name))
+        statements.append(SQL("GRANT USAGE ON SCHEMA {} TO {}").format(SQL(", ").join(map(Identifier, closed)), name))
     unread = [Identifier(row["schema"], row["name"]) for row in read if not row["may_select"]]
     if unread:
         statements.append(SQL("GRANT SELECT ON TABLE {} TO {}").format(SQL(", ").join(unread), name))
     for owner, lines in groupby(sorted(owners, key=lambda row: str(row["owner"])), lambda row: str(row["owner"])):
-        listed = SQL(", ").join(Identifier(str(row["schema"])) for row in lines)
+        owned = SQL(", ").join(Identifier(str(row["schema"])) for row in lines)
         future = "ALTER DEFAULT PRIVILEGES FOR ROLE {} IN SCHEMA {} GRANT SELECT ON TABLES TO {}"
-        statements.append(SQL(future).format(Identifier(owner), listed, name))
+        statements.append(SQL(future).format(Identifier(owner), owned, name))
     return statements
 
 

@@ -14,6 +14,7 @@ from psycopg.sql import SQL
 from lakeproof.config.model import SourceConfig
 from lakeproof.config.table_names import table_text
 from lakeproof.errors import DefiniteError, SourceError, manual
+from lakeproof.events import listed
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import publications_of, read_tables
 from lakeproof.postgres.checks.findings import Finding, error, from_error, note, refuse, warning
@@ -259,9 +260,6 @@ def _publication(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
             yield error(thing, "it does not publish inserts", f"ALTER PUBLICATION {name} SET (publish = …)")
 
 
-_SHOWN = 10
-
-
 def _catalog_tables(conn: Connection) -> Iterator[Finding]:
     """Yield one warning that names the database's user catalog tables, if it has any.
 
@@ -273,11 +271,10 @@ def _catalog_tables(conn: Connection) -> Iterator[Finding]:
     names = [table_text(TableName(row["schema"], row["name"])) for row in lines]
     if not names:
         return
-    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     yield warning(
         "server",
-        f"{shown}: with user_catalog_table = true; if such a table is dropped before the slot has read the changes of its"
-        " rows, published or not, the server can't send the stream any further",
+        f"{listed(names)}: with user_catalog_table = true; if such a table is dropped before the slot has read the changes"
+        " of its rows, published or not, the server can't send the stream any further",
         f"ALTER TABLE {names[0]} RESET (user_catalog_table), unless an output plugin needs it; before a DROP TABLE let the "
         "drain catch up",
     )

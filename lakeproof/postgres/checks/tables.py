@@ -17,6 +17,7 @@ from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import SourceConfig, TableConfig
 from lakeproof.config.table_names import TablePattern, table_text
 from lakeproof.errors import DefiniteError
+from lakeproof.events import listed
 from lakeproof.names import Oid, TableName
 from lakeproof.postgres.catalog import queries
 from lakeproof.postgres.catalog.published import publications_of, read_tables, read_types
@@ -34,7 +35,6 @@ from lakeproof.values.types import EXACT_TEXT
 
 # A first choice for a person who does not know the values: the widest decimal, with decimals to spare.
 _PIN = (38, 10)
-_OTHERS_SHOWN = 10
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 _WORDS = frozenset({"null", "true", "false"})
 # Not read with a table's schema: pg_get_expr waits for an exclusive lock on the table, and answers for the present.
@@ -83,7 +83,7 @@ def table_findings(
             yield problem
         elif published or publications_of(conn, source):
             reason = f"it is not in publication {source.publication}"
-            yield error(f"table {name}", reason, "run `lakeproof apply`, or take it out of the configuration", name)
+            yield error(name, reason, "run `lakeproof apply`, or take it out of the configuration")
     if only is None:
         yield from unselected(conn, source, published.keys() | refused.keys(), paused)
     if only is None and source.selection:
@@ -129,18 +129,17 @@ def _selection(conn: Connection, source: SourceConfig, judged: Collection[TableN
     for pattern in selected.unmatched:
         yield from_error(no_match(pattern))
     for table, reason in selected.unsupported.items():
-        yield note(f"table {table}", f"{reason}: a pattern leaves it out", "name it in `exclude`", table)
+        yield note(table, f"{reason}: a pattern leaves it out", "name it in `exclude`")
     exists = bool(publications_of(conn, source))
     for table, pattern in selected.matched.items():
         if exists and table not in judged:
             reason = f"it matches {pattern} and is not published: its changes are not followed"
             remedy = "run `lakeproof apply`, then copy it, or name it in `exclude`"
-            yield warning(f"table {table}", reason, remedy, table)
+            yield warning(table, reason, remedy)
     others = [table for table in selected.others if table not in judged]
     for schema in sorted({table.schema for table in others}):
         names = [table_text(table) for table in others if table.schema == schema]
-        more = f" and {len(names) - _OTHERS_SHOWN} more" if len(names) > _OTHERS_SHOWN else ""
-        reason = f"not selected and not published: {', '.join(names[:_OTHERS_SHOWN])}{more}"
+        reason = f"not selected and not published: {listed(names)}"
         every = TablePattern(schema, "*")
         yield note(f"schema {schema}", reason, f"to follow them, name them in `tables`, or all of them by {every}")
 
@@ -183,38 +182,34 @@ def candidate_problem(
 
     One that is `in_lake` was dropped or renamed.
     """
-    thing = f"table {table}"
     out = "take it out of the configuration"
     if facts is None and in_lake:
         reason = "it does not exist any more; the lake keeps what it has of it"
-        return error(thing, reason, f"{out}, or create it again", table)
+        return error(table, reason, f"{out}, or create it again")
     if facts is None:
         hint = "correct its name" if near is None else f"did you mean {table_text(near)}? Correct its name"
-        return error(thing, "it does not exist", f"{hint} (case counts), create it, or {out}", table)
+        return error(table, "it does not exist", f"{hint} (case counts), create it, or {out}")
     if facts["relkind"] not in ("r", "p"):
-        return error(thing, f"it is {_KINDS.get(facts['relkind'], 'no table')}, which sends no changes", out, table)
+        return error(table, f"it is {_KINDS.get(facts['relkind'], 'no table')}, which sends no changes", out)
     if facts["relpersistence"] == "u":
-        return error(
-            thing, "it is unlogged, so its changes are not in the WAL", f"ALTER TABLE … SET LOGGED, or {out}", table
-        )
+        return error(table, "it is unlogged, so its changes are not in the WAL", f"ALTER TABLE … SET LOGGED, or {out}")
     if facts["relpersistence"] == "t":
-        return error(thing, "it is a temporary table", out, table)
+        return error(table, "it is a temporary table", out)
     if facts["schema"] in ("pg_catalog", "information_schema"):
-        return error(thing, "it belongs to the system, which sends no changes", out, table)
+        return error(table, "it belongs to the system, which sends no changes", out)
     return None
 
 
 def _columns(table: PublishedTable) -> Iterator[Finding]:
-    thing = f"table {table.table}"
     columns = table.version.columns
     if not columns:
-        yield error(thing, "it has no published column", "add a column, or take the table out", table.table)
+        yield error(table.table, "it has no published column", "add a column, or take the table out")
     renamed = [f"{name} is {lake_name}" for name, lake_name in lake_names(columns).items() if name != lake_name]
     if renamed:
         reason = (
             f"Spark can't tell some of its columns from others or from the lake's own: in the lake {', '.join(renamed)}"
         )
-        yield note(thing, reason, "rename them in the source if readers should see their names", table.table)
+        yield note(table.table, reason, "rename them in the source if readers should see their names")
 
 
 def _portable(table: PublishedTable, config: TableConfig) -> Iterator[Finding]:
@@ -227,20 +222,20 @@ def _portable(table: PublishedTable, config: TableConfig) -> Iterator[Finding]:
             f" {', '.join(refused)}: it would be held"
         )
         remedy = "rename these columns, or take `readers` out of its configuration"
-        yield error(f"table {table.table}", reason, remedy, table.table)
+        yield error(table.table, reason, remedy)
 
 
 def left_out_findings(
     table: PublishedTable, expressions: Mapping[tuple[Oid, str], str], source: str, server_version: int
 ) -> Iterator[Finding]:
     """Yield findings about the columns of a table that are not sent, with the lines of a view that computes them."""
-    thing, may_send = f"table {table.table}", server_version >= SENDS_GENERATED
+    may_send = server_version >= SENDS_GENERATED
     by_list = [
         c for c in table.left_out if not c.generated or (table.column_list and may_send and c.generated == "stored")
     ]
     if by_list:
         reason = f"its column list leaves out {describe_left_out(by_list)}: neither the lake nor a proof has that"
-        yield note(thing, reason, "add to the list what the lake should have, and copy the table again", table.table)
+        yield note(table.table, reason, "add to the list what the lake should have, and copy the table again")
     for kind in ("stored", "virtual"):
         columns = [c for c in table.left_out if c.generated == kind and c not in by_list]
         if not columns:
@@ -256,7 +251,7 @@ def left_out_findings(
             )
             again = f"lakeproof bootstrap {source} --tables {shlex.quote(table_text(table.table))}"
             remedy = f"run {alter}, then copy the table: `{again}`; or {remedy}"
-        yield warning(thing, reason, remedy, table.table)
+        yield warning(table.table, reason, remedy)
 
 
 def _is_not_sent(kind: str, count: int, server_version: int) -> str:
@@ -302,10 +297,10 @@ def _bare_numerics(table: PublishedTable, config: TableConfig, types: Mapping[in
     if not bare:
         return
     pins = {**config.numeric, **dict.fromkeys(bare, _PIN)}
-    listed = ", ".join(f"{yaml_text(name)}: [{precision}, {scale}]" for name, (precision, scale) in pins.items())
-    line = f"table: {{{yaml_text(table_text(table.table))}: {{numeric: {{{listed}}}}}}}"
+    decimals = ", ".join(f"{yaml_text(name)}: [{precision}, {scale}]" for name, (precision, scale) in pins.items())
+    line = f"table: {{{yaml_text(table_text(table.table))}: {{numeric: {{{decimals}}}}}}}"
     reason = f"without precision, and so kept as exact text: {', '.join(bare)}"
-    yield note(f"table {table.table}", reason, f"to keep them as decimals, configure e.g. {line}", table.table)
+    yield note(table.table, reason, f"to keep them as decimals, configure e.g. {line}")
 
 
 def yaml_text(text: str) -> str:
@@ -317,7 +312,7 @@ def _leaves(table: PublishedTable) -> Iterator[Finding]:
     for name, kind in table.outside.items():
         reason = f"its partition {name} is {kind}, so neither the copy nor the stream has its rows"
         remedy = "detach it, or know that the lake leaves it out"
-        yield warning(f"table {table.table}", reason, remedy, table.table)
+        yield warning(table.table, reason, remedy)
     for leaf in table.unfit_leaves:
         reason = (
             f"the replica identity of its partition {leaf.table} is {_described(leaf)}, "
@@ -326,16 +321,16 @@ def _leaves(table: PublishedTable) -> Iterator[Finding]:
         own = ", ".join(c.name for c in table.version.columns if c.identity)
         better = "FULL" if not own else f"USING INDEX …, of an index that has {own}; or FULL"
         remedy = f"ALTER TABLE {table_text(leaf.table)} REPLICA IDENTITY {better}"
-        yield error(f"table {table.table}", reason, remedy, table.table)
+        yield error(table.table, reason, remedy)
     if table.partitioned and table.column_list and table.version.identity is not Identity.FULL:
         yield from _leaves_under_a_list(table)
 
 
 def _leaves_under_a_list(table: PublishedTable) -> Iterator[Finding]:
     """Yield the partitions whose own identity the column list of the table does not cover."""
-    listed = {column.name for column in table.version.columns}
+    sent = {column.name for column in table.version.columns}
     for leaf in table.leaves:
-        missing = [name for name in leaf.identity_columns if name not in listed]
+        missing = [name for name in leaf.identity_columns if name not in sent]
         if leaf.identity is Identity.FULL:
             reason = f"its partition {leaf.table} has identity FULL, with which there can be no column list"
         elif missing:
@@ -343,7 +338,7 @@ def _leaves_under_a_list(table: PublishedTable) -> Iterator[Finding]:
         else:
             continue
         remedy = "publish all of its columns without a list, or give the partition the table's identity"
-        yield error(f"table {table.table}", f"{reason}: the application's own changes fail", remedy, table.table)
+        yield error(table.table, f"{reason}: the application's own changes fail", remedy)
 
 
 def _described(leaf: Leaf) -> str:
@@ -364,22 +359,23 @@ def _readable(table: PublishedTable, access: dict[int, Row]) -> Iterator[Finding
     """Check SELECT on the table and on each leaf: the copy reads leaves by name, the lock names all of them."""
     names = {int(table.version.oid): table.table, **{int(leaf.oid): leaf.table for leaf in table.leaves}}
     for oid, name in names.items():
-        row = access.get(oid)
-        if row is None:
-            continue
-        thing = f"table {name}"
-        role = as_identifier(row["role"])
-        if not row["may_use_schema"]:
-            remedy = f"GRANT USAGE ON SCHEMA {as_identifier(name.schema)} TO {role}"
-            yield error(thing, f"role {row['role']} may not use its schema", remedy, table.table)
-        elif not row["may_select"]:
-            reason = f"role {row['role']} may not read it"
-            if row["may_select_some"]:
-                reason = (
-                    f"role {row['role']} may read some of its columns, and the copy locks it (LOCK TABLE), which takes "
-                    "SELECT on the whole table; a column list of the publication leaves columns out"
-                )
-            yield error(thing, reason, f"GRANT SELECT ON {qualified(name)} TO {role}", table.table)
-        if row["hides_rows"]:
-            reason = f"row-level security hides rows of it from role {row['role']}, while the stream brings all"
-            yield error(thing, reason, f"ALTER ROLE {role} BYPASSRLS", table.table)
+        if oid in access:
+            yield from (replace(finding, table=table.table) for finding in _readable_by_role(name, access[oid]))
+
+
+def _readable_by_role(name: TableName, access: Row) -> Iterator[Finding]:
+    role = as_identifier(access["role"])
+    if not access["may_use_schema"]:
+        remedy = f"GRANT USAGE ON SCHEMA {as_identifier(name.schema)} TO {role}"
+        yield error(name, f"role {access['role']} may not use its schema", remedy)
+    elif not access["may_select"]:
+        reason = f"role {access['role']} may not read it"
+        if access["may_select_some"]:
+            reason = (
+                f"role {access['role']} may read some of its columns, and the copy locks it (LOCK TABLE), which takes "
+                "SELECT on the whole table; a column list of the publication leaves columns out"
+            )
+        yield error(name, reason, f"GRANT SELECT ON {qualified(name)} TO {role}")
+    if access["hides_rows"]:
+        reason = f"row-level security hides rows of it from role {access['role']}, while the stream brings all"
+        yield error(name, reason, f"ALTER ROLE {role} BYPASSRLS")

@@ -38,6 +38,7 @@ from pydantic import SecretStr
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import SourceError, TableError, TransientError
+from lakeproof.events import listed
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog import queries
@@ -57,7 +58,6 @@ from lakeproof.postgres.copying.blocks import BLOCK_BYTES, Block, copy_blocks, t
 from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.values.cast import CastError
 
-_BLOCKERS_SHOWN = 10
 # Tables with those of their leaves that are read.
 _Locked: TypeAlias = Sequence[tuple[PublishedTable, Sequence[Leaf]]]
 # The errors of SET TRANSACTION SNAPSHOT after the exporting transaction's end: no file (up to 16), or no process.
@@ -373,13 +373,10 @@ def _blocked(dsn: SecretStr, slot: str, timeout_ms: int) -> TransientError:
         f"prepared {row['gid']!r} (xid {row['xid']})"
         if row["pid"] is None
         else f"process {row['pid']} (xid {row['xid']}{_open_for(row['age_s'])})"
-        for row in writers[:_BLOCKERS_SHOWN]
+        for row in writers
     ]
-    listed = f": {', '.join(blockers)}" if blockers else ""
-    more = f" and {len(writers) - _BLOCKERS_SHOWN} more" if len(writers) > _BLOCKERS_SHOWN else ""
-    return TransientError(
-        thing, reason + listed + more, "let them end, or raise snapshot.lock_timeout_s, then try again"
-    )
+    reason += f": {listed(blockers)}" if blockers else ""
+    return TransientError(thing, reason, "let them end, or raise snapshot.lock_timeout_s, then try again")
 
 
 def _open_for(age_s: int | None) -> str:
