@@ -6,6 +6,7 @@ machine's role has them.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,7 @@ SCHEMES = {
     "abfss": "az",
 }
 SUPPORTED = "a local folder, a file:// URL, or s3://bucket/prefix, gs://bucket/prefix, az://container/prefix"
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # Words in a key that make it a secret's.
@@ -103,7 +104,7 @@ class ObjectPlace:
     @classmethod
     def parse(cls, url: str) -> ObjectPlace | None:
         """Return the place of an object store's URL, None for anything else; raise ValueError, as a phrase, if wrong."""
-        match = _URL.match(url)
+        match = URL.match(url)
         scheme = None if match is None else SCHEMES.get(match[1].lower())
         if scheme is None:
             return None
@@ -124,6 +125,23 @@ class ObjectPlace:
     def __str__(self) -> str:
         """Return the URL in its usual form."""
         return f"{self.scheme}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
+
+
+def absolute(path: str, folder: Path) -> str:
+    """Return a path of the configuration, relative to its `folder`, in full; raises ValueError, as a phrase, for `~`."""
+    if path.startswith("~"):
+        raise ValueError("begins with ~, which is not expanded; write the whole path")
+    return os.path.normpath(folder / path)
+
+
+def absolute_place(text: str, folder: Path) -> str:
+    """Return a folder in full, or a URL as it is; raises ValueError, as a phrase, for a place that is not supported."""
+    if ObjectPlace.parse(text) is not None:
+        return text.rstrip("/")
+    scheme = URL.match(text)
+    if scheme and scheme[1].lower() != "file":
+        raise ValueError(f"is at {scheme[1]}://, which is not supported; name {SUPPORTED}")
+    return text.rstrip("/") if scheme else absolute(text, folder)
 
 
 @dataclass(frozen=True, slots=True)

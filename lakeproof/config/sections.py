@@ -10,10 +10,11 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from lakeproof.config.document import YamlDocument
-from lakeproof.config.location import SUPPORTED, ObjectPlace
+from lakeproof.config.location import URL, ObjectPlace, absolute, absolute_place
 from lakeproof.config.mistakes import hint
 from lakeproof.config.model import SourceConfig
 from lakeproof.config.secret import Dsn, EnvSecret, FileSecret, Secret, check_conninfo
@@ -22,9 +23,9 @@ from lakeproof.config.table_names import parse_table
 from lakeproof.config.values import NAME_PATTERN
 from lakeproof.names import TableName
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ALIAS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SQL_BYTES_MAX = 1 << 20
+Sources: TypeAlias = Mapping[str, SourceConfig | None]
 
 
 def lake_address(value: object, folder: Path) -> str:
@@ -33,13 +34,7 @@ def lake_address(value: object, folder: Path) -> str:
         raise ValueError("is missing")
     if not isinstance(value, str) or not value.strip() or "\x00" in value:
         raise ValueError("must be a folder, a file:// URL, or a place in an object store")
-    place = ObjectPlace.parse(value)
-    if place is not None:
-        return value.rstrip("/")
-    scheme = _URL.match(value)
-    if scheme and scheme[1].lower() != "file":
-        raise ValueError(f"is at {scheme[1]}://, which is not supported; name {SUPPORTED}")
-    return value if scheme else _absolute(value, folder)
+    return absolute_place(value, folder)
 
 
 def is_inside(place: str, lake: str) -> bool:
@@ -49,35 +44,20 @@ def is_inside(place: str, lake: str) -> bool:
         return f"{objects[0]}/".startswith(f"{objects[1]}/")
     if any(objects):
         return False
-    inner, outer = (os.path.realpath(unquote(urlsplit(p).path) if _URL.match(p) else p) for p in (place, lake))
+    inner, outer = (os.path.realpath(unquote(urlsplit(p).path) if URL.match(p) else p) for p in (place, lake))
     return Path(inner).is_relative_to(outer)
 
 
 def read_dsn(section: dict[str, object], place: str, folder: Path) -> Dsn:
-    """Return a source's `dsn` and `password` together; no secret is read. A secret's file is relative to `folder`."""
+    """Return a source's `dsn` with its `password`, which is a secret by now; no secret is read."""
     dsn, password = section.get("dsn"), section.get("password")
-    if dsn is None:
-        raise ValueError("is missing")
-    secret = None if password is None else read_secret(password, f"{place}.password", folder)
-    if secret is None and password is not None:
-        raise ValueError(
-            "has a password beside it that is neither {env: NAME} nor {file: PATH}; secrets do not stand in this file"
-        )
+    secret = password if isinstance(password, Secret) else None
     if isinstance(dsn, str):
         check_conninfo(dsn)
         return Dsn(dsn, secret, f"{place}.dsn")
-    conninfo = read_secret(dsn, f"{place}.dsn", folder)
-    if conninfo is None:
-        raise ValueError("must be a connection string, {env: NAME} or {file: PATH}")
-    return Dsn(conninfo, secret, f"{place}.dsn")
-
-
-def read_spark_secret(value: object, folder: Path) -> Secret | None:
-    """Return what `spark.secret` refers to; no secret is read. A file is relative to `folder`."""
-    secret = None if value is None else read_secret(value, "spark.secret", folder)
-    if secret is None and value is not None:
-        raise ValueError("must be {env: NAME} or {file: PATH}; secrets do not stand in this file")
-    return secret
+    if isinstance(dsn, dict):
+        return Dsn(read_secret(dsn, f"{place}.dsn", folder), secret, f"{place}.dsn")
+    raise ValueError("is missing" if dsn is None else "must be a connection string, {env: NAME} or {file: PATH}")
 
 
 def read_sql_file(value: object, folder: Path) -> Path:
@@ -86,7 +66,7 @@ def read_sql_file(value: object, folder: Path) -> Path:
         raise ValueError("is missing")
     if not isinstance(value, str) or not value.strip() or "\x00" in value:
         raise ValueError("must be the path of a .sql file")
-    file = Path(_absolute(value, folder))
+    file = Path(absolute(value, folder))
     try:
         with file.open("rb") as stream:
             data = stream.read(_SQL_BYTES_MAX + 1)
@@ -119,25 +99,12 @@ def read_reads(alias: str, value: object, folder: Path) -> tuple[str, TableName]
     return source, parse_table(table)
 
 
-def read_secret(value: object, place: str, folder: Path) -> Secret | None:
-    """Return the secret that `{env: NAME}` or `{file: PATH}` names, None for anything else."""
-    if not isinstance(value, dict) or len(value) != 1:
-        return None
-    ((kind, text),) = value.items()
-    if not isinstance(text, str) or "\0" in text or not text.strip():
-        return None
-    if kind == "file":
-        return FileSecret(Path(_absolute(text, folder)), place)
-    return EnvSecret(text, place) if kind == "env" else None
-
-
-def _absolute(value: str, folder: Path) -> str:
-    if value.startswith("~"):
-        raise ValueError("begins with ~, which is not expanded; write the whole path")
-    return os.path.normpath(folder / value)
-
-
-Sources = Mapping[str, SourceConfig | None]
+def read_secret(value: object, place: str, folder: Path) -> Secret:
+    """Return the secret that `{env: NAME}` or `{file: PATH}` names; a file is relative to `folder`."""
+    kind, text = next(iter(value.items())) if isinstance(value, dict) and len(value) == 1 else ("", "")
+    if kind not in ("env", "file") or not isinstance(text, str) or "\0" in text or not text.strip():
+        raise ValueError("must be {env: NAME} or {file: PATH}; secrets do not stand in this file")
+    return EnvSecret(text, place) if kind == "env" else FileSecret(Path(absolute(text, folder)), place)
 
 
 def read_groups(document: YamlDocument, value: object, sources: Sources) -> dict[str, tuple[str, ...]]:

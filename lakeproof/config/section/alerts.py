@@ -6,48 +6,38 @@ password, are secrets: they are read when something is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from lakeproof.config.secret import EnvSecret, FileSecret, Secret
+from lakeproof.config.secret import Secret
 from lakeproof.config.section import Model
 from lakeproof.config.values import Seconds, Text, Whole, different
 
 Kind: TypeAlias = Literal["run", "held", "lacking", "slot", "proof", "expectation", "freshness"]
-ReadSecret: TypeAlias = Callable[[object, str, Path], Secret | None]
 
 
-def _secret(value: object) -> Secret:
-    if isinstance(value, EnvSecret | FileSecret):
-        return value
-    raise ValueError("must be {env: NAME} or {file: PATH}")
-
-
-SecretField = Annotated[Secret, PlainValidator(_secret)]
 _Url = Annotated[Text, Field(pattern=r"^https?://[^\s]+$")]
 
 
 class SlackConfig(Model):
     """An incoming webhook of Slack's, or of what takes the same (Mattermost, Rocket.Chat)."""
 
-    url: SecretField = Field(description="The webhook.")
+    url: Secret = Field(description="The webhook.")
 
 
 class PagerDutyConfig(Model):
     """PagerDuty's Events API v2, or what takes the same."""
 
-    routing_key: SecretField = Field(description="The integration's key.")
+    routing_key: Secret = Field(description="The integration's key.")
     url: _Url = Field("https://events.pagerduty.com/v2/enqueue", description="The API's address.")
 
 
 class WebhookConfig(Model):
     """Any other service: each message is POSTed as JSON."""
 
-    url: SecretField = Field(description="The address.")
-    authorization: SecretField | None = Field(None, description="The value of the header `Authorization`.")
+    url: Secret = Field(description="The address.")
+    authorization: Secret | None = Field(None, description="The value of the header `Authorization`.")
 
 
 class EmailConfig(Model):
@@ -59,7 +49,7 @@ class EmailConfig(Model):
         "starttls", description="`none` sends the mail, and a password, in the clear."
     )
     user: Text | None = Field(None, description="The user; none: no login.")
-    password: SecretField | None = Field(None, description="The user's password.")
+    password: Secret | None = Field(None, description="The user's password.")
     sender: Annotated[Text, Field(pattern=r"^[^@\s]+@[^@\s]+$")] = Field(description="The address that sends.")
     to: Annotated[
         tuple[Annotated[Text, Field(pattern=r"^[^@\s]+@[^@\s]+$")], ...], Field(min_length=1), AfterValidator(different)
@@ -103,21 +93,9 @@ class AlertsConfig(Model):
 
 
 # The keys of each way that hold a secret.
-_SECRETS = {
+SECRETS = {
     "slack": ("url",),
     "pagerduty": ("routing_key",),
     "webhook": ("url", "authorization"),
     "email": ("password",),
 }
-
-
-def with_secrets(section: dict[str, object], folder: Path, read: ReadSecret) -> dict[str, object]:
-    """Return the section with `{env: …}` and `{file: …}` as secrets; the model refuses anything else."""
-    result = dict(section)
-    for way, keys in _SECRETS.items():
-        values = section.get(way)
-        if not isinstance(values, dict):
-            continue
-        secrets = {key: read(values[key], f"alerts.{way}.{key}", folder) for key in keys if key in values}
-        result[way] = {**values, **{key: secret for key, secret in secrets.items() if secret is not None}}
-    return result

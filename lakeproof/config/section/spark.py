@@ -8,17 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from lakeproof.config.secret import EnvSecret, FileSecret, Secret
+from lakeproof.config.secret import EnvSecret, Secret
 from lakeproof.config.section import Model
 from lakeproof.config.values import Seconds, Text, number_text, valid_master, valid_memory, valid_spark_conf
-
-
-def _secret(value: object) -> Secret | None:
-    if value is None or isinstance(value, EnvSecret | FileSecret):
-        return value
-    raise ValueError("must be {env: NAME} or {file: PATH}; secrets do not stand in this file")
 
 
 class SparkConfig(Model):
@@ -28,7 +22,7 @@ class SparkConfig(Model):
         "local[*]",
         description="The master's URL: `local[*]`, or that of a [cluster](cluster.md): `spark://…`, `k8s://…`, `yarn`.",
     )
-    secret: Annotated[Secret | None, PlainValidator(_secret)] = Field(
+    secret: Secret | None = Field(
         None,
         description="What the processes of a standalone cluster prove to each other that they know: `{env: NAME}` or"
         " `{file: PATH}`.",
