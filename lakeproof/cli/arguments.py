@@ -18,7 +18,6 @@ from lakeproof import __version__
 from lakeproof.config.mistakes import nearest
 from lakeproof.config.table_names import parse_tables
 from lakeproof.lsn import Lsn
-from lakeproof.names import TableName
 
 if TYPE_CHECKING:
     from lakeproof.cli.context import Context
@@ -162,13 +161,11 @@ def _source_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     end.add_argument("--once", action="store_true", help="end when all changes made so far are in the landing")
     end.add_argument(
         "--until-lsn",
-        type=_typed(Lsn.parse, "an LSN"),
+        type=_typed(Lsn.parse),
         metavar="LSN",
         help="end when the landing has reached this position",
     )
-    end.add_argument(
-        "--seconds", type=_typed(_duration, "a number of seconds"), metavar="N", help="end after this many seconds"
-    )
+    end.add_argument("--seconds", type=_typed(_duration), metavar="N", help="end after this many seconds")
     _metrics(drain, "if it goes on")
     recover.add_argument("--dry-run", action="store_true", help="only show what would be done")
     recover.add_argument(
@@ -199,9 +196,7 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
         action="store_true",
         help="go on: a cycle as soon as enough has landed, then the views that read it; Ctrl-C ends it",
     )
-    compact.add_argument(
-        "--seconds", type=_typed(_duration, "a number of seconds"), metavar="N", help="end after so many, with --follow"
-    )
+    compact.add_argument("--seconds", type=_typed(_duration), metavar="N", help="end after so many, with --follow")
     compact.add_argument("--no-views", action="store_true", help="refresh no view, with --follow")
     _metrics(compact, "with --follow")
     maintain = _command(commands, "maintain", "delete what the retention no longer keeps, and merge small files")
@@ -213,7 +208,7 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     ):
         maintain.add_argument(
             flag,
-            type=_typed(_table_list, "a list of tables"),
+            type=_typed(parse_tables),
             metavar="A,B",
             default=(),
             help=f"{text}: schema.table,…",
@@ -238,7 +233,7 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     just = "in place of those whose turn it is; without --tables, nothing is compared with the source"
     prove.add_argument(
         "--histories",
-        type=_typed(_table_list, "a list of tables"),
+        type=_typed(parse_tables),
         metavar="A,B",
         help=f"prove the histories of these tables, {just}",
     )
@@ -270,7 +265,7 @@ def _days_and_status(commands: argparse._SubParsersAction[_Parser]) -> None:
     _source(daily)
     daily.add_argument(
         "--days",
-        type=_typed(_days, "days"),
+        type=_typed(_days),
         metavar="A..B",
         required=True,
         help="a day, 2026-01-31, or the days from one to another, 2026-01-01..2026-01-31",
@@ -340,7 +335,7 @@ def _source(command: argparse._ActionsContainer) -> None:
 def _tables(command: argparse._ActionsContainer, text: str) -> None:
     command.add_argument(
         "--tables",
-        type=_typed(_table_list, "a list of tables"),
+        type=_typed(parse_tables),
         metavar="A,B",
         help=f"{text}: schema.table,schema.table",
     )
@@ -349,25 +344,21 @@ def _tables(command: argparse._ActionsContainer, text: str) -> None:
 def _metrics(command: argparse._ActionsContainer, when: str) -> None:
     command.add_argument(
         "--metrics",
-        type=_typed(_address, "an address"),
+        type=_typed(_address),
         metavar="HOST:PORT",
         help=f"serve metrics and health here, {when}; a port alone is one of the loopback",
     )
 
 
-def _typed(parse: Callable[[str], _T], expected: str) -> Callable[[str], _T]:
+def _typed(parse: Callable[[str], _T]) -> Callable[[str], _T]:
     # argparse shows an ArgumentTypeError's text, but only the function's name for a ValueError.
     def parse_argument(text: str) -> _T:
         try:
             return parse(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error) or f"not {expected}") from None
+            raise argparse.ArgumentTypeError(str(error)) from None
 
     return parse_argument
-
-
-def _table_list(text: str) -> tuple[TableName, ...]:
-    return parse_tables(text)
 
 
 def _address(text: str) -> str | None:

@@ -6,7 +6,7 @@ checked when it is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from lakeproof.concurrently import TIMEOUT_S, run_concurrently
@@ -61,7 +61,6 @@ class CheckReport:
 
     @property
     def refused(self) -> bool:
-        """True if a finding is an error."""
         return any(finding.severity is Severity.ERROR for finding in self.findings)
 
     @property
@@ -123,25 +122,22 @@ def _report(config: Config, source: SourceConfig, conn: Connection) -> CheckRepo
         publications=tuple(publications_of(conn, source)),
         tables=_tables(conn, source, candidates),
         findings=(
-            *examine(conn, source, paused=_paused(state), in_lake=_in_lake(state)),
+            *examine(
+                conn,
+                source,
+                paused=_of_lake(lambda: state.paused),
+                in_lake=_of_lake(lambda: () if state.cut is None else {*state.cut.tables, *state.cut.held}),
+            ),
             *candidates.findings,
             *lake_findings(state, seen),
         ),
     )
 
 
-def _paused(state: SourceState) -> Collection[TableName]:
-    """Return the paused tables; a lake that can't be read is a finding of its own."""
+def _of_lake(read: Callable[[], Collection[TableName]]) -> Collection[TableName]:
+    """Return tables that a lake names; a lake that can't be read is a finding of its own."""
     try:
-        return state.paused
-    except (LakeError, ConfigError):
-        return ()
-
-
-def _in_lake(state: SourceState) -> Collection[TableName]:
-    """Return the tables of the newest cut; a lake that can't be read is a finding of its own."""
-    try:
-        return () if state.cut is None else {*state.cut.tables, *state.cut.held}
+        return read()
     except (LakeError, ConfigError):
         return ()
 

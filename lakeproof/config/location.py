@@ -157,5 +157,4 @@ class LakeLocation:
         return place if isinstance(place, LakeLocation) else cls(str(place))
 
     def __str__(self) -> str:
-        """Return the folder or URL."""
         return self.url

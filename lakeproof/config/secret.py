@@ -41,7 +41,6 @@ class EnvSecret:
 
     @property
     def is_set(self) -> bool:
-        """True if the variable has a value now."""
         return bool(os.environ.get(self.variable))
 
     def resolve(self) -> str:

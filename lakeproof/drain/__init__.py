@@ -22,7 +22,6 @@ Decoding (`lakeproof.pgoutput`), connections (`lakeproof.postgres`) and formats 
     stuck.py               a stream that does not go on
     pulse.py               its present state, for others
     progress.py            reports of large transactions, and of its rates
-    open_landing.py        the landing that it extends
 """
 
 __all__ = ["counts", "pulse", "slot_health", "supervisor", "until"]

@@ -20,7 +20,6 @@ from lakeproof.drain.catalog.watch import CatalogWatch
 from lakeproof.drain.counts import DrainReport, Flush, Totals
 from lakeproof.drain.flush import Flusher
 from lakeproof.drain.loop import Goal, Listeners, Session, SessionEnd
-from lakeproof.drain.open_landing import open_landing
 from lakeproof.drain.progress import LargeProgress, Rates
 from lakeproof.drain.pulse import Pulse
 from lakeproof.drain.segment_ends import Flushed
@@ -30,7 +29,8 @@ from lakeproof.drain.until import Mode, Until
 from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError
 from lakeproof.events import Event, RunControl, counted
 from lakeproof.failpoints import failpoint
-from lakeproof.landing.chain import FencedError
+from lakeproof.landing.chain import Chain, FencedError
+from lakeproof.landing.missing import no_landing
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.batch import BatchDecoder
@@ -40,6 +40,7 @@ from lakeproof.postgres.connections.connect import connect, source_errors
 from lakeproof.postgres.connections.timeouts import ASKED_TO_STOP, Timeout, in_thread, use_timeout
 from lakeproof.postgres.replication_start import StreamOptions
 from lakeproof.postgres.replication_stream import LostPublicationError, ReplicationStream, StreamFailedError
+from lakeproof.storage.source_lake import SourceLake
 
 # The first pause after a lost connection; it doubles each time, up to `drain.backoff_max_s`.
 BACKOFF_FIRST_S = 0.2
@@ -80,7 +81,11 @@ class Supervisor:
         self._goal = Goal(control.stop, until.target)
         if until.duration_s is not None:
             self._goal.deadline = time.monotonic() + until.duration_s
-        self._chain = open_landing(config, source)
+        lake = SourceLake.open(config.location, source.name)
+        chain = Chain.open_newest(lake)
+        if chain is None:
+            raise no_landing(lake)
+        self._chain = chain
         self._start, self._stuck = self._chain.end, StuckWatch(self._chain, source.slot)
         removed = sweep(self._chain)
         if removed:

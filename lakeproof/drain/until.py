@@ -40,12 +40,10 @@ class Until:
 
     @classmethod
     def stopped(cls) -> Until:
-        """End only when asked to stop."""
         return cls(Mode.STOPPED)
 
     @classmethod
     def seconds(cls, duration_s: float) -> Until:
-        """End after that many seconds."""
         return cls(Mode.SECONDS, duration_s=duration_s)
 
     @property

@@ -52,11 +52,9 @@ class Registry:
         ProcessCollector(registry=self.prometheus)
 
     def counter(self, metric: Metric) -> Counter:
-        """Return a new counter."""
         return Counter(metric.name.removesuffix("_total"), metric.meaning, metric.labels, registry=self.prometheus)
 
     def histogram(self, metric: Metric) -> Histogram:
-        """Return a new histogram."""
         return Histogram(metric.name, metric.meaning, metric.labels, registry=self.prometheus, buckets=metric.buckets)
 
     def text(self) -> bytes:
@@ -96,7 +94,6 @@ class TableLabels:
         self._lock = threading.Lock()
 
     def label(self, source: str, table: TableName) -> str:
-        """Return the table's label."""
         with self._lock:
             existing = self._labels.get((source, table))
             if existing is not None:

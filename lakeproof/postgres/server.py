@@ -53,7 +53,6 @@ class ServerIdentity:
 
     @property
     def major(self) -> int:
-        """The major version, 14 to 18 and later."""
         return self.version // 10000
 
 

@@ -78,7 +78,6 @@ class Draft:
     grants: list[Composed] = field(default_factory=list)
 
     def take(self, name: str, done: Alterations) -> None:
-        """Add the changes of the publication `name`."""
         self.altered |= {name} if done.statements else set()
         self.schemas = self.schemas or bool(done.schemas)
         self.statements += done.statements

@@ -24,7 +24,6 @@ class ExternalTable:
     place: str
 
     def __str__(self) -> str:
-        """Return the place or the name."""
         return self.place
 
 

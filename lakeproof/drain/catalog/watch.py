@@ -126,12 +126,10 @@ class CatalogWatch:
 
     @property
     def wait_s(self) -> float:
-        """The seconds until a reading is due."""
         return max(0.0, max(self._due_at, self._retry_at) - time.monotonic())
 
     @property
     def due(self) -> bool:
-        """True if a reading is due."""
         if time.monotonic() < self._retry_at:
             return False
         return self.wait_s == 0 or any(w.upper_lsn <= self._chain.end for w in self._waiting.values())
@@ -182,7 +180,6 @@ class CatalogWatch:
         return self._compare(reading, existing_tables)
 
     def close(self) -> None:
-        """Close the connection."""
         close_quietly(self._conn)
         self._conn = None
 

@@ -132,7 +132,7 @@ def _version_in(
     config, identity = source.table_config(table.table), Identity(table.identity)
     numbers: Sequence[int] = ()
     if identity in (Identity.DEFAULT, Identity.INDEX):
-        numbers = next(_index_in(table), ())
+        numbers = table.key_numbers
     columns: list[Column] = []
     for c in reading.sent(table):
         facts = reading.types.get(c.type_oid)
@@ -231,12 +231,7 @@ def _indexes_then(around: ReadingsAround, relation: Relation) -> Iterator[tuple[
     for reading in (around.after, around.before):
         table = None if reading is None else reading.tables.get(relation.oid)
         if table is not None and table.identity == relation.identity.value:
-            yield from _index_in(table)
-
-
-def _index_in(table: TableFacts) -> Iterator[tuple[int, ...]]:
-    for count, numbers in json.loads(table.key):
-        yield tuple(int(n) for n in numbers.split()[:count])
+            yield table.key_numbers
 
 
 def _index(relation: Relation, columns: Sequence[Column], indexes: Sequence[Sequence[int]]) -> list[str]:

@@ -75,7 +75,6 @@ class PublishedTable:
 
     @property
     def table(self) -> TableName:
-        """The table's name."""
         return self.version.table
 
     @property
@@ -118,7 +117,6 @@ class PublishedTable:
 
     @property
     def identified_leaves(self) -> tuple[Leaf, ...]:
-        """Its partitions with an identity."""
         leaves = self.leaves if self.partitioned else ()
         return tuple(leaf for leaf in leaves if leaf.identity is Identity.FULL or leaf.identity_columns)
 

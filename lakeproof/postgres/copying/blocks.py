@@ -40,7 +40,6 @@ class Block:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
         return len(self.buffer)
 
 
