@@ -86,7 +86,7 @@ def check_source(config: Config, name: str) -> CheckReport:
         with connect(source.dsn, "lakeproof check") as conn:
             return _report(config, source, conn)
     except LakeproofError as refusal:
-        return CheckReport(name, None, None, (), (), (from_error(refusal),))
+        return _unreached(name, refusal)
 
 
 def check_sources(config: Config, names: Iterable[str], timeout_s: float = TIMEOUT_S) -> dict[str, CheckReport]:
@@ -95,10 +95,11 @@ def check_sources(config: Config, names: Iterable[str], timeout_s: float = TIMEO
     reports = {}
     for name, report in results.items():
         if isinstance(report, LakeproofError):
-            report = CheckReport(name, None, None, (), (), (from_error(report),))  # noqa: PLW2901  (the same, as a report)
-        if isinstance(report, Exception):
+            reports[name] = _unreached(name, report)
+        elif isinstance(report, Exception):
             raise report
-        reports[name] = report
+        else:
+            reports[name] = report
     return reports
 
 
@@ -109,6 +110,10 @@ def spread_findings(config: Config, reports: Mapping[str, CheckReport]) -> dict[
         if all(source in reports and reports[source].server is not None for source in sources):
             findings[group] = spread(group, {s: {t.name: t.changes for t in reports[s].tables} for s in sources})
     return findings
+
+
+def _unreached(name: str, error: LakeproofError) -> CheckReport:
+    return CheckReport(name, None, None, (), (), (from_error(error),))
 
 
 def _report(config: Config, source: SourceConfig, conn: Connection) -> CheckReport:

@@ -41,6 +41,7 @@ from lakeproof.errors import SourceError, TableError, TransientError
 from lakeproof.events import listed
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.postgres.catalog import queries
 from lakeproof.postgres.catalog.tables import Leaf, PublishedTable, identifier
 from lakeproof.postgres.catalog.unchanged import change_since, read_catalog
@@ -54,7 +55,7 @@ from lakeproof.postgres.connections.connect import (
     source_errors,
     translate,
 )
-from lakeproof.postgres.copying.blocks import BLOCK_BYTES, Block, copy_blocks, typed_batch
+from lakeproof.postgres.copying.blocks import BLOCK_BYTES, copy_blocks, typed_batch
 from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.values.cast import CastError
 
@@ -293,7 +294,7 @@ def chunks(table: PublishedTable, chunk_pages: int) -> list[Chunk]:
 
 def copy_chunk(
     conn: Connection, chunk: Chunk, *, block_bytes: int = BLOCK_BYTES, give_up: Callable[[], bool] | None = None
-) -> Generator[Block, None, None]:
+) -> Generator[MessageBuffer, None, None]:
     """Yield the chunk's rows as blocks for `typed`, over a connection that guards its leaf.
 
     Raises TableError if this table can't be copied, TransientError if the connection is lost, InterruptedError as
@@ -303,7 +304,7 @@ def copy_chunk(
         yield from copy_blocks(conn, chunk_query(chunk), block_bytes=block_bytes, give_up=give_up)
 
 
-def typed(block: Block, chunk: Chunk) -> pa.RecordBatch:
+def typed(block: MessageBuffer, chunk: Chunk) -> pa.RecordBatch:
     """Return a block of the chunk's rows with columns `_lp_text`, `c0`, …; any thread may do this. Raises TableError."""
     with _table_errors(chunk):
         return typed_batch(block, chunk.table.version.columns)

@@ -258,7 +258,7 @@ def test_an_alter_that_waits_for_a_chunk_does_not_stop_the_copy_for_ever(databas
             altering.start()
             while not database.value("SELECT count(*) FROM pg_locks WHERE NOT granted"):
                 time.sleep(0.01)
-            assert sum(block.rows for part in chunks(table, 2) for block in copy_chunk(copier, part)) == 1000
+            assert sum(len(block) for part in chunks(table, 2) for block in copy_chunk(copier, part)) == 1000
         altering.join(10)
         assert not altering.is_alive()
         with pytest.raises(TableChangedError), session.guard(copier, source, table):
