@@ -38,8 +38,12 @@ from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.postgres.catalog.published import INSERTS_SUFFIX, publications_of
 from lakeproof.postgres.connections.connect import connect, source_errors
 from lakeproof.postgres.connections.timeouts import ASKED_TO_STOP, Timeout, in_thread, use_timeout
-from lakeproof.postgres.replication_start import StreamOptions
-from lakeproof.postgres.replication_stream import LostPublicationError, ReplicationStream, StreamFailedError
+from lakeproof.postgres.replication_stream import (
+    LostPublicationError,
+    ReplicationStream,
+    StreamFailedError,
+    StreamOptions,
+)
 from lakeproof.storage.source_lake import SourceLake
 
 # The first pause after a lost connection; it doubles each time, up to `drain.backoff_max_s`.

@@ -6,7 +6,6 @@ this room touches a file.
     server.py              which server, timeline, database
     connections/           connections, and the channel of a COPY
     replication_slot.py    state, create, drop
-    replication_start.py   options, checks before a start
     replication_stream.py  messages in, status out
     copying/               a snapshot, and COPY under it
     catalog/               tables, types and publications

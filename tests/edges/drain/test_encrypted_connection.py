@@ -27,8 +27,7 @@ from lakeproof.postgres.connections.connect import connect, connect_replication
 from lakeproof.postgres.connections.protocol import ROOM_BYTES
 from lakeproof.postgres.copying.blocks import copy_blocks
 from lakeproof.postgres.replication_slot import create_slot
-from lakeproof.postgres.replication_start import StreamOptions
-from lakeproof.postgres.replication_stream import ReplicationStream
+from lakeproof.postgres.replication_stream import ReplicationStream, StreamOptions
 from tests.support.servers.fix_postgres import Database
 
 _ROADS = {"disable": DirectChannel, "require": LibpqChannel}

@@ -29,8 +29,7 @@ from lakeproof.postgres.catalog.published import read_tables
 from lakeproof.postgres.connections.connect import connect, connect_replication
 from lakeproof.postgres.copying.snapshot import SnapshotSession, TableChangedError, chunks, copy_chunk
 from lakeproof.postgres.replication_slot import create_slot
-from lakeproof.postgres.replication_start import StreamOptions
-from lakeproof.postgres.replication_stream import ReplicationStream
+from lakeproof.postgres.replication_stream import ReplicationStream, StreamOptions
 from lakeproof.snapshot.folder import part_key, read_snapshot, snapshot_folders
 from lakeproof.snapshot.run import SnapshotIncompleteError
 from lakeproof.snapshot.state import SnapshotDoc
