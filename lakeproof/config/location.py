@@ -59,31 +59,24 @@ def _word(value: str) -> str:
 class StorageConfig(Model):
     """The way to an object store; without effect for a lake in a folder."""
 
-    endpoint: Annotated[Text, AfterValidator(_endpoint)] | None = Field(
-        None,
-        description="The URL of an S3-compatible server, of an Azure account, or of a server that speaks like Google's"
-        " store; none: the cloud's own.",
-    )
-    region: Annotated[Text, AfterValidator(_word)] | None = Field(
-        None, description="The bucket's region (S3); none: as `AWS_REGION` says."
-    )
-    profile: Annotated[Text, AfterValidator(_word)] | None = Field(
-        None,
-        description="A profile in the AWS files, with static keys or a `credential_process`; none: the environment's"
-        " variables, or the role of the machine or container.",
-    )
-    account: Annotated[Text, AfterValidator(_word)] | None = Field(
-        None, description="The storage account (Azure); none: as `AZURE_STORAGE_ACCOUNT_NAME` says."
-    )
-    virtual_hosted: bool = Field(False, description="The bucket stands in the endpoint's host name (S3).")
-    allow_http: bool = Field(False, description="An endpoint without TLS is allowed: bytes and requests can be read.")
-    retry_s: Seconds = Field(
-        20.0,
-        ge=0,
-        le=600,
-        description="A request that the store refuses for the moment is repeated for this long, in seconds.",
-    )
-    timeout_s: Seconds = Field(30.0, ge=1, le=600, description="One request takes at most this long, in seconds.")
+    endpoint: Annotated[Text, AfterValidator(_endpoint)] | None = None
+    """The URL of an S3-compatible server, of an Azure account, or of a server that speaks like Google's store; none:
+    the cloud's own."""
+    region: Annotated[Text, AfterValidator(_word)] | None = None
+    """The bucket's region (S3); none: as `AWS_REGION` says."""
+    profile: Annotated[Text, AfterValidator(_word)] | None = None
+    """A profile in the AWS files, with static keys or a `credential_process`; none: the environment's variables, or the
+    role of the machine or container."""
+    account: Annotated[Text, AfterValidator(_word)] | None = None
+    """The storage account (Azure); none: as `AZURE_STORAGE_ACCOUNT_NAME` says."""
+    virtual_hosted: bool = False
+    """The bucket stands in the endpoint's host name (S3)."""
+    allow_http: bool = False
+    """An endpoint without TLS is allowed: bytes and requests can be read."""
+    retry_s: Seconds = Field(20.0, ge=0, le=600)
+    """A request that the store refuses for the moment is repeated for this long, in seconds."""
+    timeout_s: Seconds = Field(30.0, ge=1, le=600)
+    """One request takes at most this long, in seconds."""
 
     @model_validator(mode="after")
     def _http_is_allowed(self) -> StorageConfig:

@@ -20,6 +20,15 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Model(BaseModel):
-    """The base of every section: unknown keys are mistakes, values don't change after loading."""
+    """The base of every section: unknown keys are mistakes, and values don't change after loading.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True)
+    The text below a key is its meaning, which docs/configuration.md repeats.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        arbitrary_types_allowed=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+    )
