@@ -185,11 +185,8 @@ class Supervisor:
             stop=self._goal.stop,
         )
         if compared is not None:
-            self._emit(
-                "drain.history_checked",
-                f"{counted(compared, 'landed commit')} compared: the server has the same",
-                transactions=compared,
-            )
+            message = f"{counted(compared, 'landed commit')} compared: the server has the same"
+            self._emit("drain.history_checked", message, transactions=compared)
 
     def _check(self) -> tuple[SlotAndChain, list[str]]:
         with use_timeout(self._timeout()), connect(self._source.dsn, "lakeproof drain check") as conn:

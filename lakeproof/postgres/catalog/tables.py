@@ -20,7 +20,7 @@ SENDS_GENERATED = 180000
 
 
 class PublicationWay(Enum):
-    """How a publication comes to have a table: by a line of its own, or with all tables, its schema or its root."""
+    """The ways of a publication to have a table: by a line of its own, or with all tables, its schema or its root."""
 
     LINE = "line"
     ALL = "all"
