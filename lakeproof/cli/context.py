@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from lakeproof.cli.interruption import Interruption
 from lakeproof.config.load import load
-from lakeproof.config.mistakes import hint
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError
 from lakeproof.events import Event, Report, Stop
@@ -66,8 +65,7 @@ class Context:
                 "the configuration has several sources",
                 f"name one of them: {', '.join(sorted(names))}",
             )
-        self._check_name("source", name, names)
-        return name
+        return self.config.source(name).name
 
     def sources(self, name: str | None) -> list[str]:
         """Return the selected sources: `name`, or all; raises ConfigError."""
@@ -75,11 +73,7 @@ class Context:
 
     def view(self, name: str | None) -> str | None:
         """Return the view to work on, None for all; raises ConfigError."""
-        if name in self.config.faulty_views:
-            raise self.config.faulty_views[name]
-        if name is not None:
-            self._check_name("view", name, list(self.config.views))
-        return name
+        return None if name is None else self.config.view(name).name
 
     def show(self, text: str) -> None:
         """Print text that people should see before the work begins; with --json it is part of the result instead."""
@@ -129,11 +123,6 @@ class Context:
                 from lakeproof.lake.spark.driver import stop_session
 
                 stop_session(session)
-
-    def _check_name(self, kind: str, name: str, names: list[str]) -> None:
-        if name not in names:
-            remedy = hint(name, names) if names else f"it has no {kind}s"
-            raise ConfigError(f"{kind} {name[:80]}", "the configuration does not have it", remedy)
 
 
 def report_decoding(report: Report) -> None:

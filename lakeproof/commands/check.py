@@ -61,19 +61,22 @@ class CheckReport:
 
     @property
     def refused(self) -> bool:
-        return any(finding.severity is Severity.ERROR for finding in self.findings)
+        return bool(self._errors)
 
     @property
     def single_tables(self) -> bool:
         """True if every error is about a single table, beside which others can go on."""
-        errors = {finding.table for finding in self.findings if finding.severity is Severity.ERROR}
+        errors = {finding.table for finding in self._errors}
         return None not in errors and bool({table.name for table in self.tables} - errors)
 
     @property
     def try_again(self) -> bool:
         """True if every error may pass by itself."""
-        errors = [finding for finding in self.findings if finding.severity is Severity.ERROR]
-        return bool(errors) and all(finding.transient for finding in errors)
+        return self.refused and all(finding.transient for finding in self._errors)
+
+    @property
+    def _errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
 
 def check_source(config: Config, name: str) -> CheckReport:

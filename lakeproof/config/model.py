@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, SecretStr, model_validator
 
 from lakeproof.config.location import LakeLocation, StorageConfig
+from lakeproof.config.mistakes import hint
 from lakeproof.config.secret import connection_secret
 from lakeproof.config.section import Model
 from lakeproof.config.section.alerts import AlertsConfig
@@ -41,6 +42,8 @@ from lakeproof.config.values import (
 )
 from lakeproof.errors import ConfigError
 from lakeproof.names import TableName
+
+_T = TypeVar("_T")
 
 
 class DrainConfig(Model):
@@ -294,10 +297,7 @@ class Config(Model):
 
     def group(self, name: str) -> tuple[str, ...]:
         """Return the sources of the group of that name; raises ConfigError if there is none."""
-        if name not in self.groups:
-            names = f"name one of its groups: {', '.join(sorted(self.groups))}" if self.groups else "it has no groups"
-            raise ConfigError(f"group {name[:80]}", f"it is not in {self.path}", names)
-        return self.groups[name]
+        return self._named("group", self.groups, name)
 
     def group_of(self, source: str) -> str | None:
         """Return the group that a source is in, None if it is in none."""
@@ -305,10 +305,19 @@ class Config(Model):
 
     def source(self, name: str) -> SourceConfig:
         """Return the source of that name; raises ConfigError if there is none."""
-        if name not in self.sources:
-            names = ", ".join(sorted(self.sources))
-            raise ConfigError(f"source {name[:80]}", f"it is not in {self.path}", f"name one of its sources: {names}")
-        return self.sources[name]
+        return self._named("source", self.sources, name)
+
+    def view(self, name: str) -> ViewConfig:
+        """Return the view of that name; raises ConfigError if there is none, or if it has a mistake."""
+        if name in self.faulty_views:
+            raise self.faulty_views[name]
+        return self._named("view", self.views, name)
+
+    def _named(self, kind: str, entries: Mapping[str, _T], name: str) -> _T:
+        if name not in entries:
+            remedy = hint(name, entries) if entries else f"it has no {kind}s"
+            raise ConfigError(f"{kind} {name[:80]}", f"it is not in {self.path}", remedy)
+        return entries[name]
 
 
 def location_of(lake: Config | LakeLocation | str | Path) -> LakeLocation:

@@ -25,7 +25,7 @@ from lakeproof.drain.pulse import Pulse
 from lakeproof.drain.segment_ends import Flushed
 from lakeproof.drain.stuck import StuckWatch
 from lakeproof.drain.transactions.spill import SpillLimitError
-from lakeproof.drain.until import Mode, Until
+from lakeproof.drain.until import Until
 from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError
 from lakeproof.events import Event, RunControl, counted
 from lakeproof.failpoints import failpoint
@@ -137,7 +137,7 @@ class Supervisor:
     def _attempt(self) -> str | None:
         """Run one connection; returns the reason for the end, None to continue with another connection."""
         pair, publications = self._check()
-        if self._goal.target is None and self._until.mode is Mode.CAUGHT_UP:
+        if self._goal.target is None and self._until.catches_up:
             self._goal.target = pair.server.current_lsn
         reached = self._goal.target is not None and self._chain.end >= self._goal.target
         # A new publication is still added: until then no table of it can be copied.
@@ -334,7 +334,7 @@ class Supervisor:
         if isinstance(error, StreamFailedError):
             self._stuck.failed(error)
             return True
-        return self._until.mode is Mode.STOPPED if isinstance(error, NoRoomError) else self._until.lasting
+        return self._until.endless if isinstance(error, NoRoomError) else self._until.lasting
 
     def _wait_after(self, error: LakeproofError) -> bool:
         """Back off; False if the drain's time is up."""

@@ -26,7 +26,6 @@ import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import final
 
 import psycopg
@@ -173,9 +172,7 @@ class ReplicationStream:
     def __enter__(self) -> ReplicationStream:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
