@@ -5,7 +5,7 @@ Showing an event (a progress bar, a JSON line, a Dagster log entry) does not bel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
@@ -32,6 +32,13 @@ Report: TypeAlias = Callable[[Event], None]
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun for a message: `1 file`, `2,500 files`; `plural` if that is not the noun with an s."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def listed(things: Iterable[object], most: int = 10) -> str:
+    """Return the first things for a message, and how many there are beside them: `a, b and 2,500 more`."""
+    texts = [str(thing) for thing in things]
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{more}"
 
 
 def silent(_event: Event) -> None:

@@ -26,7 +26,7 @@ from dagster_pipes import PipesContextData, PipesDefaultContextLoader, PipesPara
 
 from lakeproof.cli.pipes import ERROR, EVENT, FOLDER, RESULT
 from lakeproof.config.model import Config
-from lakeproof.config.section.compute import ARGUMENTS, ComputeConfig
+from lakeproof.config.section.spark import ARGUMENTS, ComputeConfig
 from lakeproof.errors import ConfigError, DefiniteError, LakeproofError, TransientError
 from lakeproof.events import Event, RunControl
 from lakeproof.storage.open import open_store

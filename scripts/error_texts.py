@@ -26,7 +26,7 @@ _FINDINGS = {"error", "warning", "note"}
 _FINDINGS_MODULE = "lakeproof.postgres.checks.findings"
 _PARTS = ("thing", "reason", "remedy")
 # Modules of the configuration with functions that return what is wrong with a value.
-_PHRASES = {"groups", "load", "mistakes", "selection"}
+_PHRASES = {"load", "mistakes", "sections", "selection"}
 # A text that is put together from more names than this is cut: it would be a program.
 _DEPTH_MAX = 8
 _Around = TypeVar("_Around", ast.ClassDef, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -171,6 +171,8 @@ def _of_module(module: _Module) -> Iterator[ErrorText]:
         if reason.startswith("{") and reason.endswith("}") and reason.count("{") == 1:
             # Another error's text, put into this one.
             continue
+        if kind == "finding" and thing in {"{table}", "{name}"}:
+            thing = f"table {thing}"
         yield ErrorText(module.name, group(kind), kind, thing, reason, remedy)
 
 

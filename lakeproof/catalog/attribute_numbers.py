@@ -70,7 +70,6 @@ class Columns:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The columns' numbers, in order."""
         return tuple(column.attnum for column in self.columns)
 
     def lost_since(self, before: Columns) -> list[int]:

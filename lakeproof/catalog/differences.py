@@ -1,8 +1,7 @@
 """Compares two fingerprints of a catalog: the tables that differ, their differences, and what each calls for.
 
-One table, `DECISIONS`, says for each difference if it is ignored, applied as a schema version, or makes a new snapshot
-necessary; docs/schema-changes.md has the same for people. Acting on it does not belong here
-(`lakeproof.lake.planning.catalog_drift`).
+Each `Difference` says if it is ignored, applied as a schema version, or makes a new snapshot necessary;
+docs/schema-changes.md has the same for people. Acting on it does not belong here (`lakeproof.lake.planning.catalog_drift`).
 
 If two causes can't be distinguished, the worse one counts: a snapshot too many costs time, one too few is a wrong table that
 nobody notices.
@@ -38,86 +37,54 @@ class Consequence(Enum):
 
 
 class Difference(Enum):
-    """A kind of difference between two readings, in a manifest's words."""
+    """A kind of difference between two readings, in a manifest's words, and what it calls for."""
 
-    COLUMN_ALTERED = "column altered"
-    FILE = "file"
-    PARTITION_CREATED = "partition created"
-    PARTITION_IDENTITY_FITS = "partition identity fits"
-    ROOT_TRUNCATED = "root truncated"
-    KEY_UNDER_FULL = "key under full"
-    LABEL_ADDED = "enum label added"
-    TYPE_RENAMED_INSIDE = "attribute renamed"
-    COLUMN_ADDED = "column added"
-    COLUMN_DROPPED = "column dropped"
-    COLUMN_RENAMED = "column renamed"
-    COLUMN_WIDTH = "column width"
-    COLUMN_WIDENED = "column widened"
-    COLUMN_RECREATED = "column recreated"
-    IDENTITY = "identity"
-    COLUMN_TYPE = "column type"
-    REWRITTEN = "rewritten"
-    PARTITION_ATTACHED = "partition attached"
-    PARTITION_DETACHED = "partition detached"
-    PARTITION_PASSED = "partition came and went"
-    PARTITION_FILE = "partition file"
-    PARTITION_IDENTITY = "partition identity"
-    LABEL_CHANGED = "enum label changed"
-    COMPOSITE = "composite altered"
-    FILTER = "row filter"
-    COLUMN_LIST = "column list"
-    COLUMN_SENT = "column sent"
-    OPERATIONS = "operations"
-    PUBLISHED_AGAIN = "published again"
-    PUBLICATION_ALTERED = "publication altered"
-    ENTERED = "entered"
-    CREATED = "created"
-    UNREAD = "not read"
-    LEFT = "left"
-    DROPPED = "dropped"
-    BECAME_PARTITION = "became a partition"
-    RENAMED = "renamed"
+    consequence: Consequence
+
+    def __new__(cls, words: str, consequence: Consequence) -> Difference:
+        kind = object.__new__(cls)
+        kind._value_, kind.consequence = words, consequence
+        return kind
+
+    COLUMN_ALTERED = "column altered", Consequence.IGNORE
+    FILE = "file", Consequence.IGNORE
+    PARTITION_CREATED = "partition created", Consequence.IGNORE
+    PARTITION_IDENTITY_FITS = "partition identity fits", Consequence.IGNORE
+    ROOT_TRUNCATED = "root truncated", Consequence.IGNORE
+    KEY_UNDER_FULL = "key under full", Consequence.IGNORE
+    LABEL_ADDED = "enum label added", Consequence.IGNORE
+    TYPE_RENAMED_INSIDE = "attribute renamed", Consequence.IGNORE
+    COLUMN_ADDED = "column added", Consequence.APPLY
+    COLUMN_DROPPED = "column dropped", Consequence.APPLY
+    COLUMN_RENAMED = "column renamed", Consequence.APPLY
+    COLUMN_WIDTH = "column width", Consequence.APPLY
+    COLUMN_WIDENED = "column widened", Consequence.APPLY
+    COLUMN_RECREATED = "column recreated", Consequence.APPLY
+    IDENTITY = "identity", Consequence.APPLY
+    CREATED = "created", Consequence.APPLY
+    COLUMN_TYPE = "column type", Consequence.SNAPSHOT
+    REWRITTEN = "rewritten", Consequence.SNAPSHOT
+    PARTITION_ATTACHED = "partition attached", Consequence.SNAPSHOT
+    PARTITION_DETACHED = "partition detached", Consequence.SNAPSHOT
+    PARTITION_PASSED = "partition came and went", Consequence.SNAPSHOT
+    PARTITION_FILE = "partition file", Consequence.SNAPSHOT
+    PARTITION_IDENTITY = "partition identity", Consequence.SNAPSHOT
+    LABEL_CHANGED = "enum label changed", Consequence.SNAPSHOT
+    COMPOSITE = "composite altered", Consequence.SNAPSHOT
+    FILTER = "row filter", Consequence.SNAPSHOT
+    COLUMN_LIST = "column list", Consequence.SNAPSHOT
+    COLUMN_SENT = "column sent", Consequence.SNAPSHOT
+    OPERATIONS = "operations", Consequence.SNAPSHOT
+    PUBLISHED_AGAIN = "published again", Consequence.SNAPSHOT
+    PUBLICATION_ALTERED = "publication altered", Consequence.SNAPSHOT
+    ENTERED = "entered", Consequence.SNAPSHOT
+    UNREAD = "not read", Consequence.SNAPSHOT
+    LEFT = "left", Consequence.GONE
+    DROPPED = "dropped", Consequence.GONE
+    BECAME_PARTITION = "became a partition", Consequence.GONE
+    RENAMED = "renamed", Consequence.GONE
 
 
-DECISIONS: Mapping[Difference, Consequence] = {
-    Difference.COLUMN_ALTERED: Consequence.IGNORE,
-    Difference.FILE: Consequence.IGNORE,
-    Difference.PARTITION_CREATED: Consequence.IGNORE,
-    Difference.PARTITION_IDENTITY_FITS: Consequence.IGNORE,
-    Difference.ROOT_TRUNCATED: Consequence.IGNORE,
-    Difference.KEY_UNDER_FULL: Consequence.IGNORE,
-    Difference.LABEL_ADDED: Consequence.IGNORE,
-    Difference.TYPE_RENAMED_INSIDE: Consequence.IGNORE,
-    Difference.COLUMN_ADDED: Consequence.APPLY,
-    Difference.COLUMN_DROPPED: Consequence.APPLY,
-    Difference.COLUMN_RENAMED: Consequence.APPLY,
-    Difference.COLUMN_WIDTH: Consequence.APPLY,
-    Difference.COLUMN_WIDENED: Consequence.APPLY,
-    Difference.COLUMN_RECREATED: Consequence.APPLY,
-    Difference.IDENTITY: Consequence.APPLY,
-    Difference.CREATED: Consequence.APPLY,
-    Difference.COLUMN_TYPE: Consequence.SNAPSHOT,
-    Difference.REWRITTEN: Consequence.SNAPSHOT,
-    Difference.PARTITION_ATTACHED: Consequence.SNAPSHOT,
-    Difference.PARTITION_DETACHED: Consequence.SNAPSHOT,
-    Difference.PARTITION_PASSED: Consequence.SNAPSHOT,
-    Difference.PARTITION_FILE: Consequence.SNAPSHOT,
-    Difference.PARTITION_IDENTITY: Consequence.SNAPSHOT,
-    Difference.LABEL_CHANGED: Consequence.SNAPSHOT,
-    Difference.COMPOSITE: Consequence.SNAPSHOT,
-    Difference.FILTER: Consequence.SNAPSHOT,
-    Difference.COLUMN_LIST: Consequence.SNAPSHOT,
-    Difference.COLUMN_SENT: Consequence.SNAPSHOT,
-    Difference.OPERATIONS: Consequence.SNAPSHOT,
-    Difference.PUBLISHED_AGAIN: Consequence.SNAPSHOT,
-    Difference.PUBLICATION_ALTERED: Consequence.SNAPSHOT,
-    Difference.ENTERED: Consequence.SNAPSHOT,
-    Difference.UNREAD: Consequence.SNAPSHOT,
-    Difference.LEFT: Consequence.GONE,
-    Difference.DROPPED: Consequence.GONE,
-    Difference.BECAME_PARTITION: Consequence.GONE,
-    Difference.RENAMED: Consequence.GONE,
-}
 _ORDER = list(Consequence)
 
 
@@ -179,13 +146,13 @@ class TableDifferences:
     @property
     def words(self) -> str:
         """Return what a person did: a renamed column is also an altered one, which calls for nothing by itself."""
-        count = [d for d in self.differences if DECISIONS[d] is not Consequence.IGNORE] or self.differences
+        count = [d for d in self.differences if d.consequence is not Consequence.IGNORE] or self.differences
         return ", ".join(d.value for d in count)
 
 
 def consequence(differences: tuple[Difference, ...]) -> Consequence:
     """Return the greatest consequence of these differences."""
-    return max((DECISIONS[d] for d in differences), key=_ORDER.index, default=Consequence.IGNORE)
+    return max((d.consequence for d in differences), key=_ORDER.index, default=Consequence.IGNORE)
 
 
 def compare(old: Fingerprint, new: Fingerprint, existing: frozenset[Oid]) -> list[TableDifferences]:

@@ -95,11 +95,15 @@ class TableFacts:
         )
 
     @property
+    def key_numbers(self) -> tuple[int, ...]:
+        """The attribute numbers of its identity index's columns, in the index's order; under FULL of its primary key's."""
+        return tuple(int(number) for count, numbers in json.loads(self.key) for number in numbers.split()[:count])
+
+    @property
     def identity_columns(self) -> frozenset[str]:
         """The names of its identity index's columns; empty under FULL and NOTHING."""
         names = {c.attnum: c.name for c in self.columns} if self.identity in {"d", "i"} else {}
-        numbers = [int(n) for count, key in json.loads(self.key) for n in key.split()[:count]]
-        return frozenset(names[n] for n in numbers if n in names)
+        return frozenset(names[n] for n in self.key_numbers if n in names)
 
     @property
     def misfits(self) -> dict[int, LeafFacts]:
@@ -120,7 +124,7 @@ class TypeFacts:
 
     `parts` is JSON. An epoch changes with every ALTER of its label.
 
-    `line` decides how its values are kept, as `lakeproof.postgres.catalog.type_lines` writes it: the type may be dropped
+    `line` decides how its values are kept, as `lakeproof.postgres.catalog.fingerprint` writes it: the type may be dropped
     before the stream brings them.
     """
 
@@ -159,7 +163,6 @@ class Fingerprint:
 
     @property
     def publication_names(self) -> set[str]:
-        """The names of the publications."""
         return {publication.name for publication in self.publications.values()}
 
     def sent(self, table: TableFacts) -> tuple[ColumnFacts, ...]:

@@ -10,6 +10,5 @@ The work of a command does not belong here (`lakeproof.commands`).
     results.py          results as JSON, back from it, and as text
     interruption.py     Ctrl-C and SIGTERM                  progress.py          events on stderr
     pipes.py            events and result to a Dagster run
-    view_commands.py    the command that replaces a view    first_use.py         what a machine's first use waits for
-    manual_pages.py     sections of the manual
+    view_commands.py    the command that replaces a view    manual_pages.py      sections of the manual
 """

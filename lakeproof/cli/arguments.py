@@ -18,7 +18,6 @@ from lakeproof import __version__
 from lakeproof.config.mistakes import nearest
 from lakeproof.config.table_names import parse_tables
 from lakeproof.lsn import Lsn
-from lakeproof.names import TableName
 
 if TYPE_CHECKING:
     from lakeproof.cli.context import Context
@@ -150,43 +149,27 @@ def _source_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     _tables(resume, "resume these (default: all paused ones)")
     group = bootstrap.add_mutually_exclusive_group()
     _tables(group, "copy only these")
-    group.add_argument(
+    _flag(
+        group,
         "--held",
-        action="store_true",
-        help="copy the held tables that need a new snapshot, and new ones that need a copy, if their pause is over",
+        "copy the held tables that need a new snapshot, and new ones that need a copy, if their pause is over",
     )
-    bootstrap.add_argument(
-        "--again", action="store_true", help="copy all tables, including those that an interrupted run has finished"
-    )
+    _flag(bootstrap, "--again", "copy all tables, including those that an interrupted run has finished")
     end = drain.add_mutually_exclusive_group()
-    end.add_argument("--once", action="store_true", help="end when all changes made so far are in the landing")
-    end.add_argument(
-        "--until-lsn",
-        type=_typed(Lsn.parse, "an LSN"),
-        metavar="LSN",
-        help="end when the landing has reached this position",
-    )
-    end.add_argument(
-        "--seconds", type=_typed(_duration, "a number of seconds"), metavar="N", help="end after this many seconds"
-    )
+    _flag(end, "--once", "end when all changes made so far are in the landing")
+    text = "end when the landing has reached this position"
+    end.add_argument("--until-lsn", type=_typed(Lsn.parse), metavar="LSN", help=text)
+    end.add_argument("--seconds", type=_typed(_duration), metavar="N", help="end after this many seconds")
     _metrics(drain, "if it goes on")
-    recover.add_argument("--dry-run", action="store_true", help="only show what would be done")
-    recover.add_argument(
-        "--other-system",
-        action="store_true",
-        help="allow the dsn to lead to a different server than the one in the lake",
+    _flag(recover, "--dry-run", "only show what would be done")
+    _flag(recover, "--other-system", "allow the dsn to lead to a different server than the one in the lake")
+    _flag(
+        recover, "--abandon-slot", "drop a slot that is alive, but stuck: the server can't send its stream any further"
     )
-    recover.add_argument(
-        "--abandon-slot",
-        action="store_true",
-        help="drop a slot that is alive, but stuck: the server can't send its stream any further",
-    )
-    recover.add_argument("--yes", action="store_true", help="do not ask for confirmation of --abandon-slot")
-    teardown.add_argument("--dry-run", action="store_true", help="only show what would be dropped")
-    teardown.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    teardown.add_argument(
-        "--end-drain", action="store_true", help="first end the connection of the process that reads the slot"
-    )
+    _flag(recover, "--yes", "do not ask for confirmation of --abandon-slot")
+    _flag(teardown, "--dry-run", "only show what would be dropped")
+    _flag(teardown, "--yes", "do not ask for confirmation")
+    _flag(teardown, "--end-drain", "first end the connection of the process that reads the slot")
 
 
 def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -194,51 +177,32 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     of = compact.add_mutually_exclusive_group()
     _source(of)
     of.add_argument("--group", metavar="NAME", help="compact the sources of this group, then make a cut of the group")
-    compact.add_argument(
-        "--follow",
-        action="store_true",
-        help="go on: a cycle as soon as enough has landed, then the views that read it; Ctrl-C ends it",
+    _flag(
+        compact, "--follow", "go on: a cycle as soon as enough has landed, then the views that read it; Ctrl-C ends it"
     )
-    compact.add_argument(
-        "--seconds", type=_typed(_duration, "a number of seconds"), metavar="N", help="end after so many, with --follow"
-    )
-    compact.add_argument("--no-views", action="store_true", help="refresh no view, with --follow")
+    compact.add_argument("--seconds", type=_typed(_duration), metavar="N", help="end after so many, with --follow")
+    _flag(compact, "--no-views", "refresh no view, with --follow")
     _metrics(compact, "with --follow")
     maintain = _command(commands, "maintain", "delete what the retention no longer keeps, and merge small files")
     _source(maintain)
-    maintain.add_argument("--plan", action="store_true", help="only show what would be deleted and merged")
-    for flag, text in (
-        ("--rebuild", "first rebuild these current tables from their history"),
-        ("--restore", "bring the archived history of these tables back"),
-    ):
-        maintain.add_argument(
-            flag,
-            type=_typed(_table_list, "a list of tables"),
-            metavar="A,B",
-            default=(),
-            help=f"{text}: schema.table,…",
-        )
-    maintain.add_argument(
-        "--nothing-else", action="store_true", help="with --rebuild or --restore: delete and merge nothing"
-    )
+    _flag(maintain, "--plan", "only show what would be deleted and merged")
+    _tables(maintain, "first rebuild these current tables from their history", "--rebuild", default=())
+    _tables(maintain, "bring the archived history of these tables back", "--restore", default=())
+    _flag(maintain, "--nothing-else", "with --rebuild or --restore: delete and merge nothing")
     refresh = _command(commands, "refresh", "bring views up to the newest cuts")
     refresh.add_argument("views", nargs="*", metavar="VIEW", help="views in the configuration (default: all)")
-    refresh.add_argument("--again", action="store_true", help="compute them even if nothing that they read has changed")
+    _flag(refresh, "--again", "compute them even if nothing that they read has changed")
     _replace(commands)
     prove = _command(commands, "prove", "compare the source with the lake at one position (LSN)")
     _source(prove)
     _tables(prove, "compare only these")
-    prove.add_argument("--repair", action="store_true", help="correct the rows that differ")
-    prove.add_argument(
-        "--changed", action="store_true", help="compare only the keys that changed since each table's last proof"
-    )
-    prove.add_argument(
-        "--history", action="store_true", help="prove all histories and views, not only those whose turn it is"
-    )
+    _flag(prove, "--repair", "correct the rows that differ")
+    _flag(prove, "--changed", "compare only the keys that changed since each table's last proof")
+    _flag(prove, "--history", "prove all histories and views, not only those whose turn it is")
     just = "in place of those whose turn it is; without --tables, nothing is compared with the source"
     prove.add_argument(
         "--histories",
-        type=_typed(_table_list, "a list of tables"),
+        type=_typed(parse_tables),
         metavar="A,B",
         help=f"prove the histories of these tables, {just}",
     )
@@ -250,8 +214,8 @@ def _replace(commands: argparse._SubParsersAction[_Parser]) -> None:
     replace = _command(commands, "replace", "show what an edited view would change, then apply it, or take it back")
     replace.add_argument("view", metavar="VIEW", help="the view in the configuration")
     what = replace.add_mutually_exclusive_group()
-    what.add_argument("--apply", action="store_true", help="commit what the newest preview shows")
-    what.add_argument("--take-back", action="store_true", help="return to the definition that was applied before")
+    _flag(what, "--apply", "commit what the newest preview shows")
+    _flag(what, "--take-back", "return to the definition that was applied before")
     replace.add_argument("--preview", metavar="ID", help="with --apply: refuse if the newest preview is another one")
     replace.add_argument(
         "--samples",
@@ -270,7 +234,7 @@ def _days_and_status(commands: argparse._SubParsersAction[_Parser]) -> None:
     _source(daily)
     daily.add_argument(
         "--days",
-        type=_typed(_days, "days"),
+        type=_typed(_days),
         metavar="A..B",
         required=True,
         help="a day, 2026-01-31, or the days from one to another, 2026-01-01..2026-01-31",
@@ -279,15 +243,9 @@ def _days_and_status(commands: argparse._SubParsersAction[_Parser]) -> None:
     status = _command(commands, "status", "show slots, landings, cuts, views, and what the lake lacks")
     status.epilog, status.formatter_class = _STATUS_WORDS, argparse.RawDescriptionHelpFormatter
     status.add_argument("source", nargs="?", metavar="SOURCE", help="the source in the configuration (default: all)")
-    status.add_argument(
-        "--sizes", action="store_true", help="also show the size of the lake, and how much maintenance would free now"
-    )
+    _flag(status, "--sizes", "also show the size of the lake, and how much maintenance would free now")
     inspect = _command(commands, "inspect", "show the content of a manifest or of a data file in the landing")
-    inspect.add_argument(
-        "file",
-        metavar="FILE",
-        help="a manifest, a data file or a landing",
-    )
+    inspect.add_argument("file", metavar="FILE", help="a manifest, a data file or a landing")
     jars = _command(commands, "fetch-jars", "download the jars that Spark needs, and archive its classes for this Java")
     jars.add_argument(
         "folder",
@@ -295,7 +253,7 @@ def _days_and_status(commands: argparse._SubParsersAction[_Parser]) -> None:
         metavar="FOLDER",
         help="where to put them (created if missing); set LAKEPROOF_JARS to it on the other host",
     )
-    jars.add_argument("--s3", action="store_true", help="also those for a lake on S3")
+    _flag(jars, "--s3", "also those for a lake on S3")
     help_ = _command(commands, "help", "show a section of the manual, which messages name by its topic")
     help_.add_argument("topic", nargs="*", metavar="TOPIC", help="words of its heading (default: list the pages)")
 
@@ -337,37 +295,35 @@ def _source(command: argparse._ActionsContainer) -> None:
     )
 
 
-def _tables(command: argparse._ActionsContainer, text: str) -> None:
-    command.add_argument(
-        "--tables",
-        type=_typed(_table_list, "a list of tables"),
-        metavar="A,B",
-        help=f"{text}: schema.table,schema.table",
-    )
+def _flag(command: argparse._ActionsContainer, name: str, text: str) -> None:
+    command.add_argument(name, action="store_true", help=text)
+
+
+def _tables(
+    command: argparse._ActionsContainer, text: str, name: str = "--tables", default: tuple[()] | None = None
+) -> None:
+    form = f"{text}: schema.table,schema.table"
+    command.add_argument(name, type=_typed(parse_tables), metavar="A,B", default=default, help=form)
 
 
 def _metrics(command: argparse._ActionsContainer, when: str) -> None:
     command.add_argument(
         "--metrics",
-        type=_typed(_address, "an address"),
+        type=_typed(_address),
         metavar="HOST:PORT",
         help=f"serve metrics and health here, {when}; a port alone is one of the loopback",
     )
 
 
-def _typed(parse: Callable[[str], _T], expected: str) -> Callable[[str], _T]:
+def _typed(parse: Callable[[str], _T]) -> Callable[[str], _T]:
     # argparse shows an ArgumentTypeError's text, but only the function's name for a ValueError.
     def parse_argument(text: str) -> _T:
         try:
             return parse(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error) or f"not {expected}") from None
+            raise argparse.ArgumentTypeError(str(error)) from None
 
     return parse_argument
-
-
-def _table_list(text: str) -> tuple[TableName, ...]:
-    return parse_tables(text)
 
 
 def _address(text: str) -> str | None:

@@ -1,10 +1,12 @@
 """The context of a command: the configuration, progress reports, the request to stop, and Spark when it is needed.
 
+What a machine's first use waits for (the jars, the driver, the compiled loops) is reported before the wait begins.
 Parsing the command line does not belong here (`arguments`).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,10 +14,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakeproof.cli.first_use import report_spark
 from lakeproof.cli.interruption import Interruption
 from lakeproof.config.load import load
-from lakeproof.config.mistakes import unknown_key
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError
 from lakeproof.events import Event, Report, Stop
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakeproof.lake.spark_on_demand import SparkOnDemand
+
+
+# Of each set of jars.
+_JARS_MB = 12
+# numba's index of a loop's machine code.
+_CODE = "*.nbi"
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,7 @@ class Context:
                 "the configuration has several sources",
                 f"name one of them: {', '.join(sorted(names))}",
             )
-        self._check_name("source", name, names)
-        return name
+        return self.config.source(name).name
 
     def sources(self, name: str | None) -> list[str]:
         """Return the selected sources: `name`, or all; raises ConfigError."""
@@ -68,11 +73,7 @@ class Context:
 
     def view(self, name: str | None) -> str | None:
         """Return the view to work on, None for all; raises ConfigError."""
-        if name in self.config.faulty_views:
-            raise self.config.faulty_views[name]
-        if name is not None:
-            self._check_name("view", name, list(self.config.views))
-        return name
+        return None if name is None else self.config.view(name).name
 
     def show(self, text: str) -> None:
         """Print text that people should see before the work begins; with --json it is part of the result instead."""
@@ -123,7 +124,24 @@ class Context:
 
                 stop_session(session)
 
-    def _check_name(self, kind: str, name: str, names: list[str]) -> None:
-        if name not in names:
-            hint = unknown_key(name, names).removeprefix("unknown key; ") if names else f"it has no {kind}s"
-            raise ConfigError(f"{kind} {name[:80]}", "the configuration does not have it", hint)
+
+def report_decoding(report: Report) -> None:
+    """Report that the loops that decode are compiled first, if no machine code of them is on this machine."""
+    package = Path(__file__).resolve().parents[1]
+    folder = os.environ.get("NUMBA_CACHE_DIR")
+    caches = Path(folder) if folder else Path.home() / ".cache" / "numba"
+    if any(package.rglob(f"__pycache__/{_CODE}")) or any(caches.rglob(_CODE)):
+        return
+    report(Event("compile", "compiling the loops that decode, once on this machine: some 10 s"))
+
+
+def report_spark(config: Config, report: Report) -> None:
+    """Report that Spark starts, and before that what is fetched for it, if anything is."""
+    from lakeproof.lake.spark.jars import DELTA, S3, is_on_s3, jar_folder, missing_jars
+
+    absent = [s for s in ([DELTA, S3] if is_on_s3(config.lake) else [DELTA]) if missing_jars(jar_folder(), [s])]
+    if absent:
+        names = " and ".join(jar_set.name for jar_set in absent)
+        message = f"fetching {names}, once on this machine ({_JARS_MB * len(absent)} MB)"
+        report(Event("jars.fetch", message, {"jars": missing_jars(jar_folder(), absent)}))
+    report(Event("spark.start", "starting Spark"))

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from lakeproof.cli.results import TRY_AGAIN
@@ -40,9 +40,7 @@ class Interruption:
             self.arm()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._left.set()
         for number, handler in self._previous.items():
             signal.signal(number, handler)

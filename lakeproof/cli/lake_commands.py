@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakeproof.cli.context import Context
-from lakeproof.cli.first_use import report_decoding
+from lakeproof.cli.context import Context, report_decoding
 from lakeproof.cli.results import DIFFERS, DONE, REFUSED, TRY_AGAIN, Outcome, format_table, printable, to_json
 from lakeproof.errors import ConfigError
 from lakeproof.events import FOLLOWED_CUTS, FOLLOWED_VIEWS, Event, RunControl, counted

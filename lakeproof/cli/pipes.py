@@ -93,9 +93,6 @@ class RunReport:
             sent = _error(f"unexpected {type(error).__name__}", "see the output of the command, and report it")
         self._pipes.report_custom_message({ERROR: sent})
 
-    def close(self) -> None:
-        """Do nothing: `run_report` sends what is left."""
-
 
 def _error(reason: str, remedy: str, status: int = 2) -> dict[str, object]:
     return {"thing": "lakeproof", "reason": reason, "remedy": remedy, "status": status}

@@ -171,10 +171,9 @@ def _only(arguments: Sequence[Any], place: str) -> Any:
 
 def _dataclass(kind: Any, value: Any, place: str, names: Mapping[str, type]) -> Any:
     entries, hints = _of(dict, value, place), get_type_hints(kind, localns=dict(names))
-    missing = [f.name for f in dataclasses.fields(kind) if f.name not in entries]
-    if missing:
-        raise ValueError(f"{place}.{missing[0]} is missing")
-    fields = {f.name: f for f in dataclasses.fields(kind)}
+    fields = [field.name for field in dataclasses.fields(kind)]
+    for missing in (name for name in fields if name not in entries):
+        raise ValueError(f"{place}.{missing} is missing")
     return kind(**{name: _read(hints[name], entries[name], f"{place}.{name}", names) for name in fields})
 
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from lakeproof.cli.context import Context
-from lakeproof.cli.first_use import report_decoding
+from lakeproof.cli.context import Context, report_decoding
 from lakeproof.cli.results import (
     DIFFERS,
     DONE,
@@ -25,7 +24,7 @@ from lakeproof.cli.results import (
     printable,
 )
 from lakeproof.errors import ConfigError
-from lakeproof.events import counted
+from lakeproof.events import counted, listed
 from lakeproof.schema import describe_left_out
 
 if TYPE_CHECKING:
@@ -222,9 +221,8 @@ def _recover_page(planned: RecoverPlan) -> str:
     if not planned.resumes:
         slot_step = "keep slot {} as it is" if planned.keeps_slot else "create slot {}"
         lines += [f"  {slot_step.format(planned.slot)}, begin incarnation {planned.incarnation} at its position"]
-    tables = ", ".join(str(table) for table in planned.tables[:_TABLES_SHOWN])
-    more = f" and {len(planned.tables) - _TABLES_SHOWN} more" if len(planned.tables) > _TABLES_SHOWN else ""
-    lines += [f"  copy {counted(len(planned.tables), 'table')} under one snapshot: {tables}{more}"]
+    tables = listed(planned.tables, _TABLES_SHOWN)
+    lines += [f"  copy {counted(len(planned.tables), 'table')} under one snapshot: {tables}"]
     lines += ["  the next compaction brings each of them to that snapshot by correction"]
     return "\n".join(printable(line) for line in lines)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakeproof.cli.results import format_bytes, format_table, printable
 from lakeproof.drain.slot_health import SlotHealth, lasting
-from lakeproof.events import counted
+from lakeproof.events import counted, listed
 from lakeproof.lake.records.documents import WrittenBy
 from lakeproof.lake.records.views.cuts import ViewCut
 from lakeproof.landing.retention import SpaceReclaimed
@@ -19,7 +19,6 @@ from lakeproof.proof.record import Proved
 from lakeproof.snapshot.progress import sentence
 from lakeproof.snapshot.status import SnapshotStatus
 from lakeproof.state.problem import Problem
-from lakeproof.state.shortfall import listed
 from lakeproof.state.source import SourceStatus, TableReaders
 from lakeproof.state.status import GroupStatus, StatusReport
 from lakeproof.state.views import ViewStatus
@@ -98,7 +97,8 @@ def _tables(status: SourceStatus) -> Iterator[str]:
     for table, held in (status.coming or {}).items():
         yield printable(f"  coming     {table}: the next compaction will hold it: {held.reason}; {held.remedy}")
     if status.unpublished:
-        yield printable(f"  new        {_unpublished(status)}")
+        new = f"{listed(status.unpublished)}: matched by a pattern but not published"
+        yield printable(f"  new        {new}; run `lakeproof apply {status.source}`")
 
 
 def _readers(readers: Mapping[TableName, TableReaders]) -> Iterator[str]:
@@ -106,9 +106,7 @@ def _readers(readers: Mapping[TableName, TableReaders]) -> Iterator[str]:
     for feature in sorted({name for needs in readers.values() for name in needs.features}):
         reasons = {table: needs.features[feature] for table, needs in readers.items() if feature in needs.features}
         same = set(reasons.values())
-        listed = [f"{table} ({reason})" for table, reason in reasons.items()]
-        more = f", and {len(listed) - _TABLES_SHOWN:,} more" if len(listed) > _TABLES_SHOWN else ""
-        named = f"{', '.join(listed[:_TABLES_SHOWN])}{more}"
+        named = listed(f"{table} ({reason})" for table, reason in reasons.items())
         if len(same) == 1 and len(reasons) > 1:
             named = f"{len(reasons):,} of {counted(len(readers), 'table')} ({same.pop()})"
         yield printable(f"  readers    must know {feature} for {named}")
@@ -123,8 +121,7 @@ def _written_by(written_by: Mapping[TableName, WrittenBy]) -> Iterator[str]:
     """Yield who wrote how many tables last, and each table that Spark wrote, with the reason."""
     spark = [f"{table} ({by.reason})" for table, by in written_by.items() if by.engine == "spark"]
     if spark:
-        more = f", and {len(spark) - _TABLES_SHOWN:,} more" if len(spark) > _TABLES_SHOWN else ""
-        yield printable(f"  written    by Spark: {', '.join(spark[:_TABLES_SHOWN])}{more}")
+        yield printable(f"  written    by Spark: {listed(spark)}")
     if here := len(written_by) - len(spark):
         yield f"  written    by this process, in Arrow: {counted(here, 'table')}"
 
@@ -147,12 +144,6 @@ def _proven(proved: Mapping[TableName, Proved]) -> Iterator[str]:
         )
     if len(verified) > _TABLES_SHOWN:
         yield f"  proven     {len(verified) - _TABLES_SHOWN:,} more later than these; `--json` has all"
-
-
-def _unpublished(status: SourceStatus) -> str:
-    shown = ", ".join(map(str, status.unpublished[:_TABLES_SHOWN]))
-    more = f" and {len(status.unpublished) - _TABLES_SHOWN:,} more" if len(status.unpublished) > _TABLES_SHOWN else ""
-    return f"{shown}{more}: matched by a pattern but not published; run `lakeproof apply {status.source}`"
 
 
 def _lacking(status: SourceStatus) -> Iterator[str]:
@@ -280,10 +271,8 @@ def _snapshot(source: str, status: SnapshotStatus) -> str:
             "" if status.progress is None else f"; {int(100 * status.progress.fraction)} %: {sentence(status.progress)}"
         )
         return f"{runner}, {copied}{progress}"
-    missing = ", ".join(str(table) for table in status.missing[:_TABLES_SHOWN])
-    more = f" and {len(status.missing) - _TABLES_SHOWN:,} more" if len(status.missing) > _TABLES_SHOWN else ""
     interrupted = "" if status.interrupted is None else f"interrupted ({status.interrupted}), "
-    return f"{interrupted}{copied}; missing: {missing}{more}; run `lakeproof bootstrap {source}` to copy them"
+    return f"{interrupted}{copied}; missing: {listed(status.missing)}; run `lakeproof bootstrap {source}` to copy them"
 
 
 def _computed(cut: ViewCut) -> str:

@@ -6,7 +6,7 @@ checked when it is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from lakeproof.concurrently import TIMEOUT_S, run_concurrently
@@ -17,12 +17,11 @@ from lakeproof.postgres.catalog.published import publications_of, read_tables, w
 from lakeproof.postgres.catalog.tables import PublishedTable
 from lakeproof.postgres.checks.findings import Finding, Severity, from_error
 from lakeproof.postgres.checks.source import examine
-from lakeproof.postgres.checks.spread import spread
-from lakeproof.postgres.checks.write_rates import changes_of
-from lakeproof.postgres.connections.connect import Connection, close_quietly, connect
+from lakeproof.postgres.checks.spread import changes_of, spread
+from lakeproof.postgres.connections.connect import Connection, connect
 from lakeproof.postgres.replication_slot import SlotState, name_problem, read_slot
 from lakeproof.postgres.server import ServerIdentity, identify
-from lakeproof.publication.candidates import Candidates, read_candidates
+from lakeproof.publication.wishes import Candidates, read_candidates
 from lakeproof.schema import LeftOutColumn
 from lakeproof.state.findings import lake_findings
 from lakeproof.state.slot import ServerSeen
@@ -62,20 +61,22 @@ class CheckReport:
 
     @property
     def refused(self) -> bool:
-        """True if a finding is an error."""
-        return any(finding.severity is Severity.ERROR for finding in self.findings)
+        return bool(self._errors)
 
     @property
     def single_tables(self) -> bool:
         """True if every error is about a single table, beside which others can go on."""
-        errors = {finding.table for finding in self.findings if finding.severity is Severity.ERROR}
+        errors = {finding.table for finding in self._errors}
         return None not in errors and bool({table.name for table in self.tables} - errors)
 
     @property
     def try_again(self) -> bool:
         """True if every error may pass by itself."""
-        errors = [finding for finding in self.findings if finding.severity is Severity.ERROR]
-        return bool(errors) and all(finding.transient for finding in errors)
+        return self.refused and all(finding.transient for finding in self._errors)
+
+    @property
+    def _errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
 
 def check_source(config: Config, name: str) -> CheckReport:
@@ -84,14 +85,11 @@ def check_source(config: Config, name: str) -> CheckReport:
     Raises ConfigError if the configuration has no such source.
     """
     source = config.source(name)
-    conn = None
     try:
-        conn = connect(source.dsn, "lakeproof check")
-        return _report(config, source, conn)
+        with connect(source.dsn, "lakeproof check") as conn:
+            return _report(config, source, conn)
     except LakeproofError as refusal:
-        return CheckReport(name, None, None, (), (), (from_error(refusal),))
-    finally:
-        close_quietly(conn)
+        return _unreached(name, refusal)
 
 
 def check_sources(config: Config, names: Iterable[str], timeout_s: float = TIMEOUT_S) -> dict[str, CheckReport]:
@@ -100,10 +98,11 @@ def check_sources(config: Config, names: Iterable[str], timeout_s: float = TIMEO
     reports = {}
     for name, report in results.items():
         if isinstance(report, LakeproofError):
-            report = CheckReport(name, None, None, (), (), (from_error(report),))  # noqa: PLW2901  (the same, as a report)
-        if isinstance(report, Exception):
+            reports[name] = _unreached(name, report)
+        elif isinstance(report, Exception):
             raise report
-        reports[name] = report
+        else:
+            reports[name] = report
     return reports
 
 
@@ -114,6 +113,10 @@ def spread_findings(config: Config, reports: Mapping[str, CheckReport]) -> dict[
         if all(source in reports and reports[source].server is not None for source in sources):
             findings[group] = spread(group, {s: {t.name: t.changes for t in reports[s].tables} for s in sources})
     return findings
+
+
+def _unreached(name: str, error: LakeproofError) -> CheckReport:
+    return CheckReport(name, None, None, (), (), (from_error(error),))
 
 
 def _report(config: Config, source: SourceConfig, conn: Connection) -> CheckReport:
@@ -127,25 +130,22 @@ def _report(config: Config, source: SourceConfig, conn: Connection) -> CheckRepo
         publications=tuple(publications_of(conn, source)),
         tables=_tables(conn, source, candidates),
         findings=(
-            *examine(conn, source, paused=_paused(state), in_lake=_in_lake(state)),
+            *examine(
+                conn,
+                source,
+                paused=_of_lake(lambda: state.paused),
+                in_lake=_of_lake(lambda: () if state.cut is None else {*state.cut.tables, *state.cut.held}),
+            ),
             *candidates.findings,
             *lake_findings(state, seen),
         ),
     )
 
 
-def _paused(state: SourceState) -> Collection[TableName]:
-    """Return the paused tables; a lake that can't be read is a finding of its own."""
+def _of_lake(read: Callable[[], Collection[TableName]]) -> Collection[TableName]:
+    """Return tables that a lake names; a lake that can't be read is a finding of its own."""
     try:
-        return state.paused
-    except (LakeError, ConfigError):
-        return ()
-
-
-def _in_lake(state: SourceState) -> Collection[TableName]:
-    """Return the tables of the newest cut; a lake that can't be read is a finding of its own."""
-    try:
-        return () if state.cut is None else {*state.cut.tables, *state.cut.held}
+        return read()
     except (LakeError, ConfigError):
         return ()
 

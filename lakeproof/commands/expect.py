@@ -39,7 +39,6 @@ class ExpectReport:
 
     @property
     def all_passed(self) -> bool:
-        """True if every expectation is met."""
         return all(result.passed for results in self.tables.values() for result in results)
 
 

@@ -29,7 +29,7 @@ from lakeproof.postgres.catalog.published import Candidate, as_if_published
 from lakeproof.postgres.catalog.selection import CatalogRelation, user_relations
 from lakeproof.postgres.catalog.tables import ACTIONS, PublishedTable
 from lakeproof.postgres.checks.tables import named_facts, yaml_text
-from lakeproof.postgres.connections.connect import Connection, close_quietly, connect
+from lakeproof.postgres.connections.connect import Connection, connect
 from lakeproof.postgres.connections.refusals import PasswordMissingError
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.schema import Identity, describe_left_out
@@ -81,11 +81,8 @@ def init(file: Path, conninfo: str, name: str | None = None) -> InitResult:
     variable = f"{source.upper()}_PASSWORD"
     password = password or os.environ.get(variable)
     full = make_conninfo(public, password=password) if password else public
-    conn = _connected(full, None if password else variable)
-    try:
+    with _connected(full, None if password else variable) as conn:
         database = _look(conn, source, full)
-    finally:
-        close_quietly(conn)
     text = "\n".join(_lines(database, source, public, variable if password else None)) + "\n"
     try:
         with file.open("x", encoding="utf-8") as stream:

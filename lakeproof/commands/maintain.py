@@ -76,12 +76,10 @@ class Maintained:
 
     @property
     def files(self) -> int:
-        """All files that were removed."""
         return sum(part.files for part in self.freed.values())
 
     @property
     def bytes(self) -> int:
-        """Their bytes."""
         return sum(part.bytes for part in self.freed.values())
 
 
@@ -245,7 +243,6 @@ class _Run:
         return self.cycle(CycleKind.MAINTENANCE, trimmed, {**lost, **lost_too})
 
     def to_optimize(self) -> tuple[TableName, ...]:
-        """Return the tables with too many small files."""
         return fragmented(self.lease.lake, self.newest(), self.retention.small_files, self.damaged)
 
     def newest(self) -> Cut:

@@ -27,9 +27,8 @@ from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import publications_of
 from lakeproof.postgres.catalog.tables import PublicationWay
 from lakeproof.postgres.checks.privileges import role_name
-from lakeproof.postgres.connections.connect import close_quietly, connect, source_errors
-from lakeproof.postgres.publication_lines import Publication, read_publications
-from lakeproof.postgres.publication_ways import out_of
+from lakeproof.postgres.connections.connect import connect, source_errors
+from lakeproof.postgres.publications import Publication, out_of, read_publications
 from lakeproof.publication.draft import draw
 from lakeproof.snapshot.paused import PausedEntry, PausedTable, add_paused, read_paused, set_resuming
 from lakeproof.snapshot.run import SnapshotReport, copy_tables
@@ -74,24 +73,19 @@ def plan(config: Config, name: str, *, only: Collection[TableName] | None = None
     """
     source = _only(config.source(name), only)
     paused = read_paused(SourceLake.open(config.location, name))
-    conn = connect(source.dsn, "lakeproof plan")
-    try:
+    with connect(source.dsn, "lakeproof plan") as conn:
         drawn = draw(conn, source, {t: entry for t, entry in paused.items() if only is None or t in only}, only)
-        statements = tuple(statement.as_string(conn) for statement in drawn.statements)
-        role = role_name(conn)
         return PublicationPlan(
             name,
-            statements,
+            tuple(statement.as_string(conn) for statement in drawn.statements),
             (*drawn.notes, *_absent(config, name)),
             drawn.refused,
-            role,
+            role_name(conn),
             tuple(drawn.lacking),
             tuple(sorted(drawn.added)),
             tuple(sorted(drawn.removed)),
             tuple(statement.as_string(conn) for statement in drawn.grants),
         )
-    finally:
-        close_quietly(conn)
 
 
 def _absent(config: Config, name: str) -> list[str]:
@@ -116,14 +110,11 @@ def apply(config: Config, name: str, plan: PublicationPlan, report: Report = sil
     if plan.lacking:
         remedy = f"let the owner run it: `lakeproof plan {name} | psql …`"
         raise SourceError(f"role {plan.role}", f"it may not run this: it has not {', nor '.join(plan.lacking)}", remedy)
-    conn = connect(source.dsn, "lakeproof apply")
-    try:
-        with source_errors(f"publication {source.publication}"), conn.transaction():
-            for statement in plan.statements:
-                # `plan` made it from identifiers that psycopg quoted.
-                conn.execute(SQL(statement))
-    finally:
-        close_quietly(conn)
+    thing = f"publication {source.publication}"
+    with connect(source.dsn, "lakeproof apply") as conn, source_errors(thing), conn.transaction():
+        for statement in plan.statements:
+            # `plan` made it from identifiers that psycopg quoted.
+            conn.execute(SQL(statement))
     for statement in plan.statements:
         report(Event("apply.statement", statement, {"source": name}))
     return plan
@@ -153,7 +144,8 @@ def plan_pause(config: Config, name: str, tables: Sequence[TableName]) -> dict[T
     """Return what `pause` would take out of publications, and change nothing; raises ConfigError, SourceError as `pause`."""
     source = config.source(name)
     already = read_paused(SourceLake.open(config.location, name))
-    publications = _publications(source)
+    with connect(source.dsn, "lakeproof pause") as conn:
+        publications = read_publications(conn, publications_of(conn, source))
     # What is in the record has left its publication, or may have: one that was to be resumed is paused anew.
     return {t: already[t] if t in already else _paused(source, publications, t) for t in tables}
 
@@ -174,14 +166,6 @@ def resume(
     result = copy_tables(config, name, chosen, report, stop)
     describe_quietly(config, name, report)
     return result
-
-
-def _publications(source: SourceConfig) -> Mapping[str, Publication]:
-    conn = connect(source.dsn, "lakeproof pause")
-    try:
-        return read_publications(conn, publications_of(conn, source))
-    finally:
-        close_quietly(conn)
 
 
 def _paused(source: SourceConfig, publications: Mapping[str, Publication], table: TableName) -> PausedTable:

@@ -37,7 +37,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.postgres.catalog.published import publications_of, read_tables
 from lakeproof.postgres.checks.source import examine, refuse
-from lakeproof.postgres.connections.connect import Connection, close_quietly, connect
+from lakeproof.postgres.connections.connect import Connection, connect
 from lakeproof.postgres.replication_slot import SlotState, drop_slot, read_free_slot, slot_problem
 from lakeproof.postgres.replication_stream import ReplicationStream, StreamFailedError
 from lakeproof.postgres.server import ServerIdentity, identify, other_database
@@ -101,11 +101,8 @@ def plan_recover(config: Config, name: str, *, abandon_slot: bool = False) -> Re
     server can't be reached.
     """
     source = config.source(name)
-    conn = connect(source.dsn, "lakeproof recover")
-    try:
+    with connect(source.dsn, "lakeproof recover") as conn:
         return _Recover(config, source, silent, Stop(), abandon_slot=abandon_slot).look(conn).plan
-    finally:
-        close_quietly(conn)
 
 
 def recover(
@@ -144,8 +141,8 @@ class _Recover:
             return self._run(stack, other_system=other_system)
 
     def _run(self, stack: ExitStack, *, other_system: bool) -> SnapshotReport:
-        conn = connect(self._source.dsn, "lakeproof recover", lock_timeout_s=self._source.snapshot.lock_timeout_s)
-        try:
+        timeout_s = self._source.snapshot.lock_timeout_s
+        with connect(self._source.dsn, "lakeproof recover", lock_timeout_s=timeout_s) as conn:
             self._landed()
             self._snapshot.take_lock(stack)
             look = self.look(conn)
@@ -169,8 +166,6 @@ class _Recover:
                         "recover.slot_dropped", f"slot {slot} is gone: it could not be read on", slot=slot
                     )
             failpoint("recover.after_drop")
-        finally:
-            close_quietly(conn)
         slot_now = look.slot if plan.keeps_slot else None
         return self._snapshot.copy_into_new(plan.tables, look.server, slot_now, follows=follows)
 

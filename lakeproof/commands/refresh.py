@@ -112,7 +112,7 @@ def preview(config: Config, view: str, spark: SparkSession, report: Report = sil
     """
     if not 0 <= samples <= SAMPLE_ROWS_MAX:
         raise ConfigError("--samples", f"it is {samples}", f"give a number from 0 to {SAMPLE_ROWS_MAX}")
-    file, store = _chosen(config, view), open_store(config.location)
+    file, store = config.view(view), open_store(config.location)
     with at_work(spark, config.location):
         cut, session = _newest(store, file), spark.newSession()
         with _readable(session, store, view):
@@ -146,7 +146,7 @@ def apply_preview(
     If the view, its sources or what computes it have moved on since, the difference is computed again at the newest cuts.
     Raises ConfigError if there is no preview of the configuration's definition, or another than `name`; and as `preview`.
     """
-    file, store = _chosen(config, view), open_store(config.location)
+    file, store = config.view(view), open_store(config.location)
     with at_work(spark, config.location), one_refresh(store) as lock:
         cut, staged_preview = _newest(store, file), newest_preview(store, view)
         if staged_preview is None and cut.definition_sha256 == ViewDefinition.of(file).sha256:
@@ -187,7 +187,7 @@ def take_back(config: Config, view: str, spark: SparkSession, report: Report = s
 
     Raises ConfigError if none was, and as `preview`.
     """
-    file, store = _chosen(config, view), open_store(config.location)
+    file, store = config.view(view), open_store(config.location)
     with at_work(spark, config.location), one_refresh(store) as lock:
         cut = _newest(store, file)
         if cut.replaced_sha256 is None:
@@ -202,13 +202,6 @@ def take_back(config: Config, view: str, spark: SparkSession, report: Report = s
     done = _committed(applied, "taken_back")
     report(_event(done, "taken back: "))
     return done
-
-
-def _chosen(config: Config, view: str) -> ViewConfig:
-    if view not in config.views:
-        names = ", ".join(sorted(config.views)) or "there are none"
-        raise ConfigError(f"view {view[:80]}", f"it is not in {config.path}", f"name one of its views: {names}")
-    return config.views[view]
 
 
 def _newest(store: Store, view: ViewConfig) -> ViewCut:

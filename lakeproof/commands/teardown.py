@@ -16,7 +16,7 @@ from lakeproof.errors import SourceError, TransientError
 from lakeproof.events import Event, Report, counted, silent
 from lakeproof.postgres.catalog.published import publications_of
 from lakeproof.postgres.checks.privileges import as_identifier, not_owned, role_name
-from lakeproof.postgres.connections.connect import Connection, close_quietly, connect, rows, source_errors
+from lakeproof.postgres.connections.connect import Connection, connect, rows, source_errors
 from lakeproof.postgres.replication_slot import SlotState, drop_slot, in_use, read_slot, slot_problem
 from lakeproof.postgres.server import identify
 
@@ -63,8 +63,7 @@ class TeardownPlan:
 def plan_teardown(config: Config, name: str) -> TeardownPlan:
     """Return what `teardown` would drop for the source `name`; nothing is changed. Raises SourceError for a foreign slot."""
     source = config.source(name)
-    conn = connect(source.dsn, "lakeproof teardown")
-    try:
+    with connect(source.dsn, "lakeproof teardown") as conn:
         publications = publications_of(conn, source)
         state = read_slot(conn, source.slot)
         if state is not None:
@@ -77,8 +76,6 @@ def plan_teardown(config: Config, name: str) -> TeardownPlan:
             tuple(publications),
             tuple(not_owned(conn, publications)),
         )
-    finally:
-        close_quietly(conn)
 
 
 def teardown(config: Config, name: str, report: Report = silent, *, end_drain: bool = False) -> TeardownReport:
@@ -88,8 +85,7 @@ def teardown(config: Config, name: str, report: Report = silent, *, end_drain: b
     SourceError if it is not one of this source, or (before anything is dropped) the role may not drop a publication.
     """
     source = config.source(name)
-    conn = connect(source.dsn, "lakeproof teardown")
-    try:
+    with connect(source.dsn, "lakeproof teardown") as conn:
         publications = publications_of(conn, source)
         _check_owned(conn, name, publications)
         released = _drop_slot(conn, source, end_drain=end_drain)
@@ -100,8 +96,6 @@ def teardown(config: Config, name: str, report: Report = silent, *, end_drain: b
             with source_errors(f"publication {publication}"):
                 conn.execute(SQL("DROP PUBLICATION {}").format(Identifier(publication)))
             report(Event("teardown.publication", f"publication {publication} is gone", {"source": name}))
-    finally:
-        close_quietly(conn)
     return TeardownReport(name, None if released is None else source.slot, released, tuple(publications))
 
 
@@ -127,8 +121,7 @@ def _drop_slot(conn: Connection, source: SourceConfig, *, end_drain: bool) -> in
         if not end_drain:
             busy = in_use(conn, source.slot)
             raise TransientError(busy.thing, busy.reason, "stop the drain first, or ask for it to be ended")
-        with source_errors(f"slot {source.slot}"):
-            rows(conn, _TERMINATE, {"pid": state.active_pid})
+        rows(conn, _TERMINATE, {"pid": state.active_pid}, about=f"slot {source.slot}")
     return (state.retained_bytes or 0) if drop_slot(conn, source.slot) else None
 
 

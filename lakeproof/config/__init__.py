@@ -12,8 +12,7 @@ No server or lake is touched here, and no secret is read while loading.
     secret.py        passwords, read when used
     table_names.py   names and patterns of tables
     location.py      where a lake is, and how its store is reached
-    view_graph.py    which view reads which, and in what order
-    faulty_views.py  views that are set aside, each with its mistake
+    view_graph.py    which view reads which, in what order; views that are set aside
 """
 
 __all__ = ["load", "location", "mistakes", "model", "secret", "section", "table_names", "values", "view_graph"]

@@ -52,7 +52,6 @@ class YamlDocument:
         return self.lines.get(path, 0)
 
     def add(self, path: KeyPath, text: str) -> None:
-        """Add a mistake at `path`."""
         self.mistakes.append(Mistake(self.line(path), dotted(path), text))
 
 

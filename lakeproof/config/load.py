@@ -7,40 +7,35 @@ server or lake is touched.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from pydantic import ValidationError
 
 from lakeproof.config.document import YamlDocument, read_document
-from lakeproof.config.faulty_views import checked_views
 from lakeproof.config.location import StorageConfig, is_secret_key
-from lakeproof.config.mistakes import ConfigFileError, KeyPath, Mistake, explain, unknown_key
+from lakeproof.config.mistakes import ConfigFileError, KeyPath, Mistake, dotted, explain, hint, unknown_key
 from lakeproof.config.model import Config, SourceConfig, TableConfig, ViewConfig
-from lakeproof.config.secret import Dsn
+from lakeproof.config.secret import Dsn, EnvSecret
 from lakeproof.config.section import Model
-from lakeproof.config.section.alerts import AlertsConfig, with_secrets
-from lakeproof.config.section.compute import ComputeConfig
-from lakeproof.config.section.dagster import DagsterConfig
+from lakeproof.config.section.alerts import SECRETS
 from lakeproof.config.section.expectations import read_expectations
 from lakeproof.config.section.external_table import ExternalTable
-from lakeproof.config.section.groups import read_groups
-from lakeproof.config.section.metrics import MetricsConfig
 from lakeproof.config.section.publication import publication_mistakes, schema_patterns
 from lakeproof.config.section.selection import Selection
-from lakeproof.config.section.spark import SparkConfig
 from lakeproof.config.section.sql_catalog import CatalogConfig
 from lakeproof.config.sections import (
     is_inside,
     lake_address,
     read_dsn,
+    read_groups,
     read_reads,
     read_secret,
-    read_spark_secret,
     read_sql_file,
 )
 from lakeproof.config.table_names import TablePattern, parse_selected, parse_table, table_text
+from lakeproof.config.view_graph import checked_views
 from lakeproof.errors import ConfigError
 from lakeproof.names import TableName
 
@@ -110,57 +105,55 @@ class _Reader:
         views = {n: self._view(n, v, lake) for n, v in self._mapping(root.get("views"), ("views",)).items()}
         kept, faulty = checked_views(self._document, views, str(self._file), aside=set_views_aside)
         groups = read_groups(self._document, root.get("groups"), sources)
-        spark = self._spark(root.get("spark"))
-        storage = self._storage(root.get("storage"))
-        dagster = self._validate(DagsterConfig, self._mapping(root.get("dagster"), ("dagster",)), ("dagster",))
-        alerts = self._alerts(root.get("alerts"))
-        catalog = self._catalog(root.get("catalog"), list(sources))
-        compute = {}
-        if root.get("compute") is not None:
-            compute = {
-                "compute": self._validate(ComputeConfig, self._mapping(root["compute"], ("compute",)), ("compute",))
-            }
-        metrics = self._validate(MetricsConfig, self._mapping(root.get("metrics"), ("metrics",)), ("metrics",))
-        rest: dict[str, object] = {k: root[k] for k in ("proof_interval", "views_at_once") if k in root}
-        values = {"path": self._file, "lake": lake or "", "sources": {}, **rest}
+        values = self._only(root, Config, but=("path", "faulty_views", "lake", "sources", "views", "groups"))
+        values |= {"path": self._file, "lake": lake or "", "sources": {}, "storage": self._storage(root.get("storage"))}
+        values["alerts"] = self._alerts(root.get("alerts"))
+        values["spark"] = self._with_secrets(self._mapping(root.get("spark"), ("spark",)), ("spark",), "secret")
         config = self._validate(Config, values, ())
+        if config is not None and config.catalog is not None:
+            self._refuse_shared_schema(config.catalog, list(sources))
         if config is None or self._document.mistakes:
             return None
-        update = {"sources": sources, "views": kept, "groups": groups, "spark": spark, "storage": storage}
-        update |= {"dagster": dagster, "alerts": alerts, "faulty_views": faulty}
-        return config.model_copy(update=update | catalog | compute | {"metrics": metrics})
+        return config.model_copy(update={"sources": sources, "views": kept, "groups": groups, "faulty_views": faulty})
 
-    def _catalog(self, value: object, sources: list[str]) -> dict[str, CatalogConfig | None]:
-        """Return the section, if there is one; a schema belongs to one source and one layer."""
-        if value is None:
-            return {}
-        catalog = self._validate(CatalogConfig, self._mapping(value, ("catalog",)), ("catalog",))
-        schema = None if catalog is None else catalog.taken_twice(sources)
+    def _refuse_shared_schema(self, catalog: CatalogConfig, sources: list[str]) -> None:
+        schema = catalog.taken_twice(sources)
         if schema is not None:
             text = f"{schema} would be the schema of two; write {{source}} in the names, and other names for the layers"
             self._document.add(("catalog",), text)
-        return {"catalog": catalog}
 
-    def _alerts(self, value: object) -> AlertsConfig | None:
-        section = with_secrets(self._mapping(value, ("alerts",)), self._file.parent, read_secret)
-        return self._validate(AlertsConfig, section, ("alerts",))
-
-    def _storage(self, value: object) -> StorageConfig | None:
+    def _storage(self, value: object) -> dict[str, object]:
+        """Return the section without keys that are a secret's, which are refused here."""
         section = self._mapping(value, ("storage",))
         for key in section:
             if key not in StorageConfig.model_fields and is_secret_key(key):
                 text = "would be a secret, which does not stand in this file; the environment, a profile or a role gives it"
                 self._document.add(("storage", key), text)
-        return self._validate(StorageConfig, {k: v for k, v in section.items() if not is_secret_key(k)}, ("storage",))
+        return {key: entry for key, entry in section.items() if not is_secret_key(key)}
 
-    def _spark(self, value: object) -> SparkConfig | None:
-        section = dict(self._mapping(value, ("spark",)))
-        secret = self._try(("spark", "secret"), lambda: read_spark_secret(section.get("secret"), self._file.parent))
-        return self._validate(SparkConfig, section | {"secret": secret}, ("spark",))
+    def _alerts(self, value: object) -> dict[str, object]:
+        section = self._mapping(value, ("alerts",))
+        ways = {way: (section.get(way), keys) for way, keys in SECRETS.items()}
+        return section | {
+            way: self._with_secrets(entry, ("alerts", way), *keys)
+            for way, (entry, keys) in ways.items()
+            if isinstance(entry, dict)
+        }
+
+    def _with_secrets(self, section: dict[str, object], path: KeyPath, *keys: str) -> dict[str, object]:
+        """Return a section with what these keys refer to as secrets."""
+        folder, secrets = self._file.parent, dict[str, object]()
+        for key in keys:
+            value, place = section.get(key), dotted((*path, key))
+            if value is not None:
+                secret = self._try((*path, key), lambda v=value, p=place: read_secret(v, p, folder))  # type: ignore[misc]  # a default binds the loop's value
+                # What is no reference was refused just now: its model has nothing to add.
+                secrets[key] = secret or EnvSecret("REFUSED", place)
+        return section | secrets
 
     def _source(self, name: str, value: object) -> SourceConfig | None:
         path = ("sources", name)
-        section = self._mapping(value, path)
+        section = self._with_secrets(self._mapping(value, path), path, "password")
         self._refuse_unknown(section, path, SourceConfig, hide=("name", "patterns"), also=("password",))
         if name in _RESERVED_SOURCES:
             text = f"is taken by {_RESERVED_SOURCES[name]} folder in the lake; give the source another name"
@@ -279,7 +272,7 @@ class _Reader:
 
     def _listed(self, source: str, table: TableName, path: KeyPath) -> None:
         if source not in self._selections:
-            self._document.add(path, f"reads from {source}, which is no source; {_nearest(source, self._selections)}")
+            self._document.add(path, f"reads from {source}, which is no source; {hint(source, self._selections)}")
         selection = self._selections.get(source)
         if selection is not None and not selection.selected(table):
             self._document.add(path, f"{table_text(table)} is not among sources.{source}.tables")
@@ -312,7 +305,7 @@ class _Reader:
     def _only(self, section: dict[str, object], model: type[Model], but: tuple[str, ...]) -> dict[str, object]:
         """Return the keys of `section` that `model` takes as they are; an empty section (`drain:`) gets the defaults."""
         fields = model.model_fields.keys() - set(but)
-        return {k: v for k, v in section.items() if k in fields and (v is not None or not _is_section(model, k))}
+        return {k: v for k, v in section.items() if k in fields and (v is not None or _section(model, k) is None)}
 
     def _refuse_unknown(
         self,
@@ -356,22 +349,21 @@ def _selected(text: object) -> TableName | TablePattern:
     raise ValueError("must be a table or a pattern: schema.table or schema.*")
 
 
-def _is_section(model: type[Model], key: str) -> bool:
+def _section(model: type[Model], key: str) -> type[Model] | None:
+    """Return the model of the section under a key; None for a single value."""
     kind = model.model_fields[key].annotation
-    return isinstance(kind, type) and issubclass(kind, Model)
+    kinds = [each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, Model)]
+    return kinds[0] if kinds else None
 
 
 def _fields(model: type[Model], loc: KeyPath) -> list[str]:
     """Return the keys of the section that `loc` leads to from `model`."""
     for part in loc:
-        if not isinstance(part, str) or part not in model.model_fields or not _is_section(model, part):
+        section = _section(model, part) if isinstance(part, str) and part in model.model_fields else None
+        if section is None:
             break
-        model = model.model_fields[part].annotation  # type: ignore[assignment]  # _is_section has looked
+        model = section
     return list(model.model_fields)
-
-
-def _nearest(name: str, existing: Mapping[str, object]) -> str:
-    return unknown_key(name, existing).removeprefix("unknown key; ")
 
 
 __all__ = ["ConfigFileError", "Mistake", "find", "load"]

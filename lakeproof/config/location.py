@@ -6,6 +6,7 @@ machine's role has them.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,7 @@ SCHEMES = {
     "abfss": "az",
 }
 SUPPORTED = "a local folder, a file:// URL, or s3://bucket/prefix, gs://bucket/prefix, az://container/prefix"
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # Words in a key that make it a secret's.
@@ -58,31 +59,24 @@ def _word(value: str) -> str:
 class StorageConfig(Model):
     """The way to an object store; without effect for a lake in a folder."""
 
-    endpoint: Annotated[Text, AfterValidator(_endpoint)] | None = Field(
-        None,
-        description="The URL of an S3-compatible server, of an Azure account, or of a server that speaks like Google's"
-        " store; none: the cloud's own.",
-    )
-    region: Annotated[Text, AfterValidator(_word)] | None = Field(
-        None, description="The bucket's region (S3); none: as `AWS_REGION` says."
-    )
-    profile: Annotated[Text, AfterValidator(_word)] | None = Field(
-        None,
-        description="A profile in the AWS files, with static keys or a `credential_process`; none: the environment's"
-        " variables, or the role of the machine or container.",
-    )
-    account: Annotated[Text, AfterValidator(_word)] | None = Field(
-        None, description="The storage account (Azure); none: as `AZURE_STORAGE_ACCOUNT_NAME` says."
-    )
-    virtual_hosted: bool = Field(False, description="The bucket stands in the endpoint's host name (S3).")
-    allow_http: bool = Field(False, description="An endpoint without TLS is allowed: bytes and requests can be read.")
-    retry_s: Seconds = Field(
-        20.0,
-        ge=0,
-        le=600,
-        description="A request that the store refuses for the moment is repeated for this long, in seconds.",
-    )
-    timeout_s: Seconds = Field(30.0, ge=1, le=600, description="One request takes at most this long, in seconds.")
+    endpoint: Annotated[Text, AfterValidator(_endpoint)] | None = None
+    """The URL of an S3-compatible server, of an Azure account, or of a server that speaks like Google's store; none:
+    the cloud's own."""
+    region: Annotated[Text, AfterValidator(_word)] | None = None
+    """The bucket's region (S3); none: as `AWS_REGION` says."""
+    profile: Annotated[Text, AfterValidator(_word)] | None = None
+    """A profile in the AWS files, with static keys or a `credential_process`; none: the environment's variables, or the
+    role of the machine or container."""
+    account: Annotated[Text, AfterValidator(_word)] | None = None
+    """The storage account (Azure); none: as `AZURE_STORAGE_ACCOUNT_NAME` says."""
+    virtual_hosted: bool = False
+    """The bucket stands in the endpoint's host name (S3)."""
+    allow_http: bool = False
+    """An endpoint without TLS is allowed: bytes and requests can be read."""
+    retry_s: Seconds = Field(20.0, ge=0, le=600)
+    """A request that the store refuses for the moment is repeated for this long, in seconds."""
+    timeout_s: Seconds = Field(30.0, ge=1, le=600)
+    """One request takes at most this long, in seconds."""
 
     @model_validator(mode="after")
     def _http_is_allowed(self) -> StorageConfig:
@@ -103,7 +97,7 @@ class ObjectPlace:
     @classmethod
     def parse(cls, url: str) -> ObjectPlace | None:
         """Return the place of an object store's URL, None for anything else; raise ValueError, as a phrase, if wrong."""
-        match = _URL.match(url)
+        match = URL.match(url)
         scheme = None if match is None else SCHEMES.get(match[1].lower())
         if scheme is None:
             return None
@@ -126,6 +120,23 @@ class ObjectPlace:
         return f"{self.scheme}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
 
 
+def absolute(path: str, folder: Path) -> str:
+    """Return a path of the configuration, relative to its `folder`, in full; raises ValueError, as a phrase, for `~`."""
+    if path.startswith("~"):
+        raise ValueError("begins with ~, which is not expanded; write the whole path")
+    return os.path.normpath(folder / path)
+
+
+def absolute_place(text: str, folder: Path) -> str:
+    """Return a folder in full, or a URL as it is; raises ValueError, as a phrase, for a place that is not supported."""
+    if ObjectPlace.parse(text) is not None:
+        return text.rstrip("/")
+    scheme = URL.match(text)
+    if scheme and scheme[1].lower() != "file":
+        raise ValueError(f"is at {scheme[1]}://, which is not supported; name {SUPPORTED}")
+    return text.rstrip("/") if scheme else absolute(text, folder)
+
+
 @dataclass(frozen=True, slots=True)
 class LakeLocation:
     """A lake's (or an archive's) folder or URL, and how an object store is reached."""
@@ -139,5 +150,4 @@ class LakeLocation:
         return place if isinstance(place, LakeLocation) else cls(str(place))
 
     def __str__(self) -> str:
-        """Return the folder or URL."""
         return self.url

@@ -101,12 +101,16 @@ def nearest_table(table: TableName, existing: Iterable[TableName]) -> TableName 
     return elsewhere[0] if len(elsewhere) == 1 else None
 
 
-def unknown_key(key: str, existing: Iterable[str]) -> str:
-    """Return the phrase for a key that does not exist: with the nearest existing key, or all of them."""
+def hint(name: str, existing: Iterable[str]) -> str:
+    """Return a question for the nearest existing name, or all of them."""
     names = sorted(existing)
-    near = nearest(key, names)
-    hint = f"did you mean {near}?" if near else f"known here: {', '.join(names)}"
-    return f"unknown key; {hint}"
+    near = nearest(name, names)
+    return f"did you mean {near}?" if near else f"known here: {', '.join(names)}"
+
+
+def unknown_key(key: str, existing: Iterable[str]) -> str:
+    """Return the phrase for a key that does not exist."""
+    return f"unknown key; {hint(key, existing)}"
 
 
 def explain(error: Mapping[str, Any], keys: Sequence[str]) -> str:

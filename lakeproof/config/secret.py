@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -41,7 +41,6 @@ class EnvSecret:
 
     @property
     def is_set(self) -> bool:
-        """True if the variable has a value now."""
         return bool(os.environ.get(self.variable))
 
     def resolve(self) -> str:
@@ -128,22 +127,23 @@ class Dsn(SecretStr):
         """The parameters that identify a server (host, address, port, service), None if libpq can't parse the text."""
         if not isinstance(self._conninfo, str):
             return (f"${self._conninfo.variable}",)
-        try:
-            parts = conninfo_to_dict(self._conninfo)
-        except ProgrammingError:
-            return None
-        return tuple(str(parts.get(key, "")) for key in ("host", "hostaddr", "port", "service"))
+        parts = self._parameters()
+        return (
+            None if parts is None else tuple(str(parts.get(key, "")) for key in ("host", "hostaddr", "port", "service"))
+        )
 
     @property
     def database(self) -> str | None:
         """The database's name, None if the text does not say it."""
-        if not isinstance(self._conninfo, str):
-            return None
+        name = (self._parameters() or {}).get("dbname")
+        return None if name is None else str(name)
+
+    def _parameters(self) -> dict[str, Any] | None:
+        """Return the parameters in the text, None if libpq can't parse it, or if it is a secret's."""
         try:
-            name = conninfo_to_dict(self._conninfo).get("dbname")
+            return conninfo_to_dict(self._conninfo) if isinstance(self._conninfo, str) else None
         except ProgrammingError:
             return None
-        return None if name is None else str(name)
 
     def _parts(self) -> tuple[object, ...]:
         return (self._conninfo, self._password)

@@ -33,7 +33,6 @@ class TablePattern:
     name: str
 
     def matches(self, table: TableName) -> bool:
-        """True if the pattern matches the table."""
         parts = (re.escape(part) for part in self.name.split("*"))
         return self.is_of(table.schema) and re.fullmatch(".*".join(parts), table.name, re.DOTALL) is not None
 

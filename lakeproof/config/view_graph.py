@@ -1,6 +1,7 @@
 """The graph of the views: which view reads which other, in what order they are computed, and what is wrong with it.
 
-Reading the file is in `load.py`, the binding of a view's names in `sections.py`.
+Reading the file is in `load.py`, the binding of a view's names in `sections.py`. Views with mistakes can be set aside: the
+sources and the other views of a file go on without them.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from lakeproof.config.document import YamlDocument
-from lakeproof.config.mistakes import nearest
+from lakeproof.config.mistakes import ConfigFileError, Mistake, dotted, hint
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
 
@@ -39,9 +40,7 @@ def check_graph(document: YamlDocument, views: Mapping[str, ViewConfig | None]) 
     whole = {name: view for name, view in views.items() if view is not None}
     wrong = set(views) - set(whole)
     for name, alias, other in [(n, a, o) for n, view in whole.items() for a, o in view.views.items() if o not in views]:
-        near = nearest(other, views)
-        hint = f"did you mean {near}?" if near else f"known here: {', '.join(sorted(views))}"
-        document.add(("views", name, "reads", alias), f"reads {other[:80]}, which is no view; {hint}")
+        document.add(("views", name, "reads", alias), f"reads {other[:80]}, which is no view; {hint(other, views)}")
         wrong.add(name)
     for cycle in _cycles(whole):
         alias = next(alias for alias, other in whole[cycle[0]].views.items() if other == cycle[1])
@@ -92,3 +91,38 @@ def _cycles(views: Views) -> Iterator[list[str]]:
     for name in views:
         if name not in walked:
             yield from walk(name, [name])
+
+
+def checked_views(
+    document: YamlDocument, views: Mapping[str, ViewConfig | None], file: str, *, aside: bool
+) -> tuple[dict[str, ViewConfig], dict[str, ConfigFileError]]:
+    """Check which view reads which; return the views, and what is wrong with those that are set aside.
+
+    With `aside`, the mistakes that are about one view are taken out of the document. A view that reads a view set aside is
+    set aside itself.
+    """
+    left, faulty = dict(views), dict[str, list[Mistake]]()
+    check_graph(document, views)
+    while aside:
+        for mistake in list(document.mistakes):
+            name = next((n for n in views if _is_about(mistake, n)), None)
+            if name is not None:
+                document.mistakes.remove(mistake)
+                faulty.setdefault(name, []).append(mistake)
+        for name, view in left.items():
+            for alias, other in {} if view is None else view.views.items():
+                if other in faulty and name not in faulty:
+                    path = ("views", name, "reads", alias)
+                    faulty[name] = [Mistake(document.line(path), dotted(path), f"reads {other}, which has a mistake")]
+        if faulty.keys().isdisjoint(left):
+            break
+        left = {name: view for name, view in left.items() if name not in faulty}
+        check_graph(document, left)
+    # One without a mistake of its own that could not be read: the file has others, and is refused for them.
+    whole = {name: view for name, view in left.items() if view is not None}
+    return whole, {name: ConfigFileError(file, mistakes) for name, mistakes in faulty.items()}
+
+
+def _is_about(mistake: Mistake, view: str) -> bool:
+    path = dotted(("views", view))
+    return mistake.path.startswith(path) and mistake.path[len(path) : len(path) + 1] in ("", ".", "[")

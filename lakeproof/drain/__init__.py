@@ -15,16 +15,13 @@ Decoding (`lakeproof.pgoutput`), connections (`lakeproof.postgres`) and formats 
     worker_errors.py       errors of the worker thread
     acknowledge.py         the one place that moves the slot
     transactions/          messages to whole transactions
-    large_transactions.py  progress of large ones
     catalog/               the source's catalog beside the stream
-    new_files.py           why a table has another file
     slot_health.py         how long the slot will last
     counts.py              what flushes add up to
     until.py               when a drain ends
     stuck.py               a stream that does not go on
     pulse.py               its present state, for others
-    rates.py               how fast it is, every 15 s
-    open_landing.py        the landing that it extends
+    progress.py            reports of large transactions, and of its rates
 """
 
 __all__ = ["counts", "pulse", "slot_health", "supervisor", "until"]

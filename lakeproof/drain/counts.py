@@ -43,7 +43,6 @@ class Flush:
 
     @classmethod
     def of(cls, manifest: Manifest, seconds: float) -> Flush:
-        """Return the flush of a manifest."""
         return cls(
             number=manifest.number,
             start_lsn=manifest.start_lsn,
@@ -77,7 +76,6 @@ class Totals:
     tables: dict[TableName, LandedCounts] = field(default_factory=dict)
 
     def add(self, manifest: Manifest) -> None:
-        """Add a manifest."""
         self.transactions += manifest.transactions
         self.rows += manifest.rows
         self.segments += bool(manifest.files)

@@ -27,9 +27,8 @@ from enum import Enum
 from lakeproof.config.model import DrainConfig
 from lakeproof.drain.acknowledge import acknowledge
 from lakeproof.drain.flush import EndSegment, Flusher, Work
-from lakeproof.drain.large_transactions import LargeProgress
+from lakeproof.drain.progress import LargeProgress, Rates
 from lakeproof.drain.pulse import Pulse
-from lakeproof.drain.rates import Rates
 from lakeproof.drain.segment_ends import Flushed
 from lakeproof.drain.transactions.buffer import TransactionBuffer
 from lakeproof.drain.transactions.units import UNIT_BYTES, DecodeUnit, LargeTransaction

@@ -1,6 +1,6 @@
 """A drain's present state, written by its loop and read by others at any time: positions, what waits, how far it is behind.
 
-The readers of the state are `rates.py` and `lakeproof.metrics`.
+The readers of the state are `progress.py` and `lakeproof.metrics`.
 
     applied ≤ durable ≤ received     of the log: in the newest cut, in the landing, here
 

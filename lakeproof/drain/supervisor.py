@@ -19,28 +19,32 @@ from lakeproof.drain.catalog.resolver import CatalogResolver
 from lakeproof.drain.catalog.watch import CatalogWatch
 from lakeproof.drain.counts import DrainReport, Flush, Totals
 from lakeproof.drain.flush import Flusher
-from lakeproof.drain.large_transactions import LargeProgress
 from lakeproof.drain.loop import Goal, Listeners, Session, SessionEnd
-from lakeproof.drain.open_landing import open_landing
+from lakeproof.drain.progress import LargeProgress, Rates
 from lakeproof.drain.pulse import Pulse
-from lakeproof.drain.rates import Rates
 from lakeproof.drain.segment_ends import Flushed
 from lakeproof.drain.stuck import StuckWatch
 from lakeproof.drain.transactions.spill import SpillLimitError
-from lakeproof.drain.until import Mode, Until
+from lakeproof.drain.until import Until
 from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError
 from lakeproof.events import Event, RunControl, counted
 from lakeproof.failpoints import failpoint
-from lakeproof.landing.chain import FencedError
+from lakeproof.landing.chain import Chain, FencedError
+from lakeproof.landing.missing import no_landing
 from lakeproof.landing.sweep import sweep
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.batch import BatchDecoder
 from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.postgres.catalog.published import INSERTS_SUFFIX, publications_of
-from lakeproof.postgres.connections.connect import close_quietly, connect, source_errors
+from lakeproof.postgres.connections.connect import connect, source_errors
 from lakeproof.postgres.connections.timeouts import ASKED_TO_STOP, Timeout, in_thread, use_timeout
-from lakeproof.postgres.replication_start import StreamOptions
-from lakeproof.postgres.replication_stream import LostPublicationError, ReplicationStream, StreamFailedError
+from lakeproof.postgres.replication_stream import (
+    LostPublicationError,
+    ReplicationStream,
+    StreamFailedError,
+    StreamOptions,
+)
+from lakeproof.storage.source_lake import SourceLake
 
 # The first pause after a lost connection; it doubles each time, up to `drain.backoff_max_s`.
 BACKOFF_FIRST_S = 0.2
@@ -81,7 +85,11 @@ class Supervisor:
         self._goal = Goal(control.stop, until.target)
         if until.duration_s is not None:
             self._goal.deadline = time.monotonic() + until.duration_s
-        self._chain = open_landing(config, source)
+        lake = SourceLake.open(config.location, source.name)
+        chain = Chain.open_newest(lake)
+        if chain is None:
+            raise no_landing(lake)
+        self._chain = chain
         self._start, self._stuck = self._chain.end, StuckWatch(self._chain, source.slot)
         removed = sweep(self._chain)
         if removed:
@@ -129,7 +137,7 @@ class Supervisor:
     def _attempt(self) -> str | None:
         """Run one connection; returns the reason for the end, None to continue with another connection."""
         pair, publications = self._check()
-        if self._goal.target is None and self._until.mode is Mode.CAUGHT_UP:
+        if self._goal.target is None and self._until.catches_up:
             self._goal.target = pair.server.current_lsn
         reached = self._goal.target is not None and self._chain.end >= self._goal.target
         # A new publication is still added: until then no table of it can be copied.
@@ -177,19 +185,12 @@ class Supervisor:
             stop=self._goal.stop,
         )
         if compared is not None:
-            self._emit(
-                "drain.history_checked",
-                f"{counted(compared, 'landed commit')} compared: the server has the same",
-                transactions=compared,
-            )
+            message = f"{counted(compared, 'landed commit')} compared: the server has the same"
+            self._emit("drain.history_checked", message, transactions=compared)
 
     def _check(self) -> tuple[SlotAndChain, list[str]]:
-        with use_timeout(self._timeout()):
-            conn = connect(self._source.dsn, "lakeproof drain check")
-            try:
-                return check_no_gap(conn, self._source, self._chain), publications_of(conn, self._source)
-            finally:
-                close_quietly(conn)
+        with use_timeout(self._timeout()), connect(self._source.dsn, "lakeproof drain check") as conn:
+            return check_no_gap(conn, self._source, self._chain), publications_of(conn, self._source)
 
     def _open_stream(self, publications: Sequence[str], start: Lsn) -> ReplicationStream:
         """Open a stream in another thread while this one watches for a stop: a server may take long to start sending."""
@@ -333,7 +334,7 @@ class Supervisor:
         if isinstance(error, StreamFailedError):
             self._stuck.failed(error)
             return True
-        return self._until.mode is Mode.STOPPED if isinstance(error, NoRoomError) else self._until.lasting
+        return self._until.endless if isinstance(error, NoRoomError) else self._until.lasting
 
     def _wait_after(self, error: LakeproofError) -> bool:
         """Back off; False if the drain's time is up."""

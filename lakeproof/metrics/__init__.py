@@ -7,9 +7,8 @@ its state is read at a scrape, and nothing that goes wrong here ends it.
     observed.py      puts metrics around a drain or a follower
     drain_state.py   what a drain does, and its pulse          follow_state.py  what a follower does
     slot_state.py    a source's slot, as the server sees it    lake_state.py    a source's lake
-    readings.py      a reading at a scrape: cached, limited    table_labels.py  a bound on the number of tables
-    samples.py       a registry in Prometheus' form            server.py        /metrics, /healthz, /readyz
-    applied.py       the newest cut's position, for the drain
+    readings.py      a reading at a scrape: cached, limited    samples.py       a registry in Prometheus' form
+    server.py        /metrics, /healthz, /readyz
 """
 
 __all__ = ["observed"]

@@ -12,8 +12,7 @@ from lakeproof.drain.counts import Flush
 from lakeproof.drain.pulse import Pulse
 from lakeproof.events import Event
 from lakeproof.metrics import definitions as m
-from lakeproof.metrics.samples import Registry, Sample
-from lakeproof.metrics.table_labels import TableLabels
+from lakeproof.metrics.samples import Registry, Sample, TableLabels
 
 _KINDS = {"inserts": "insert", "updates": "update", "deletes": "delete", "truncates": "truncate"}
 # A loop that works shows it four times a second, whatever the disk or the server does.

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakeproof.events import Event
 from lakeproof.metrics import definitions as m
-from lakeproof.metrics.samples import Registry, Sample
-from lakeproof.metrics.table_labels import TableLabels
+from lakeproof.metrics.samples import Registry, Sample, TableLabels
 from lakeproof.storage.times import time_of
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ class FollowCounters:
                 self._commit_to_cut.labels(source).observe(max(0.0, age_s))
 
     def cuts(self, cuts: Mapping[str, Sequence[CutReport]]) -> None:
-        """Count the cycles that have ended."""
         for source, ended in cuts.items():
             for table, written in (item for cut in ended for item in cut.tables.items()):
                 label = self._tables.label(source, table)
@@ -57,7 +55,6 @@ class FollowCounters:
                 self._rows.labels(source, label, "deleted").inc(written.deleted)
 
     def refreshed(self, views: Sequence[ViewReport]) -> None:
-        """Count the views that were refreshed."""
         for view in views:
             self._view_rows.labels(view.view, "inserted").inc(view.inserted)
             self._view_rows.labels(view.view, "retracted").inc(view.retracted)

@@ -122,12 +122,10 @@ class LakeSamples:
         self._reading = PolledValue(f"lake {source}", _LakeReader(config, lake, config.source(source)).read)
 
     def __call__(self) -> Iterator[Sample]:
-        newest, labels = self._reading.value(), {"source": self._source}
-        yield Sample(m.STATE_ERRORS, self._reading.errors, {**labels, "of": "lake"})
-        if newest is None:
-            return
-        seen, age_s = newest
-        yield Sample(m.STATE_AGE, age_s, {**labels, "of": "lake"})
+        return self._reading.samples("lake", {"source": self._source}, self._samples)
+
+    def _samples(self, seen: LakeSeen) -> Iterator[Sample]:
+        labels = {"source": self._source}
         values = {**_positions(seen), **_proofs(seen.proved), **_lacking(seen.shortfall)}
         yield from (Sample(metric, value, labels) for metric, value in values.items() if value is not None)
         for status, tables in sorted(Counter(proof.status for proof in seen.proved.values()).items()):

@@ -1,27 +1,38 @@
 """Puts metrics around a drain or a follower: the one place at which the work and its figures meet.
 
-The figures do not belong here (`drain_state.py`, `follow_state.py`, `lake_state.py`, `slot_state.py`), nor the work.
+The figures do not belong here (`drain_state.py`, `follow_state.py`, `lake_state.py`, `slot_state.py`), nor the work. A drain
+has the newest cut's position from here, too, which it reports to the server as replayed.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakeproof import __version__
+from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.counts import Flush
 from lakeproof.drain.pulse import Pulse
+from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, Report
+from lakeproof.lake.records.store import CutTail
+from lakeproof.landing.chain import newest_incarnation
 from lakeproof.metrics import definitions as m
-from lakeproof.metrics.applied import applied_is_known
+from lakeproof.storage.open import folder_to_check
+from lakeproof.storage.source_lake import SourceLake
 
 if TYPE_CHECKING:
     from lakeproof.lake.cycle.runner import CutReport
     from lakeproof.metrics.samples import State
     from lakeproof.views.round import ViewReport
+
+
+# The pause between two looks: a look at a file in a folder, a request on an object store.
+_LOOK_S, _LOOK_S_REMOTE = 1.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +50,16 @@ def observed_drain(
 ) -> Iterator[ObservedDrain]:
     """Serve the metrics of a drain that goes on while the block runs, if the configuration has an address for them."""
     pulse = Pulse()
-    with applied_is_known(config.location, source.name, pulse):
+    with _applied_is_known(config.location, source.name, pulse):
         if source.drain.metrics is None:
             yield ObservedDrain(report, on_flush, pulse)
             return
         # A process without metrics does not load them.
         from lakeproof.metrics.drain_state import DrainCounters, DrainReadiness, PulseSamples
         from lakeproof.metrics.lake_state import LakeSamples
-        from lakeproof.metrics.samples import Registry
+        from lakeproof.metrics.samples import Registry, TableLabels
         from lakeproof.metrics.server import MetricsServer, Served
         from lakeproof.metrics.slot_state import SlotSamples
-        from lakeproof.metrics.table_labels import TableLabels
 
         readiness = DrainReadiness(pulse)
         registry = Registry(
@@ -93,9 +103,8 @@ def observed_follow(
         return
     from lakeproof.metrics.follow_state import FollowCounters, FollowReadiness
     from lakeproof.metrics.lake_state import LakeSamples
-    from lakeproof.metrics.samples import Registry
+    from lakeproof.metrics.samples import Registry, TableLabels
     from lakeproof.metrics.server import MetricsServer, Served
-    from lakeproof.metrics.table_labels import TableLabels
 
     readiness = FollowReadiness(name)
     lakes = [LakeSamples(config, source) for source in sources]
@@ -136,3 +145,34 @@ def _process(command: str, why_not_ready: Callable[[], str | None]) -> State:
         yield Sample(m.READY, float(why_not_ready() is None))
 
     return state
+
+
+@contextmanager
+def _applied_is_known(location: LakeLocation, source: str, pulse: Pulse) -> Iterator[None]:
+    """Keep `pulse.applied` at the newest cut's position while the block runs; None if there is none of this landing.
+
+    The lake may hang: a thread of its own looks, and the drain has the position that was seen last.
+    """
+    ended = threading.Event()
+    tail = CutTail(SourceLake.open(location, source))
+    pause_s = _LOOK_S_REMOTE if folder_to_check(location) is None else _LOOK_S
+
+    def work() -> None:
+        number = None
+        while not ended.wait(pause_s):
+            try:
+                cut = tail.look()
+                if cut is not None and cut.number != number:
+                    is_ours = cut.incarnation == newest_incarnation(tail.lake)
+                    pulse.applied = cut.position if is_ours else None
+                    number = cut.number
+            except (LakeproofError, OSError):
+                # The compaction reports what is wrong with a cut; until then the position stays.
+                continue
+
+    thread = threading.Thread(target=work, name="lakeproof applied", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
+
+from lakeproof.metrics import definitions as m
+from lakeproof.metrics.samples import Sample
 
 T = TypeVar("T")
 
@@ -47,6 +50,14 @@ class PolledValue(Generic[T]):
             self.errors += 1
         newest = self._value
         return None if newest is None else (newest[0], self._clock() - newest[1])
+
+    def samples(self, of: str, labels: Mapping[str, str], state: Callable[[T], Iterable[Sample]]) -> Iterator[Sample]:
+        """Yield the samples of the newest value, beside its age and the number of errors; `of` says what was read."""
+        newest = self.value()
+        yield Sample(m.STATE_ERRORS, self.errors, {**labels, "of": of})
+        if newest is not None:
+            yield Sample(m.STATE_AGE, newest[1], {**labels, "of": of})
+            yield from state(newest[0])
 
     def _work(self) -> None:
         began_s = self._clock()

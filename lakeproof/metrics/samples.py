@@ -1,10 +1,11 @@
 """A registry of metrics in Prometheus' form: counters that are added to, and state that is asked for at each scrape.
 
-`server.py` serves them.
+`server.py` serves them. The number of tables with figures of their own is bounded: a source may have tens of thousands.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from lakeproof.metrics.definitions import Metric, MetricType
+from lakeproof.names import TableName
 
 # Each counter would have a second time series, for when it began; nothing here asks for that.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the client has types, but not here
@@ -50,11 +52,9 @@ class Registry:
         ProcessCollector(registry=self.prometheus)
 
     def counter(self, metric: Metric) -> Counter:
-        """Return a new counter."""
         return Counter(metric.name.removesuffix("_total"), metric.meaning, metric.labels, registry=self.prometheus)
 
     def histogram(self, metric: Metric) -> Histogram:
-        """Return a new histogram."""
         return Histogram(metric.name, metric.meaning, metric.labels, registry=self.prometheus, buckets=metric.buckets)
 
     def text(self) -> bytes:
@@ -79,3 +79,25 @@ class _States(Collector):
                     family = families[metric.name] = make(metric.name, metric.meaning, labels=metric.labels)
                 family.add_metric([sample.labels[name] for name in metric.labels], sample.value)
         yield from families.values()
+
+
+# The label of all other tables. No table has it: a table's has a dot.
+OTHER = "other"
+
+
+class TableLabels:
+    """The labels of the first `tables_max` tables that change, over all sources of a process; all others share one."""
+
+    def __init__(self, tables_max: int) -> None:
+        self._tables_max = tables_max
+        self._labels: dict[tuple[str, TableName], str] = {}
+        self._lock = threading.Lock()
+
+    def label(self, source: str, table: TableName) -> str:
+        with self._lock:
+            existing = self._labels.get((source, table))
+            if existing is not None:
+                return existing
+            if len(self._labels) >= self._tables_max:
+                return OTHER
+            return self._labels.setdefault((source, table), str(table))

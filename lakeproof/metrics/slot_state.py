@@ -31,12 +31,9 @@ class SlotSamples:
         self._reading = PolledValue(f"slot {source.name}", self._read)
 
     def __call__(self) -> Iterator[Sample]:
-        newest, labels = self._reading.value(), {"source": self._source.name}
-        yield Sample(m.STATE_ERRORS, self._reading.errors, {**labels, "of": "slot"})
-        if newest is None:
-            return
-        seen, age_s = newest
-        yield Sample(m.STATE_AGE, age_s, {**labels, "of": "slot"})
+        return self._reading.samples("slot", {"source": self._source.name}, self._samples)
+
+    def _samples(self, seen: _Seen) -> Iterator[Sample]:
         values: dict[m.Metric, float | None] = {m.WAL_LSN: int(seen.end_of_wal)}
         slot, health = seen.status.state, seen.status.health
         if slot is not None:
@@ -54,7 +51,11 @@ class SlotSamples:
         if seen.status.gap is not None:
             # Also of a slot that is gone, of which there is nothing else to show.
             values[m.SLOT_LEVEL] = list(Level).index(Level.ERROR)
-        yield from (Sample(metric, value, labels) for metric, value in values.items() if value is not None)
+        yield from (
+            Sample(metric, value, {"source": self._source.name})
+            for metric, value in values.items()
+            if value is not None
+        )
 
     def _read(self) -> _Seen:
         seen, status = ask_slot(self._config, self._source.name, "lakeproof metrics")

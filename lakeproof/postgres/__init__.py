@@ -6,13 +6,9 @@ this room touches a file.
     server.py              which server, timeline, database
     connections/           connections, and the channel of a COPY
     replication_slot.py    state, create, drop
-    replication_start.py   options, checks before a start
     replication_stream.py  messages in, status out
     copying/               a snapshot, and COPY under it
-    sent_rows.py           the rows of a table that its publication sends
     catalog/               tables, types and publications
-    publication_lines.py   the catalog's lines of a publication
-    publication_ways.py    how a publication comes to have a table
-    role_grants.py         what a role may do
+    publications.py        the catalog's lines of a publication, and the way out of one
     checks/                what is wrong with a source
 """

@@ -1,4 +1,4 @@
-"""A replication slot's state, and its creation and removal.
+"""A replication slot's state, its creation and removal, and the check before a stream starts from it.
 
 Moving a slot forward does not belong here: only `lakeproof.drain.acknowledge` does that.
 """
@@ -6,6 +6,7 @@ Moving a slot forward does not belong here: only `lakeproof.drain.acknowledge` d
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,9 +15,9 @@ from typing import Literal as OneOf
 import psycopg
 from psycopg.sql import SQL, Identifier
 
-from lakeproof.errors import RECOVER, SourceError, TransientError
+from lakeproof.errors import RECOVER, GapError, SourceError, TransientError
 from lakeproof.lsn import Lsn
-from lakeproof.postgres.connections.connect import Connection, rows, source_errors, translate
+from lakeproof.postgres.connections.connect import Connection, rows, translate
 
 PLUGIN = "pgoutput"
 # A slot whose reader has just ended is free a moment later.
@@ -77,8 +78,7 @@ class SlotState:
 
 def read_slot(conn: Connection, name: str) -> SlotState | None:
     """Return the slot's state, None if there is none; works on both kinds of connection. Raises as `source_errors`."""
-    with source_errors(f"slot {name}"):
-        slots = rows(conn, _READ, {"name": name})
+    slots = rows(conn, _READ, {"name": name}, about=f"slot {name}")
     if not slots:
         return None
     row = slots[0]
@@ -127,6 +127,26 @@ def slot_problem(state: SlotState, database: str) -> SourceError | None:
         why = _CAUSES.get(cause, "the server's log says why")
         return SourceError(thing, f"the server has invalidated it ({cause}: {why})", RECOVER)
     return None
+
+
+def check_before_start(conn: Connection, slot: str, publications: Sequence[str]) -> None:
+    """Raise GapError if the slot is gone or lost, SourceError if it or a publication can't be used."""
+    state = read_slot(conn, slot)
+    if state is None:
+        raise GapError(f"slot {slot}", "it does not exist", RECOVER)
+    problem = slot_problem(state, conn.info.dbname)
+    if problem is not None and state.lost:
+        raise GapError(problem.thing, problem.reason, problem.remedy)
+    if problem is not None:
+        raise problem
+    lines = rows(conn, SQL("SELECT pubname::text FROM pg_catalog.pg_publication"), about="publications")
+    existing = {row["pubname"] for row in lines}
+    for name in publications:
+        if name not in existing:
+            # From PostgreSQL 18 on the server would only warn and leave the changes out.
+            raise SourceError(f"publication {name}", "it does not exist", "run `lakeproof apply`")
+    if not publications:
+        raise SourceError("publications", "there is none to read", "run `lakeproof apply`")
 
 
 def name_problem(name: str) -> str | None:

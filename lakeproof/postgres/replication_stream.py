@@ -26,7 +26,6 @@ import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import final
 
 import psycopg
@@ -47,17 +46,13 @@ from lakeproof.postgres.connections.connect import (
 )
 from lakeproof.postgres.connections.libpq import wait_readable
 from lakeproof.postgres.connections.protocol import LARGE_FETCH_BYTES, STREAM
-from lakeproof.postgres.replication_slot import in_use
-from lakeproof.postgres.replication_start import StreamOptions, check_before_start, newest_protocol
+from lakeproof.postgres.replication_slot import check_before_start, in_use
 from lakeproof.values.commit_times import number_of
 
 # The limit of one read before the loop checks its clock: some 5 ms of a fast stream.
 READ_BYTES = 1 << 20
-
-
 # The longest wait before the stop flag and the clock are checked again.
 WAIT_S = 0.25
-
 
 _KEEPALIVE = b"k"
 _KEEPALIVE_FORM = struct.Struct(">cqqB")
@@ -72,6 +67,22 @@ _REPLY_INTERVAL_S = 0.1
 # What has come, or is in a cut, is reported this soon: the server measures its lags by it.
 _NOTED_INTERVAL_S = 1.0
 _START_RETRY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """The options of a stream.
+
+    With `streaming`, large transactions come while they are open; else the server keeps them until they commit. With
+    `messages`, logical messages come too. A slot in use is tried again for `wait_s` seconds.
+    """
+
+    status_interval_s: float = 10.0
+    silence_timeout_s: float = 300.0
+    application_name: str = "lakeproof drain"
+    wait_s: float = 0.0
+    streaming: bool = True
+    messages: bool = False
 
 
 @dataclass(slots=True)
@@ -161,9 +172,7 @@ class ReplicationStream:
     def __enter__(self) -> ReplicationStream:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -370,3 +379,8 @@ class LostPublicationError(StreamFailedError):
         # Creating it again does not help: the slot's place in the WAL is before that, so the server finds none there.
         reason = f"{notice}: it was created after the slot's position, and changes from there on would be left out"
         super().__init__("replication stream", reason, RECOVER)
+
+
+def newest_protocol(server_version: int) -> int:
+    """Return the server's highest version; two-phase (3) and parallel streaming (4), which it allows, are not asked for."""
+    return min(4, max(2, server_version // 10000 - 12))

@@ -53,7 +53,6 @@ class ServerIdentity:
 
     @property
     def major(self) -> int:
-        """The major version, 14 to 18 and later."""
         return self.version // 10000
 
 
@@ -84,8 +83,7 @@ def timeline_history(dsn: SecretStr, timeline: int) -> list[tuple[int, Lsn]]:
 
 def identify(conn: Connection) -> ServerIdentity:
     """Ask the server for its identity; works on ordinary and on replication connections. Raises as `source_errors`."""
-    with source_errors("the source's server"):
-        row = rows(conn, _IDENTIFY)[0]
+    row = rows(conn, _IDENTIFY, about="the source's server")[0]
     return ServerIdentity(
         system_id=row["system_id"],
         timeline=int(row["timeline"]),

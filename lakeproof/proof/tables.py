@@ -15,7 +15,7 @@ from typing import TypeAlias
 from lakeproof.concurrently import few_at_a_time
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import DefiniteError, UnreadableRowsError, manual
-from lakeproof.events import Report, Stop, counted
+from lakeproof.events import Report, Stop, counted, listed
 from lakeproof.lake.delta.log.commits import LogGapError
 from lakeproof.lake.planning.schema_change import describe_change, only_configured
 from lakeproof.lake.planning.schema_changes import waiting
@@ -311,6 +311,5 @@ def _why(proof: OpenProof, cut: Cut) -> str:
     tables = sorted(waiting(chain, cut))
     if not tables:
         return ""
-    named = ", ".join(map(str, tables[:_TABLES_SHOWN]))
-    more = f" and {len(tables) - _TABLES_SHOWN} more" if len(tables) > _TABLES_SHOWN else ""
-    return f": compaction waits until the catalog was read again, since columns were added to {named}{more}"
+    named = listed(tables, _TABLES_SHOWN)
+    return f": compaction waits until the catalog was read again, since columns were added to {named}"

@@ -4,8 +4,7 @@ Running it belongs to `lakeproof.commands.publish`.
 
     draft.py       the publication that a source needs, as SQL
     wishes.py      tables and columns that a publication should have
-    candidates.py  tables checked before there is a publication
     statements.py  the SQL from what is to what should be
 """
 
-__all__ = ["candidates", "draft"]
+__all__ = ["draft", "wishes"]

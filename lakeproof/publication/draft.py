@@ -31,9 +31,9 @@ from lakeproof.names import TableName
 from lakeproof.postgres.catalog import queries
 from lakeproof.postgres.catalog.published import INSERTS_SUFFIX
 from lakeproof.postgres.catalog.selection import with_matches
-from lakeproof.postgres.catalog.unpublished import SENDS_GENERATED
+from lakeproof.postgres.catalog.tables import SENDS_GENERATED
 from lakeproof.postgres.checks.findings import Finding, Severity, refuse, refused_tables
-from lakeproof.postgres.checks.privileges import lacks_for_publishing, lacks_superuser
+from lakeproof.postgres.checks.privileges import lacks_for_publishing, lacks_superuser, missing_grants
 from lakeproof.postgres.checks.source import examine_server
 from lakeproof.postgres.checks.tables import (
     candidate_problem,
@@ -42,9 +42,8 @@ from lakeproof.postgres.checks.tables import (
     suggestions,
     table_findings,
 )
-from lakeproof.postgres.connections.connect import Connection, Row, rows, source_errors
+from lakeproof.postgres.connections.connect import Connection, Row, rows
 from lakeproof.postgres.replication_slot import read_slot
-from lakeproof.postgres.role_grants import missing_grants
 from lakeproof.publication.statements import SEND_GENERATED, Alterations, alterations, creation
 from lakeproof.publication.wishes import (
     Present,
@@ -79,7 +78,6 @@ class Draft:
     grants: list[Composed] = field(default_factory=list)
 
     def take(self, name: str, done: Alterations) -> None:
-        """Add the changes of the publication `name`."""
         self.altered |= {name} if done.statements else set()
         self.schemas = self.schemas or bool(done.schemas)
         self.statements += done.statements
@@ -174,8 +172,9 @@ def _generated(conn: Connection, source: SourceConfig, present: Present, publica
     would see columns whose older values they do not know.
     """
     names = list(present.publications)
-    with source_errors("publications"):
-        without = {str(row["pubname"]) for row in rows(conn, queries.WITHOUT_GENERATED, {"names": names})}
+    without = {
+        str(row["pubname"]) for row in rows(conn, queries.WITHOUT_GENERATED, {"names": names}, about="publications")
+    }
     if conn.info.server_version < SENDS_GENERATED:
         return _Generated(False, (), frozenset([source.publication, source.publication + INSERTS_SUFFIX]))
     changed = {
@@ -254,8 +253,7 @@ def _notes(
         draft.notes.append(f"slot {source.slot} is made by `lakeproof bootstrap`, together with its snapshot")
     elif draft.added:
         draft.notes.append(f"then copy what is new: lakeproof bootstrap {source.name} --tables …")
-    with source_errors("publications"):
-        all_tables = rows(conn, queries.FOR_ALL_TABLES)
+    all_tables = rows(conn, queries.FOR_ALL_TABLES, about="publications")
     if all_tables:
         names = ", ".join(str(row["pubname"]) for row in all_tables)
         draft.notes.append(

@@ -3,7 +3,7 @@
 Every table is named with ONLY: without it PostgreSQL adds, and takes out, all tables that inherit from it. A partitioned
 table stands for its partitions with ONLY too.
 
-The configuration's wishes are in `wishes.py`; `lakeproof.postgres.publication_lines` reads existing publications.
+The configuration's wishes are in `wishes.py`; `lakeproof.postgres.publications` reads existing publications.
 
 In a publication that `plan` did not make, tables and schemas are added and nothing else is done: what differs is a note.
 """
@@ -17,7 +17,8 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from lakeproof.config.table_names import table_text
 from lakeproof.names import TableName
-from lakeproof.postgres.publication_lines import MARK, Entry, Publication
+from lakeproof.postgres.catalog.tables import identifier
+from lakeproof.postgres.publications import MARK, Entry, Publication
 
 SEND_GENERATED = SQL("ALTER PUBLICATION {} SET (publish_generated_columns = stored)")
 
@@ -145,4 +146,4 @@ def _part(entry: Entry) -> Composed:
 
 
 def _table(table: TableName) -> Composed:
-    return SQL("ONLY {}").format(Identifier(table.schema, table.name))
+    return SQL("ONLY {}").format(identifier(table))

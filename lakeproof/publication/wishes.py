@@ -1,7 +1,7 @@
 """The wishes of a configuration about its publications in a database, table by table, and what there is of them.
 
-The difference does not belong here (`statements.py`), nor judging tables
-(`lakeproof.postgres.checks.tables`).
+The difference does not belong here (`statements.py`), nor judging tables (`lakeproof.postgres.checks.tables`). Before there
+is a publication, tables are judged as they would be published, so that nothing is changed before all mistakes are named.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from lakeproof.postgres.catalog.published import (
     publications_of,
     read_tables,
 )
-from lakeproof.postgres.catalog.tables import ACTIONS, PublishedTable
-from lakeproof.postgres.catalog.unpublished import SENDS_GENERATED
+from lakeproof.postgres.catalog.selection import with_matches
+from lakeproof.postgres.catalog.tables import ACTIONS, SENDS_GENERATED, PublishedTable
 from lakeproof.postgres.checks.findings import Finding, error, from_error
+from lakeproof.postgres.checks.tables import candidate_problem, findings_of, named_facts
 from lakeproof.postgres.connections.connect import Connection, Row, rows, source_errors
-from lakeproof.postgres.publication_lines import (
+from lakeproof.postgres.publications import (
     Condition,
     ConditionRefusedError,
     Entry,
@@ -174,7 +175,7 @@ def _unknown(table: TableName, asked: Sequence[str], names: Sequence[str], way_o
             near = nearest(column, names)
             hint = "" if near is None else f"did you mean {near}? "
             remedy = f"{hint}{way_out}"
-            findings.append(error(f"table {table}", f"it has no column {column} that can be published", remedy, table))
+            findings.append(error(table, f"it has no column {column} that can be published", remedy))
     return findings
 
 
@@ -225,3 +226,30 @@ def as_candidates(
     refused: dict[TableName, DefiniteError] = {}
     tables = as_if_published(conn, source, candidates, refused)
     return tables, [replace(from_error(error), table=table) for table, error in refused.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The tables that the first `apply` would publish, and the findings about them; none once there is a publication."""
+
+    tables: Sequence[PublishedTable] = ()
+    findings: Sequence[Finding] = field(default=())
+
+
+def read_candidates(conn: Connection, configured: SourceConfig) -> Candidates:
+    """Return the candidates of a source without a publication; raises TransientError if the connection is lost.
+
+    Names that are no table's are findings of `table_findings`.
+    """
+    try:
+        if publications_of(conn, configured):
+            return Candidates()
+        source = with_matches(conn, configured)
+        facts = {t: f for t, f in named_facts(conn, source.tables).items() if not candidate_problem(t, f)}
+        wishes = read_wishes(conn, source, facts, {}, only=False)
+        # Those of a schema that is published whole are no wishes of their own.
+        tables, refused = as_candidates(conn, wishes, facts)
+        about = findings_of(conn, source, list(tables.values()), readable=True)
+        return Candidates(tuple(tables.values()), (*wishes.mistakes, *refused, *about))
+    except DefiniteError as refusal:
+        return Candidates(findings=[from_error(refusal)])

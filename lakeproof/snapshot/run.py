@@ -31,7 +31,7 @@ from lakeproof.postgres.checks.findings import refused_tables
 from lakeproof.postgres.checks.source import examine, refuse
 from lakeproof.postgres.connections.connect import Connection, close_quietly, connect, source_errors
 from lakeproof.postgres.copying.snapshot import SnapshotSession
-from lakeproof.postgres.publication_lines import read_publications
+from lakeproof.postgres.publications import read_publications
 from lakeproof.postgres.replication_slot import SlotState, read_slot, slot_problem
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.schema import LeftOutColumn, describe_left_out

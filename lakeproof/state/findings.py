@@ -43,4 +43,4 @@ def _slot(state: SourceState, seen: ServerSeen) -> Iterator[Finding]:
 def _absent(state: SourceState) -> Iterator[Finding]:
     for table, why in absence(state).tables.items():
         finding = note if why.is_excluded else error
-        yield finding(f"table {table}", why.reason, why.remedy, table)
+        yield finding(table, why.reason, why.remedy)

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 
 from lakeproof.config.model import Config
 from lakeproof.config.view_graph import sources_of
-from lakeproof.events import counted
+from lakeproof.events import counted, listed
 from lakeproof.names import TableName
 from lakeproof.proof.record import Proved
 from lakeproof.state.absent import AbsentTable, absence
@@ -19,8 +19,6 @@ from lakeproof.state.due import missing_days
 from lakeproof.state.source_state import SourceState
 from lakeproof.storage.open import open_store
 from lakeproof.views.drift import newest_foreign_write
-
-_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +56,6 @@ class Shortfall:
             yield f"{table}: {counted(len(days), 'day is', 'days are')} missing: {listed(days)}; run `{command}`"
         for view, reason in self.views.items():
             yield f"view {view}: {reason}; run `lakeproof refresh {view}`, which puts its rows right"
-
-
-def listed(names: Iterator[object] | Mapping[TableName, object] | tuple[object, ...]) -> str:
-    """Return the first names, and how many there are beside them."""
-    texts = [str(name) for name in names]
-    more = f" and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else ""
-    return f"{', '.join(texts[:_SHOWN])}{more}"
 
 
 def shortfall(config: Config, state: SourceState, now: datetime | None = None) -> Shortfall:

@@ -117,13 +117,7 @@ def chosen_views(config: Config, view: str | Collection[str] | None) -> list[str
     if view is None:
         return list(config.views)
     chosen = [view] if isinstance(view, str) else [name for name in view if name not in config.faulty_views]
-    for name in chosen:
-        if name in config.faulty_views:
-            raise config.faulty_views[name]
-        if name not in config.views:
-            names = ", ".join(sorted(config.views)) or "there are none"
-            raise ConfigError(f"view {name}", f"it is not in {config.path}", f"name one of its views: {names}")
-    return chosen
+    return [config.view(name).name for name in chosen]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,64 +6,64 @@ password, are secrets: they are read when something is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from lakeproof.config.secret import EnvSecret, FileSecret, Secret
+from lakeproof.config.secret import Secret
 from lakeproof.config.section import Model
 from lakeproof.config.values import Seconds, Text, Whole, different
 
 Kind: TypeAlias = Literal["run", "held", "lacking", "slot", "proof", "expectation", "freshness"]
-ReadSecret: TypeAlias = Callable[[object, str, Path], Secret | None]
 
 
-def _secret(value: object) -> Secret:
-    if isinstance(value, EnvSecret | FileSecret):
-        return value
-    raise ValueError("must be {env: NAME} or {file: PATH}")
-
-
-SecretField = Annotated[Secret, PlainValidator(_secret)]
 _Url = Annotated[Text, Field(pattern=r"^https?://[^\s]+$")]
 
 
 class SlackConfig(Model):
     """An incoming webhook of Slack's, or of what takes the same (Mattermost, Rocket.Chat)."""
 
-    url: SecretField = Field(description="The webhook.")
+    url: Secret
+    """The webhook."""
 
 
 class PagerDutyConfig(Model):
     """PagerDuty's Events API v2, or what takes the same."""
 
-    routing_key: SecretField = Field(description="The integration's key.")
-    url: _Url = Field("https://events.pagerduty.com/v2/enqueue", description="The API's address.")
+    routing_key: Secret
+    """The integration's key."""
+    url: _Url = "https://events.pagerduty.com/v2/enqueue"
+    """The API's address."""
 
 
 class WebhookConfig(Model):
     """Any other service: each message is POSTed as JSON."""
 
-    url: SecretField = Field(description="The address.")
-    authorization: SecretField | None = Field(None, description="The value of the header `Authorization`.")
+    url: Secret
+    """The address."""
+    authorization: Secret | None = None
+    """The value of the header `Authorization`."""
 
 
 class EmailConfig(Model):
     """Mail by SMTP."""
 
-    host: Annotated[Text, Field(min_length=1)] = Field(description="The mail server.")
-    port: Whole = Field(587, ge=1, le=65_535, description="Its port.")
-    tls: Literal["starttls", "tls", "none"] = Field(
-        "starttls", description="`none` sends the mail, and a password, in the clear."
-    )
-    user: Text | None = Field(None, description="The user; none: no login.")
-    password: SecretField | None = Field(None, description="The user's password.")
-    sender: Annotated[Text, Field(pattern=r"^[^@\s]+@[^@\s]+$")] = Field(description="The address that sends.")
+    host: Annotated[Text, Field(min_length=1)]
+    """The mail server."""
+    port: Whole = Field(587, ge=1, le=65_535)
+    """Its port."""
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    """`none` sends the mail, and a password, in the clear."""
+    user: Text | None = None
+    """The user; none: no login."""
+    password: Secret | None = None
+    """The user's password."""
+    sender: Annotated[Text, Field(pattern=r"^[^@\s]+@[^@\s]+$")]
+    """The address that sends."""
     to: Annotated[
         tuple[Annotated[Text, Field(pattern=r"^[^@\s]+@[^@\s]+$")], ...], Field(min_length=1), AfterValidator(different)
-    ] = Field(description="The addresses that get it.")
+    ]
+    """The addresses that get it."""
 
     @model_validator(mode="after")
     def _both_or_neither(self) -> EmailConfig:
@@ -79,22 +79,25 @@ class AlertsConfig(Model):
     pagerduty: PagerDutyConfig | None = None
     webhook: WebhookConfig | None = None
     email: EmailConfig | None = None
-    on: Annotated[tuple[Kind, ...], AfterValidator(different)] = Field(
-        ("run", "held", "lacking", "slot", "proof", "expectation", "freshness"),
-        description="What is reported: failed runs, held tables, what the lake lacks, the slot's check, proofs,"
-        " expectations, assets that are too old.",
+    on: Annotated[tuple[Kind, ...], AfterValidator(different)] = (
+        "run",
+        "held",
+        "lacking",
+        "slot",
+        "proof",
+        "expectation",
+        "freshness",
     )
-    least: Literal["warn", "error"] = Field("warn", description="The least severity that is reported.")
-    repeat_s: Seconds = Field(
-        86_400.0,
-        ge=0,
-        le=2_592_000,
-        description="A problem that lasts is reported again after so many seconds; 0: once.",
-    )
-    per_hour: Whole = Field(
-        20, ge=1, le=1000, description="Messages in an hour by each way, about; what is left over waits."
-    )
-    ui: _Url | None = Field(None, description="Where people reach Dagster's UI: messages link to it.")
+    """What is reported: failed runs, held tables, what the lake lacks, the slot's check, proofs, expectations, assets
+    that are too old."""
+    least: Literal["warn", "error"] = "warn"
+    """The least severity that is reported."""
+    repeat_s: Seconds = Field(86_400.0, ge=0, le=2_592_000)
+    """A problem that lasts is reported again after so many seconds; 0: once."""
+    per_hour: Whole = Field(20, ge=1, le=1000)
+    """Messages in an hour by each way, about; what is left over waits."""
+    ui: _Url | None = None
+    """Where people reach Dagster's UI: messages link to it."""
 
     @property
     def is_on(self) -> bool:
@@ -103,21 +106,9 @@ class AlertsConfig(Model):
 
 
 # The keys of each way that hold a secret.
-_SECRETS = {
+SECRETS = {
     "slack": ("url",),
     "pagerduty": ("routing_key",),
     "webhook": ("url", "authorization"),
     "email": ("password",),
 }
-
-
-def with_secrets(section: dict[str, object], folder: Path, read: ReadSecret) -> dict[str, object]:
-    """Return the section with `{env: …}` and `{file: …}` as secrets; the model refuses anything else."""
-    result = dict(section)
-    for way, keys in _SECRETS.items():
-        values = section.get(way)
-        if not isinstance(values, dict):
-            continue
-        secrets = {key: read(values[key], f"alerts.{way}.{key}", folder) for key in keys if key in values}
-        result[way] = {**values, **{key: secret for key, secret in secrets.items() if secret is not None}}
-    return result

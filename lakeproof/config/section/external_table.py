@@ -5,15 +5,13 @@ Finding it and pinning its version does not belong here (`lakeproof.views.refres
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lakeproof.config.location import SUPPORTED, ObjectPlace
+from lakeproof.config.location import absolute_place
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _PARTS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*){1,2}")
 _KINDS = ("delta", "catalog")
 
@@ -26,7 +24,6 @@ class ExternalTable:
     place: str
 
     def __str__(self) -> str:
-        """Return the place or the name."""
         return self.place
 
 
@@ -47,16 +44,4 @@ def read_external(value: dict[str, object], folder: Path) -> ExternalTable:
         if not _PARTS.fullmatch(place):
             raise ValueError("is no name in a catalog: schema.table or catalog.schema.table")
         return ExternalTable("catalog", place)
-    return ExternalTable("delta", _place(place, folder))
-
-
-def _place(text: str, folder: Path) -> str:
-    objects = ObjectPlace.parse(text)
-    if objects is not None:
-        return text.rstrip("/")
-    scheme = _URL.match(text)
-    if scheme and scheme[1].lower() != "file":
-        raise ValueError(f"is at {scheme[1]}://, which is not supported; name {SUPPORTED}")
-    if text.startswith("~"):
-        raise ValueError("begins with ~, which is not expanded; write the whole path")
-    return text.rstrip("/") if scheme else os.path.normpath(folder / text)
+    return ExternalTable("delta", absolute_place(place, folder))

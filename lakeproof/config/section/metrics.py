@@ -41,10 +41,5 @@ Address = Annotated[Text | None, BeforeValidator(read_address)]
 class MetricsConfig(Model):
     """Metrics of all sources."""
 
-    tables_max: Whole = Field(
-        200,
-        ge=0,
-        le=10_000,
-        description="So many tables have figures of their own, those that change first; the others are counted together, as"
-        " `other`.",
-    )
+    tables_max: Whole = Field(200, ge=0, le=10_000)
+    """So many tables have figures of their own, those that change first; the others are counted together, as `other`."""

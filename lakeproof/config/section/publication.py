@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, model_validator
 
 from lakeproof.config.section import Model
 from lakeproof.config.table_names import TablePattern, table_text
@@ -42,12 +42,12 @@ def _schema(value: str) -> str:
 class TablePublication(Model):
     """The part of a table that `apply` publishes."""
 
-    rows: Annotated[Text | None, AfterValidator(_condition)] = Field(
-        None,
-        description="Which rows are published: a condition in SQL over the table's columns; none: all of them.",
-    )
-    columns: ColumnNames = Field((), description="The columns that are published; none named: all of them.")
-    without: ColumnNames = Field((), description="Or the columns that are not published.")
+    rows: Annotated[Text | None, AfterValidator(_condition)] = None
+    """Which rows are published: a condition in SQL over the table's columns; none: all of them."""
+    columns: ColumnNames = ()
+    """The columns that are published; none named: all of them."""
+    without: ColumnNames = ()
+    """Or the columns that are not published."""
 
     @property
     def is_part(self) -> bool:
@@ -69,15 +69,11 @@ class TablePublication(Model):
 class SourcePublication(Model):
     """The publication's operations, and the schemas that it publishes whole."""
 
-    publish: Annotated[tuple[Operation, ...] | None, AfterValidator(_operations)] = Field(
-        None,
-        description="The operations that are published, `insert` among them; none: all four, and those of a publication that"
-        " exists stay.",
-    )
-    schemas: Annotated[tuple[Annotated[Text, AfterValidator(_schema)], ...], AfterValidator(different)] = Field(
-        (),
-        description="Schemas that `apply` publishes whole (`FOR TABLES IN SCHEMA`): later tables are published at once.",
-    )
+    publish: Annotated[tuple[Operation, ...] | None, AfterValidator(_operations)] = None
+    """The operations that are published, `insert` among them; none: all four, and those of a publication that exists
+    stay."""
+    schemas: Annotated[tuple[Annotated[Text, AfterValidator(_schema)], ...], AfterValidator(different)] = ()
+    """Schemas that `apply` publishes whole (`FOR TABLES IN SCHEMA`): later tables are published at once."""
 
 
 def schema_patterns(schemas: object) -> tuple[TablePattern, ...]:

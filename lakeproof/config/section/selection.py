@@ -35,7 +35,6 @@ class Selection:
         return self.named(table) or self.matching(table) is not None
 
     def named(self, table: TableName) -> bool:
-        """True if the table is named."""
         return table in self._names
 
     def matching(self, table: TableName) -> TablePattern | None:

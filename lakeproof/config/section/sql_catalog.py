@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
 from lakeproof.config.section import Model
 
@@ -35,17 +35,17 @@ SchemaPattern = Annotated[str, AfterValidator(_valid_pattern)]
 class CatalogConfig(Model):
     """Schemas of a SQL catalog of Spark's, which are kept at the newest cut."""
 
-    name: Schema | None = Field(None, description="The catalog in Spark's session; none: the session's own.")
-    current: SchemaPattern = Field(
-        _SOURCE, description="The schema for current tables; `{source}` is the source's name."
-    )
-    history: SchemaPattern | None = Field(None, description="The schema for history tables; none: they get no names.")
-    views: Schema | None = Field(None, description="The schema for the lake's views; none: they get no names.")
-    form: Literal["views", "tables"] = Field(
-        "views",
-        description="`views`: SQL views at the cut, without hidden columns. `tables`: external Delta tables, which have"
-        " all columns and show their newest version, to other engines too.",
-    )
+    name: Schema | None = None
+    """The catalog in Spark's session; none: the session's own."""
+    current: SchemaPattern = _SOURCE
+    """The schema for current tables; `{source}` is the source's name."""
+    history: SchemaPattern | None = None
+    """The schema for history tables; none: they get no names."""
+    views: Schema | None = None
+    """The schema for the lake's views; none: they get no names."""
+    form: Literal["views", "tables"] = "views"
+    """`views`: SQL views at the cut, without hidden columns. `tables`: external Delta tables, which have all columns
+    and show their newest version, to other engines too."""
 
     def schemas(self, source: str) -> dict[Literal["current", "history"], str]:
         """Return the schema of each layer of a source that has names."""

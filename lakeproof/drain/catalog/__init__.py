@@ -8,5 +8,6 @@ The reading of the catalog itself does not belong here (`lakeproof.postgres.cata
     created_tables.py      tables whose every row was streamed
     empty_tables.py        tables that have no row: nothing of theirs is lost
     passing_partitions.py  partitions that came and went between two readings
+    new_files.py           why a table has another file
     publications.py        which ones can be read
 """

@@ -10,8 +10,7 @@ written to. A table without this proof entered the publication like any other, a
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from lakeproof.catalog.differences import TableCreated
@@ -110,10 +109,6 @@ def _is_numbered(origin: TableOrigin, table: TableFacts, now: Fingerprint) -> bo
 
 def _relation(table: TableFacts, now: Fingerprint) -> Relation:
     """Return the message that the stream would bring for this table."""
-    key = _key_numbers(table.key)
+    key = table.key_numbers
     columns = tuple(RelationColumn(c.name, Oid(c.type_oid), c.typmod, c.attnum in key) for c in now.sent(table))
     return Relation(table.oid, table.table.schema, table.table.name, Identity(table.identity), columns)
-
-
-def _key_numbers(key: str) -> Collection[int]:
-    return {int(number) for count, numbers in json.loads(key) for number in numbers.split()[:count]}

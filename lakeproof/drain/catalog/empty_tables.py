@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lakeproof.catalog.differences import DECISIONS, Consequence, Difference, TableDifferences
+from lakeproof.catalog.differences import Consequence, Difference, TableDifferences
 from lakeproof.config.model import SourceConfig
 from lakeproof.names import Oid
 from lakeproof.postgres.catalog.empty import empty_tables
 from lakeproof.postgres.catalog.fingerprint import CatalogReading
-from lakeproof.postgres.catalog.published import read_types
-from lakeproof.postgres.catalog.relations import version_in
-from lakeproof.postgres.connections.connect import Connection, source_errors
+from lakeproof.postgres.catalog.relations import versions_in
+from lakeproof.postgres.connections.connect import Connection
 
 _OF_ROWS = frozenset(
     {
@@ -49,12 +48,8 @@ def with_empty(
     asked = {change.oid for change in changes if _may_be_empty(change, reading)}
     if not asked:
         return list(changes), reading
-    fingerprint = reading.fingerprint
-    position, empty = empty_tables(conn, publications, fingerprint, asked)
-    types = {c.type_oid for oid in empty for c in fingerprint.sent(fingerprint.tables[oid])} - fingerprint.types.keys()
-    with source_errors("the source's catalog"):
-        builtin = read_types(conn, types)
-    versions = {oid: version_in(source, fingerprint, oid, builtin) for oid in empty}
+    position, empty = empty_tables(conn, publications, reading.fingerprint, asked)
+    versions = versions_in(conn, source, reading.fingerprint, empty)
     marked = [replace(change, empty=versions.get(Oid(change.oid))) for change in changes]
     return marked, replace(reading, upper_lsn=position)
 
@@ -66,7 +61,7 @@ def _may_be_empty(change: TableDifferences, reading: CatalogReading) -> bool:
     differences = set(change.differences)
     if Difference.ENTERED in differences and change.oid not in reading.created:
         return False
-    if any(DECISIONS[d] in (Consequence.SNAPSHOT, Consequence.GONE) for d in differences - _OF_ROWS):
+    if any(d.consequence in (Consequence.SNAPSHOT, Consequence.GONE) for d in differences - _OF_ROWS):
         return False
     in_new_file = Difference.FILE in differences or Difference.COLUMN_RECREATED in differences
     return bool(differences & _OF_ROWS) or (in_new_file and bool(differences & _OF_COLUMNS))

@@ -15,22 +15,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from psycopg.sql import SQL
-
 from lakeproof.catalog.differences import Difference, TableDifferences
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
 from lakeproof.pgoutput.rows import PartitionRows
-from lakeproof.postgres.connections.connect import Connection, rows, source_errors
+from lakeproof.postgres.catalog.origins import writing_xids
+from lakeproof.postgres.connections.connect import Connection, source_errors
 
 # The wait for transactions whose commits have come and can't be seen yet.
 _VISIBLE_S = 0.5
 _STEP_S = 0.01
-_OPEN = SQL("""
-SELECT l.transactionid::text AS xid FROM pg_catalog.pg_locks l
-WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
-""")
 
 
 @dataclass(slots=True)
@@ -58,7 +53,7 @@ class PassingPartitions:
         deadline = time.monotonic() + _VISIBLE_S
         while self._waiting:
             with source_errors("the source's catalog"):
-                unseen = {str(row["xid"]) for row in rows(conn, _OPEN)}
+                unseen = writing_xids(conn)
             seen = [p for p in self._waiting.values() if str(int(p.transaction.xid)) not in unseen]
             if len(seen) == len(self._waiting) or time.monotonic() > deadline:
                 return seen

@@ -65,13 +65,12 @@ class Readings:
         return self._manifests
 
     def _fingerprint(self, manifests: list[Manifest]) -> Fingerprint | None:
-        return self._read(manifests[0]) if manifests else None
-
-    def _read(self, manifest: Manifest) -> Fingerprint:
-        fingerprint = self._fingerprints.get(manifest.number)
-        if fingerprint is None:
-            fingerprint = read_fingerprint(self._chain, manifest)
-        self._keep(manifest.number, fingerprint)
+        """Return the fingerprint of the first of these manifests."""
+        if not manifests:
+            return None
+        number = manifests[0].number
+        fingerprint = self._fingerprints.get(number) or read_fingerprint(self._chain, manifests[0])
+        self._keep(number, fingerprint)
         return fingerprint
 
     def _keep(self, number: int, fingerprint: Fingerprint) -> None:

@@ -83,6 +83,5 @@ class CatalogResolver:
         return read_now(self._conn, relations)
 
     def close(self) -> None:
-        """Close the connection."""
         close_quietly(self._conn)
         self._conn = None

@@ -39,10 +39,15 @@ from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.config.model import SourceConfig
 from lakeproof.drain.catalog.created_tables import created_in_stream, rules_in_force
 from lakeproof.drain.catalog.empty_tables import with_empty
+from lakeproof.drain.catalog.new_files import (
+    is_emptied_by,
+    may_be_emptied_by,
+    truncated_by_root,
+    without_empty_partitions,
+)
 from lakeproof.drain.catalog.passing_partitions import PassingPartitions
 from lakeproof.drain.catalog.publications import PublicationsChangedError
 from lakeproof.drain.catalog.readings import Readings
-from lakeproof.drain.new_files import is_emptied_by, may_be_emptied_by, truncated_by_root, without_empty_partitions
 from lakeproof.errors import TransientError
 from lakeproof.failpoints import failpoint
 from lakeproof.landing.catalog_history import append_catalog, newest_catalog_manifest, put_fingerprint, read_fingerprint
@@ -53,8 +58,8 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
 from lakeproof.pgoutput.rows import PartitionRows
 from lakeproof.postgres.catalog.fingerprint import CatalogReading, CommitVisibility, existing, observe_catalog
-from lakeproof.postgres.catalog.published import publications_of, read_types
-from lakeproof.postgres.catalog.relations import version_in
+from lakeproof.postgres.catalog.published import publications_of
+from lakeproof.postgres.catalog.relations import versions_in
 from lakeproof.postgres.connections.connect import Connection, close_quietly, connect, source_errors
 from lakeproof.postgres.connections.timeouts import Timeout, use_timeout
 from lakeproof.schema import SchemaVersion
@@ -121,12 +126,10 @@ class CatalogWatch:
 
     @property
     def wait_s(self) -> float:
-        """The seconds until a reading is due."""
         return max(0.0, max(self._due_at, self._retry_at) - time.monotonic())
 
     @property
     def due(self) -> bool:
-        """True if a reading is due."""
         if time.monotonic() < self._retry_at:
             return False
         return self.wait_s == 0 or any(w.upper_lsn <= self._chain.end for w in self._waiting.values())
@@ -177,7 +180,6 @@ class CatalogWatch:
         return self._compare(reading, existing_tables)
 
     def close(self) -> None:
-        """Close the connection."""
         close_quietly(self._conn)
         self._conn = None
 
@@ -254,10 +256,7 @@ class CatalogWatch:
         """Add the table's new schema to the change if that is all that differs."""
         if change.consequence is not Consequence.APPLY or self._conn is None:
             return change
-        types = {column.type_oid for column in now.sent(now.tables[change.oid])} - now.types.keys()
-        with source_errors("the source's catalog"):
-            builtin = read_types(self._conn, types)
-        return replace(change, version=version_in(self._source, now, change.oid, builtin))
+        return replace(change, version=versions_in(self._conn, self._source, now, [change.oid])[change.oid])
 
     def _record(
         self,

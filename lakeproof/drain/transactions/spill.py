@@ -75,12 +75,10 @@ class _File:
             start, room = start + count, room[count:]
 
     def truncate(self, end: int) -> None:
-        """Free the part after `end`."""
         os.ftruncate(self._file.fileno(), end)
         self.end = end
 
     def close(self) -> None:
-        """Free the disk."""
         self._file.close()
 
 

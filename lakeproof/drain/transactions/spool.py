@@ -76,7 +76,6 @@ class Spool:
 
     @property
     def blocks(self) -> int:
-        """The number of blocks."""
         return len(self._xids)
 
     def add(self, xid: Xid, buffer: MessageBuffer) -> None:
@@ -103,7 +102,6 @@ class Spool:
         self._hold(-self.memory_bytes)
 
     def abort(self, xid: Xid) -> None:
-        """Drop a subtransaction."""
         self._aborted.add(xid)
         while self._xids and self._xids[-1] in self._aborted:
             self._cut_last()
@@ -129,7 +127,6 @@ class Spool:
             offset += size
 
     def close(self) -> None:
-        """Release the messages."""
         self._closed = True
         if self._spill is not None:
             self._spill.close()

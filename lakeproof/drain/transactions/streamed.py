@@ -52,16 +52,13 @@ class StreamedTransactions:
 
     @property
     def in_chunk(self) -> bool:
-        """True inside a chunk."""
         return self._current is not None
 
     @property
     def spools(self) -> list[Spool]:
-        """The spools of all open transactions."""
         return [transaction.spool for transaction in self._open.values()]
 
     def start(self, start: StreamStart) -> None:
-        """Begin a chunk."""
         if start.first_segment == (start.xid in self._open):
             raise _broken(f"the chunks of transaction {start.xid} do not follow each other")
         if start.first_segment:
@@ -87,7 +84,6 @@ class StreamedTransactions:
             transaction.spool.add(Xid(int(owners[begin])), buffer[begin:stop])
 
     def stop(self) -> None:
-        """End the chunk."""
         if self._current is None:
             raise _broken("a chunk ends without a beginning")
         self._current = None

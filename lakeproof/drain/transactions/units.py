@@ -59,7 +59,6 @@ class Arrivals:
 
     @classmethod
     def none(cls) -> Arrivals:
-        """Return the arrivals of no chunks."""
         return cls(array("Q"), array("Q"), array("Q"))
 
     def add(self, block: int, arrival: Arrival) -> None:
@@ -124,7 +123,6 @@ class LargeTransaction:
             yield self._part(buffers, arrival)
 
     def close(self) -> None:
-        """Release the messages."""
         self._spool.close()
 
     def _part(self, buffers: list[MessageBuffer], arrival: Arrival | None) -> TransactionPart:

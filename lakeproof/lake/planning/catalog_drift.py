@@ -1,6 +1,6 @@
 """From which position on the lake's table is suspect, by what the chain records of the source's catalog.
 
-`lakeproof.catalog.differences.DECISIONS` says what a difference calls for; what a cycle does about it is in `plan`.
+`lakeproof.catalog.differences.Difference` says what a difference calls for; what a cycle does about it is in `plan`.
 
 A record says that a table differs since some position in (`lower_lsn`, `upper_lsn`]. So
 
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from lakeproof.catalog.differences import DECISIONS, Consequence, Difference, TableDifferences
+from lakeproof.catalog.differences import Consequence, Difference, TableDifferences
 from lakeproof.lake.planning.schema_change import compare_schemas, taken_in, why_not_in_place
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
@@ -62,7 +62,7 @@ class SuspectedChange:
 
     def _called_for(self) -> set[Difference]:
         """Return the differences that make the table suspect."""
-        return {d for d in self.change.differences if DECISIONS[d] in (Consequence.SNAPSHOT, Consequence.GONE)}
+        return {d for d in self.change.differences if d.consequence in (Consequence.SNAPSHOT, Consequence.GONE)}
 
     def is_covered_by(self, point: Lsn, fingerprint: str | None) -> bool:
         """True if a snapshot at `point`, in which the catalog had this fingerprint of the table, has what differs."""
@@ -87,7 +87,7 @@ class SuspectedChange:
     @property
     def is_gone(self) -> bool:
         """True if the table is not published under its name any more."""
-        return any(DECISIONS[d] is Consequence.GONE for d in self.change.differences)
+        return any(d.consequence is Consequence.GONE for d in self.change.differences)
 
     def _way_out(self) -> WayOut:
         if Difference.BECAME_PARTITION in self.change.differences and self.change.renamed_to is not None:

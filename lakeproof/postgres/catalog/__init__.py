@@ -3,17 +3,13 @@
 Findings about it are in `lakeproof.postgres.checks`.
 
     published.py     publications and their tables
-    tables.py        one published table, as a value
+    tables.py        one published table, as a value, and its rows
     queries.py       the SQL of both
-    unpublished.py   columns that are not sent
     selection.py     names and patterns
     descriptions.py  comments and full types
     relations.py     a Relation message's version
-    type_lines.py    a type as text
     fingerprint.py   read the fingerprint
     origins.py       where a table came from
-    empty.py         tables without a row
+    empty.py         tables without a row, and what gave tables their files
     unchanged.py     a table since its snapshot
-    files.py         what gave tables their files
-    locks.py         who locks a published table
 """

@@ -19,6 +19,7 @@ Only tables of pg_catalog are read, under one snapshot. The server's functions t
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -32,8 +33,8 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
 from lakeproof.postgres.catalog.origins import read_horizon, read_rules
 from lakeproof.postgres.catalog.published import read_types
-from lakeproof.postgres.catalog.type_lines import type_line
 from lakeproof.postgres.connections.connect import Connection, Row, one_snapshot, rows, source_errors
+from lakeproof.values.catalog_kinds import CatalogType
 
 # OIDs below this are PostgreSQL's own.
 _FIRST_NORMAL_OID = 16384
@@ -255,7 +256,7 @@ def observe_catalog(
         visibility.observe(conn)
         with one_snapshot(conn):
             # This statement takes the snapshot before it calls the function: what the snapshot sees is in the WAL by then.
-            upper_lsn = _position(rows(conn, _NOW)[0]["at"])
+            upper_lsn = end_of_wal(conn)
             fingerprint = _fingerprint(conn, names, None)
             rules = read_rules(conn, names)
             created_tables = created(fingerprint, rules)
@@ -273,18 +274,19 @@ def existing(conn: Connection, oids: Iterable[Oid]) -> frozenset[Oid]:
     sorted_oids = sorted(oids)
     if not sorted_oids:
         return frozenset()
-    with source_errors("the source's catalog"):
-        return frozenset(Oid(row["oid"]) for row in rows(conn, _EXISTING, {"oids": sorted_oids}))
+    lines = rows(conn, _EXISTING, {"oids": sorted_oids}, about="the source's catalog")
+    return frozenset(Oid(row["oid"]) for row in lines)
 
 
 def _writers(conn: Connection) -> tuple[Lsn, frozenset[str]]:
     # Two statements: the position first, then the holders of xids.
-    position = _position(rows(conn, _NOW)[0]["at"])
+    position = end_of_wal(conn)
     return position, frozenset(row["xid"] for row in rows(conn, _WRITERS))
 
 
-def _position(text: Any) -> Lsn:
-    return Lsn.parse(str(text))
+def end_of_wal(conn: Connection) -> Lsn:
+    """Return the end of the WAL written so far. Raises psycopg.Error."""
+    return Lsn.parse(str(rows(conn, _NOW)[0]["at"]))
 
 
 def _fingerprint(conn: Connection, names: list[str], only: list[Oid] | None) -> Fingerprint:
@@ -343,3 +345,28 @@ def _types(conn: Connection, tables: Iterable[TableFacts]) -> dict[int, TypeFact
         )
         for row in types
     }
+
+
+def type_line(type_: CatalogType) -> str:
+    """Return the type, with its element, as JSON."""
+    return json.dumps(_fields(type_), separators=(",", ":"), ensure_ascii=False)
+
+
+def type_of_line(line: str) -> CatalogType:
+    """Parse the form of `type_line`; raise ValueError for another text."""
+    try:
+        return _type(json.loads(line))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"it is no line of a type ({type(error).__name__})") from None
+
+
+def _fields(type_: CatalogType) -> list[Any]:
+    element = None if type_.element is None else _fields(type_.element)
+    base = [int(type_.base_oid), type_.base_typmod, type_.base_typtype]
+    return [int(type_.oid), type_.schema, type_.name, type_.typtype, *base, element]
+
+
+def _type(fields: list[Any]) -> CatalogType:
+    oid, schema, name, typtype, base_oid, base_typmod, base_typtype, element = fields
+    below = None if element is None else _type(element)
+    return CatalogType(Oid(oid), schema, name, typtype, Oid(base_oid), base_typmod, base_typtype, below)

@@ -137,12 +137,17 @@ def read_rules(conn: Connection, names: Iterable[str]) -> dict[str, int]:
     return {row["entry"]: int(row["publication"]) for row in rows(conn, query, {"names": list(names)})}
 
 
+def writing_xids(conn: Connection) -> set[str]:
+    """Return the xids of the transactions that are open, or commit and can't be seen yet. Raises psycopg.Error."""
+    return {str(row["xid"]) for row in rows(conn, _WRITERS)}
+
+
 def read_horizon(conn: Connection) -> int:
     """Return an xid (64 bits) that nobody had written with at the time of the call. Raises psycopg.Error.
 
     Must run outside of a transaction: two statements, the writers first, then the ended ones.
     """
-    writers = [int(row["xid"]) for row in rows(conn, _WRITERS)]
+    writers = [int(xid) for xid in writing_xids(conn)]
     ended = int(rows(conn, _NEXT)[0]["xid"])
     half = _XIDS // 2
     return max([ended, *(ended + (xid - ended + half) % _XIDS - half + 1 for xid in writers)])

@@ -14,25 +14,27 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import psycopg
+
 from lakeproof.config.model import SourceConfig, TableConfig
-from lakeproof.errors import ConfigError, DefiniteError, SourceError
+from lakeproof.errors import ConfigError, DefiniteError, SourceError, TransientError
+from lakeproof.events import listed
 from lakeproof.names import Oid, TableName
 from lakeproof.postgres.catalog import queries
-from lakeproof.postgres.catalog.locks import naming_lock_holders
-from lakeproof.postgres.catalog.tables import ACTIONS, Leaf, PublicationWay, PublishedTable
-from lakeproof.postgres.catalog.unpublished import SENDS_GENERATED, left_out
-from lakeproof.postgres.connections.connect import Connection, Row, one_snapshot, rows, source_errors
-from lakeproof.schema import Column, Identity, SchemaVersion
+from lakeproof.postgres.catalog.tables import ACTIONS, SENDS_GENERATED, Leaf, PublicationWay, PublishedTable
+from lakeproof.postgres.connections.connect import Connection, Row, connect, one_snapshot, rows, source_errors
+from lakeproof.schema import Column, Identity, LeftOutColumn, SchemaVersion
 from lakeproof.values.catalog_kinds import CatalogType, make_column
 
 INSERTS_SUFFIX = "_inserts"
+_LOCKED_SHOWN = 5
 
 
 def publications_of(conn: Connection, source: SourceConfig) -> list[str]:
     """Return the source's existing publications, the main one first; empty if there is none. Raises as `source_errors`."""
     candidates = [source.publication, source.publication + INSERTS_SUFFIX]
-    with source_errors(f"publication {source.publication}"):
-        existing = {row["pubname"] for row in rows(conn, queries.PUBLICATIONS, {"names": candidates})}
+    lines = rows(conn, queries.PUBLICATIONS, {"names": candidates}, about=f"publication {source.publication}")
+    existing = {row["pubname"] for row in lines}
     return [name for name in candidates if name in existing]
 
 
@@ -51,7 +53,7 @@ def read_tables(
     if not names:
         raise SourceError(f"publication {source.publication}", "it does not exist", "run `lakeproof apply`")
     # A table may be dropped between two of these statements.
-    with source_errors(f"publication {source.publication}"), naming_lock_holders(source), one_snapshot(conn):
+    with source_errors(f"publication {source.publication}"), _naming_lock_holders(source), one_snapshot(conn):
         published = rows(conn, queries.published(conn.info.server_version), {"names": names})
         if only is not None:
             published = [row for row in published if TableName(row["schema"], row["name"]) in only]
@@ -109,8 +111,7 @@ def with_sizes(conn: Connection, tables: Iterable[PublishedTable]) -> list[Publi
     """Return the tables with the current number of pages of their leaves. Raises as `source_errors`."""
     listed = list(tables)
     oids = sorted({int(leaf.oid) for table in listed for leaf in table.leaves})
-    with source_errors("sizes of tables"):
-        sizes = rows(conn, queries.PAGES, {"oids": oids})
+    sizes = rows(conn, queries.PAGES, {"oids": oids}, about="sizes of tables")
     pages = {int(row["oid"]): (int(row["pages"] or 0), int(row["toast_pages"] or 0)) for row in sizes}
 
     def sized(leaf: Leaf) -> Leaf:
@@ -263,9 +264,19 @@ def _published_table(oid: int, entries: Sequence[Row], facts: _Facts, source: So
         uncovered=() if unasked else unsent,
         filtered_beyond=_filtered_beyond(identity, index, changing),
         column_list=listed_columns,
-        left_out=left_out(facts.columns[oid], sent_names),
+        left_out=_left_out(facts.columns[oid], sent_names),
         unsent_identity=unsent if unasked else (),
         ways={str(e["pubname"]): _way(e) for e in changing if "by_name" in e},
+    )
+
+
+def _left_out(columns: Iterable[Row], sent: Collection[str]) -> tuple[LeftOutColumn, ...]:
+    """Return the catalog's columns of a table that are not `sent`."""
+    kinds = {"s": "stored", "v": "virtual"}
+    return tuple(
+        LeftOutColumn(str(row["attname"]), kinds.get(row["attgenerated"], ""))
+        for row in columns
+        if row["attname"] not in sent
     )
 
 
@@ -330,3 +341,18 @@ def identifying_columns(
         return config.key
     # Part of a key identifies nothing: a column list that leaves some of the key out makes a bag.
     return tuple(index) if index and names.issuperset(index) else ()
+
+
+@contextmanager
+def _naming_lock_holders(source: SourceConfig) -> Iterator[None]:
+    """Name the locked tables if a query inside times out: the server opens a publication's tables without naming any."""
+    try:
+        yield
+    except psycopg.errors.LockNotAvailable:
+        thing = f"publication {source.publication}"
+        with connect(source.dsn, "lakeproof locks") as conn, source_errors(thing):
+            locked = rows(conn, queries.LOCKED)
+        holders = listed((f"{TableName(r['schema'], r['name'])} (process {r['pid']})" for r in locked), _LOCKED_SHOWN)
+        detail = f": locked are {holders}" if holders else ", and nothing is locked any more"
+        reason = f"a lock on one of its tables could not be taken in time{detail}"
+        raise TransientError(thing, reason, "let the ALTER or LOCK finish, then try again") from None

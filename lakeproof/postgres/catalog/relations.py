@@ -21,8 +21,8 @@ from lakeproof.config.model import SourceConfig, TableConfig
 from lakeproof.names import Oid, TableName
 from lakeproof.pgoutput.messages import Relation
 from lakeproof.postgres.catalog import queries
+from lakeproof.postgres.catalog.fingerprint import type_of_line
 from lakeproof.postgres.catalog.published import configured, identifying_columns, read_types
-from lakeproof.postgres.catalog.type_lines import type_of_line
 from lakeproof.postgres.connections.connect import Connection, Row, one_snapshot, rows, source_errors
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.values.catalog_kinds import CatalogType, make_column, unknown_column
@@ -112,18 +112,27 @@ def version_of(
     return SchemaVersion(table, relation.oid, relation.identity, tuple(columns), key)
 
 
-def version_in(
-    source: SourceConfig, reading: Fingerprint, oid: Oid, builtin: Mapping[int, CatalogType]
-) -> SchemaVersion:
-    """Return the version of a table in a reading; `builtin` has the types of its columns that the reading has not.
+def versions_in(
+    conn: Connection, source: SourceConfig, reading: Fingerprint, oids: Collection[Oid]
+) -> dict[Oid, SchemaVersion]:
+    """Return the versions of tables in a reading; the server is asked for built-in types. Raises as `source_errors`.
 
     Configuration that does not fit is ignored, as in `version_of`.
     """
+    types = {c.type_oid for oid in oids for c in reading.sent(reading.tables[oid])} - reading.types.keys()
+    with source_errors("the source's catalog"):
+        builtin = read_types(conn, types)
+    return {oid: _version_in(source, reading, oid, builtin) for oid in oids}
+
+
+def _version_in(
+    source: SourceConfig, reading: Fingerprint, oid: Oid, builtin: Mapping[int, CatalogType]
+) -> SchemaVersion:
     table = reading.tables[oid]
     config, identity = source.table_config(table.table), Identity(table.identity)
     numbers: Sequence[int] = ()
     if identity in (Identity.DEFAULT, Identity.INDEX):
-        numbers = next(_index_in(table), ())
+        numbers = table.key_numbers
     columns: list[Column] = []
     for c in reading.sent(table):
         facts = reading.types.get(c.type_oid)
@@ -222,12 +231,7 @@ def _indexes_then(around: ReadingsAround, relation: Relation) -> Iterator[tuple[
     for reading in (around.after, around.before):
         table = None if reading is None else reading.tables.get(relation.oid)
         if table is not None and table.identity == relation.identity.value:
-            yield from _index_in(table)
-
-
-def _index_in(table: TableFacts) -> Iterator[tuple[int, ...]]:
-    for count, numbers in json.loads(table.key):
-        yield tuple(int(n) for n in numbers.split()[:count])
+            yield table.key_numbers
 
 
 def _index(relation: Relation, columns: Sequence[Column], indexes: Sequence[Sequence[int]]) -> list[str]:

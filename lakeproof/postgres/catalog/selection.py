@@ -18,7 +18,7 @@ from lakeproof.errors import SourceError
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog import queries
 from lakeproof.postgres.catalog.published import publications_of
-from lakeproof.postgres.connections.connect import Connection, Row, rows, source_errors
+from lakeproof.postgres.connections.connect import Connection, Row, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,7 @@ class Selected:
 def user_relations(conn: Connection, schemas: Iterable[str] | None = None) -> list[CatalogRelation]:
     """Return the relations of these schemas, by default of all but the system's, by name. Raises as `source_errors`."""
     names = None if schemas is None else sorted(schemas)
-    with source_errors("tables"):
-        lines = rows(conn, queries.USER_RELATIONS, {"schemas": names})
+    lines = rows(conn, queries.USER_RELATIONS, {"schemas": names}, about="tables")
     return [
         CatalogRelation(
             TableName(row["schema"], row["name"]),
@@ -87,8 +86,7 @@ def select(conn: Connection, source: SourceConfig) -> Selected:
 
 def _existing(conn: Connection, schemas: Iterable[str]) -> set[str]:
     """Return those of the schemas that exist."""
-    with source_errors("schemas"):
-        return {str(row["name"]) for row in rows(conn, queries.SCHEMAS, {"names": sorted(schemas)})}
+    return {str(row["name"]) for row in rows(conn, queries.SCHEMAS, {"names": sorted(schemas)}, about="schemas")}
 
 
 def with_matches(conn: Connection, source: SourceConfig) -> SourceConfig:
@@ -115,8 +113,8 @@ def unpublished(conn: Connection, source: SourceConfig) -> tuple[TableName, ...]
         return ()
     matched = select(conn, source).matched
     names = publications_of(conn, source)
-    with source_errors(f"publication {source.publication}"):
-        lines = rows(conn, queries.published(conn.info.server_version), {"names": names})
+    query = queries.published(conn.info.server_version)
+    lines = rows(conn, query, {"names": names}, about=f"publication {source.publication}")
     published = {TableName(row["schema"], row["name"]) for row in lines}
     return tuple(sorted(matched.keys() - published))
 

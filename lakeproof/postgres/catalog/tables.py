@@ -1,4 +1,4 @@
-"""A published table as a value: its schema version, its leaves, and what its publications send of it.
+"""A published table as a value: its schema version, its leaves, what its publications send of it, and where those rows are.
 
 Reading it from the catalog does not belong here (`published.py`).
 """
@@ -9,14 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from psycopg.sql import SQL, Composed, Identifier
+
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Identity, LeftOutColumn, SchemaVersion, identity_fits
 
 ACTIONS = ("insert", "update", "delete", "truncate")
+# From this version on a publication can send stored generated columns; virtual ones it never can.
+SENDS_GENERATED = 180000
 
 
 class PublicationWay(Enum):
-    """How a publication comes to have a table: by a line of its own, or with all tables, its schema or its root."""
+    """The ways of a publication to have a table: by a line of its own, or with all tables, its schema or its root."""
 
     LINE = "line"
     ALL = "all"
@@ -71,7 +75,6 @@ class PublishedTable:
 
     @property
     def table(self) -> TableName:
-        """The table's name."""
         return self.version.table
 
     @property
@@ -114,7 +117,6 @@ class PublishedTable:
 
     @property
     def identified_leaves(self) -> tuple[Leaf, ...]:
-        """Its partitions with an identity."""
         leaves = self.leaves if self.partitioned else ()
         return tuple(leaf for leaf in leaves if leaf.identity is Identity.FULL or leaf.identity_columns)
 
@@ -135,3 +137,24 @@ class PublishedTable:
     def has_identity(self) -> bool:
         """True if the source can identify the row of an update or a delete."""
         return self.version.identity is Identity.FULL or any(c.identity for c in self.version.columns)
+
+
+def sent_rows(table: PublishedTable) -> Composed:
+    """Return the item of FROM that has the rows that copies and the stream have, with the published columns by name.
+
+    A table's own rows are those without its inheritance children's; a partitioned root's are those of its partitions. A
+    partition that sends nothing (`PublishedTable.outside`) is not read: its rows are in the source alone.
+    """
+    name = identifier(table.table)
+    if table.partitioned and not table.outside:
+        return SQL("{}").format(name)
+    if not table.partitioned or not table.leaves:
+        return SQL("ONLY {}").format(name)
+    columns = SQL(", ").join(Identifier(column.name) for column in table.version.columns)
+    parts = [SQL("SELECT {} FROM ONLY {}").format(columns, identifier(leaf.table)) for leaf in table.leaves]
+    return SQL("({}) AS {}").format(SQL(" UNION ALL ").join(parts), Identifier("lp_sent"))
+
+
+def identifier(table: TableName) -> Identifier:
+    """Return a table's name for a statement."""
+    return Identifier(table.schema, table.name)

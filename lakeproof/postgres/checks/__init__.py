@@ -2,13 +2,11 @@
 
 Nothing here changes the server, and nothing decides whether a command goes on.
 
-    source.py          server, role, slot, publication
-    tables.py          single tables
-    identity.py        identities
-    privileges.py      what a role lacks
-    unselected.py      tables that are published and not selected
-    catalog_tables.py  tables that can end a stream for ever
-    spread.py          how changes are spread over slots
-    write_rates.py     how much tables write
-    findings.py        findings as values
+    source.py        server, role, slot, publication
+    tables.py        single tables
+    identity.py      identities
+    privileges.py    what a role lacks, and what grants it
+    unselected.py    tables that are published and not selected
+    spread.py        how changes are spread over slots
+    findings.py      findings as values
 """

@@ -38,19 +38,25 @@ class Finding:
         return f"{self.thing}: {self.reason}; {self.remedy}"
 
 
-def error(thing: str, reason: str, remedy: str, table: TableName | None = None) -> Finding:
-    """Return a finding that stops the pipeline."""
-    return Finding(Severity.ERROR, thing, reason, remedy, table)
+def error(thing: str | TableName, reason: str, remedy: str) -> Finding:
+    """Return a finding that stops the pipeline; a `thing` that is a table's name is about this table alone."""
+    return _finding(Severity.ERROR, thing, reason, remedy)
 
 
-def warning(thing: str, reason: str, remedy: str, table: TableName | None = None) -> Finding:
+def warning(thing: str | TableName, reason: str, remedy: str) -> Finding:
     """Return a finding that lets the pipeline run."""
-    return Finding(Severity.WARNING, thing, reason, remedy, table)
+    return _finding(Severity.WARNING, thing, reason, remedy)
 
 
-def note(thing: str, reason: str, remedy: str, table: TableName | None = None) -> Finding:
+def note(thing: str | TableName, reason: str, remedy: str) -> Finding:
     """Return a finding that is no fault."""
-    return Finding(Severity.NOTE, thing, reason, remedy, table)
+    return _finding(Severity.NOTE, thing, reason, remedy)
+
+
+def _finding(severity: Severity, thing: str | TableName, reason: str, remedy: str) -> Finding:
+    if isinstance(thing, TableName):
+        return Finding(severity, f"table {thing}", reason, remedy, thing)
+    return Finding(severity, thing, reason, remedy)
 
 
 def from_error(failure: LakeproofError) -> Finding:

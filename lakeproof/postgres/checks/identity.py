@@ -1,7 +1,7 @@
 """Checks how the rows of published tables are identified: what the application's updates and deletes meet, and what comes.
 
 Other findings about tables do not belong here (`tables.py`), nor the statements that take a table out of a publication
-(`publication_ways.py`).
+(`publications.py`).
 
 PostgreSQL refuses an update or a delete of a table whose publication has it and whose rows it can't identify. A table that
 somebody has named in a publication is refused then, since it can be taken out. One that its publication has with all others
@@ -14,41 +14,38 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from lakeproof.config.model import SourceConfig
+from lakeproof.events import listed
 from lakeproof.postgres.catalog.tables import PublicationWay, PublishedTable
 from lakeproof.postgres.checks.findings import Finding, error, note, warning
 from lakeproof.postgres.checks.privileges import as_identifier, qualified
-from lakeproof.postgres.publication_ways import out_of, way_in_words
+from lakeproof.postgres.publications import out_of, way_in_words
 from lakeproof.schema import Identity
 
-_SHOWN = 10
 _OWN_FAIL = "the application's own fail"
 
 
 def identity_findings(table: PublishedTable, source: SourceConfig) -> Iterator[Finding]:
     """Yield the findings about a table's identity, without those that `only_inserted` makes of several tables."""
-    thing = f"table {table.table}"
     config = source.table_config(table.table)
     risky = " and ".join(f"{action}s" for action in sorted(table.actions & {"update", "delete"}))
     if table.changes_refused and not table.only_inserted:
         reason = f"{risky} are published, but {_why_refused(table)}: {_OWN_FAIL}"
-        yield error(thing, reason, _remedy(table, source.name), table.table)
+        yield error(table.table, reason, _remedy(table, source.name))
     if table.unsent_identity and risky:
         reason = (
             f"{risky} are published, but not its identity's generated columns {', '.join(table.unsent_identity)}, which"
             " PostgreSQL before 18 does not send: nothing says of which row they are"
         )
         remedy = f"ALTER TABLE {qualified(table.table)} REPLICA IDENTITY FULL, or USING INDEX without generated columns"
-        yield error(thing, reason, remedy, table.table)
+        yield error(table.table, reason, remedy)
     if table.keyed_leaves:
         yield _below_a_root(table, source.name, risky)
     if table.version.identity is Identity.FULL and not config.key:
         reason = "its identity is FULL: it is kept as a multiset of rows"
-        yield note(
-            thing, reason, "name a `key` for it in the configuration if some columns identify its rows", table.table
-        )
+        yield note(table.table, reason, "name a `key` for it in the configuration if some columns identify its rows")
     if config.key and table.version.identity is not Identity.FULL:
         reason = "the configured key is not used: its identity is an index, whose columns are the key"
-        yield warning(thing, reason, "take `key` out of the configuration", table.table)
+        yield warning(table.table, reason, "take `key` out of the configuration")
 
 
 def only_inserted(tables: Iterable[PublishedTable], source: str) -> Iterator[Finding]:
@@ -58,11 +55,10 @@ def only_inserted(tables: Iterable[PublishedTable], source: str) -> Iterator[Fin
         for publication, way in table.ways.items() if table.only_inserted else ():
             groups[publication, way, bool(table.uncovered)].append(table)
     for (publication, way, generated), members in groups.items():
-        listed = [f"{table.table} ({_why_refused(table)})" for table in members[:_SHOWN]]
-        more = f" and {len(members) - _SHOWN} more" if len(members) > _SHOWN else ""
+        followed = listed(f"{table.table} ({_why_refused(table)})" for table in members)
         reason = (
             f"{way_in_words(way, {t.table.schema for t in members})} and publishes updates and deletes, so {_OWN_FAIL} for"
-            f" {', '.join(listed)}{more}; each is followed as a bag of its inserts and truncates"
+            f" {followed}; each is followed as a bag of its inserts and truncates"
         )
         names = [table.table for table in members]
         remedy = _identified(generated=generated, publication=publication)
@@ -78,18 +74,17 @@ def sent_in_part(table: PublishedTable) -> Iterator[Finding]:
         remedy = "give it a primary key if rows change"
         if table.identified_leaves:
             remedy += ", or name its partitions in `tables` in its place: these have keys"
-        yield note(f"table {table.table}", reason, remedy, table.table)
+        yield note(table.table, reason, remedy)
     elif missing:
         reason = f"its publication leaves out {', '.join(missing)}: the lake will not follow these changes"
-        yield warning(f"table {table.table}", reason, "publish all of insert, update, delete, truncate", table.table)
+        yield warning(table.table, reason, "publish all of insert, update, delete, truncate")
 
 
 def _below_a_root(table: PublishedTable, source: str, risky: str) -> Finding:
     """Return the finding that changes of partitions come under the name of a root that has no identity."""
-    keyed = [str(leaf.table) for leaf in table.keyed_leaves]
-    more = f" and {len(keyed) - _SHOWN} more" if len(keyed) > _SHOWN else ""
+    keyed = listed(leaf.table for leaf in table.keyed_leaves)
     reason = (
-        f"{risky} are published, and it has no identity, while its partitions have ({', '.join(keyed[:_SHOWN])}{more}):"
+        f"{risky} are published, and it has no identity, while its partitions have ({keyed}):"
         " theirs come under its name, and nothing says of which row they are"
     )
     own = "publish its partitions under their own names: "
@@ -101,7 +96,7 @@ def _below_a_root(table: PublishedTable, source: str, risky: str) -> Finding:
     else:
         own += "name these in `tables` in its place"
     remedy = f"give it the primary key of its partitions, or {own}"
-    return error(f"table {table.table}", reason, remedy, table.table)
+    return error(table.table, reason, remedy)
 
 
 def _why_refused(table: PublishedTable) -> str:

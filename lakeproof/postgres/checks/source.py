@@ -14,9 +14,9 @@ from psycopg.sql import SQL
 from lakeproof.config.model import SourceConfig
 from lakeproof.config.table_names import table_text
 from lakeproof.errors import DefiniteError, SourceError, manual
+from lakeproof.events import listed
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import publications_of, read_tables
-from lakeproof.postgres.checks.catalog_tables import catalog_table_findings
 from lakeproof.postgres.checks.findings import Finding, error, from_error, note, refuse, warning
 from lakeproof.postgres.checks.privileges import as_identifier, lacks_for_publishing, role_name
 from lakeproof.postgres.checks.tables import table_findings
@@ -56,6 +56,15 @@ FROM pg_catalog.pg_publication WHERE pubname = ANY ({names}::name[])
 """)
 
 _HOLDER = SQL("SELECT application_name FROM pg_catalog.pg_stat_replication WHERE pid = {pid}")
+_CATALOG_TABLES = SQL("""
+SELECT n.nspname::text AS schema, c.relname::text AS name
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'm') AND c.relpersistence = 'p' AND EXISTS (
+  SELECT FROM unnest(c.reloptions) o WHERE split_part(o, '=', 1) = 'user_catalog_table'
+    AND lower(split_part(o, '=', 2)) IN ('true', 'on', 'yes', '1', 't', 'y')
+)
+ORDER BY 1, 2
+""")
 
 
 def examine(
@@ -75,7 +84,7 @@ def examine(
     return [
         *examine_server(conn, source),
         *_gather(lambda: _publication(conn, source)),
-        *_gather(lambda: catalog_table_findings(conn)),
+        *_gather(lambda: _catalog_tables(conn)),
         *_gather(lambda: table_findings(conn, source, chosen, paused=paused, in_lake=in_lake)),
         *_gather(lambda: _may_publish(conn, source, chosen, paused)),
     ]
@@ -134,8 +143,7 @@ def _pooler(conn: Connection) -> Iterator[Finding]:
 
 
 def _role(conn: Connection) -> Iterator[Finding]:
-    with source_errors("the role"):
-        role = rows(conn, _ROLE)[0]
+    role = rows(conn, _ROLE, about="the role")[0]
     if not role["may_replicate"]:
         name = as_identifier(role["name"])
         remedy = f"ALTER ROLE {name} REPLICATION (on RDS: GRANT rds_replication TO {name})"
@@ -208,8 +216,7 @@ def _slot(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
 
 
 def _holder(conn: Connection, state: SlotState) -> Finding:
-    with source_errors(f"slot {state.name}"):
-        senders = rows(conn, _HOLDER, {"pid": state.active_pid})
+    senders = rows(conn, _HOLDER, {"pid": state.active_pid}, about=f"slot {state.name}")
     name = (senders[0]["application_name"] or "") if senders else ""
     if name.startswith(_OUR_NAME):
         return note(f"slot {state.name}", f"it is in use by {name!r}, process {state.active_pid}", "that is a drain")
@@ -239,8 +246,7 @@ def _publication(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
     names = publications_of(conn, source)
     if not names:
         raise SourceError(f"publication {source.publication}", "it does not exist", "run `lakeproof apply`")
-    with source_errors(f"publication {source.publication}"):
-        publications = rows(conn, _PUBLICATION, {"names": names})
+    publications = rows(conn, _PUBLICATION, {"names": names}, about=f"publication {source.publication}")
     for row in publications:
         thing = f"publication {row['pubname']}"
         name = as_identifier(row["pubname"])
@@ -252,3 +258,23 @@ def _publication(conn: Connection, source: SourceConfig) -> Iterator[Finding]:
             yield warning(thing, reason, "publish named tables, as `lakeproof plan` does")
         if not row["pubinsert"]:
             yield error(thing, "it does not publish inserts", f"ALTER PUBLICATION {name} SET (publish = …)")
+
+
+def _catalog_tables(conn: Connection) -> Iterator[Finding]:
+    """Yield one warning that names the database's user catalog tables, if it has any.
+
+    A table WITH (user_catalog_table = true) is for an output plugin that looks into it: the server reads it while it
+    decodes, like its own catalog. Where it is dropped before a slot has read the changes of its rows, the server fails at
+    them, whether a publication has the table or not (`lakeproof.landing.stuck`).
+    """
+    lines = rows(conn, _CATALOG_TABLES, about="the database's user catalog tables")
+    names = [table_text(TableName(row["schema"], row["name"])) for row in lines]
+    if not names:
+        return
+    yield warning(
+        "server",
+        f"{listed(names)}: with user_catalog_table = true; if such a table is dropped before the slot has read the changes"
+        " of its rows, published or not, the server can't send the stream any further",
+        f"ALTER TABLE {names[0]} RESET (user_catalog_table), unless an output plugin needs it; before a DROP TABLE let the "
+        "drain catch up",
+    )

@@ -1,21 +1,27 @@
-"""Says how the changes of a group are spread over its slots, and which tables to move if one slot has most of them.
-
-Counting changes does not belong here (`lakeproof.postgres.checks.write_rates`).
-"""
+"""Says how much tables write, how that is spread over a group's slots, and which to move if one slot has most of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeAlias
+
+from psycopg.sql import SQL
 
 from lakeproof.events import counted
 from lakeproof.names import TableName
+from lakeproof.postgres.catalog.tables import PublishedTable
 from lakeproof.postgres.checks.findings import Finding, note
+from lakeproof.postgres.connections.connect import Connection, rows
 
 # A slot with so many times the changes of another is worth an advice.
 LOPSIDED = 2
 # A longer list of tables to move is a new division, which a person makes.
 MOVES_MAX = 20
+_CHANGES = SQL("""
+SELECT relid::bigint AS oid, (n_tup_ins + n_tup_upd + n_tup_del)::bigint AS changes
+FROM pg_catalog.pg_stat_user_tables WHERE relid = ANY ({oids}::oid[])
+""")
+
 
 _Changes: TypeAlias = Mapping[str, Mapping[TableName, int]]
 
@@ -62,3 +68,11 @@ def better_division(changes: _Changes) -> dict[TableName, tuple[str, str]]:
         now[low][table] = now[high].pop(table)
         moves[table] = (high, low)
     return moves
+
+
+def changes_of(conn: Connection, tables: Collection[PublishedTable]) -> dict[TableName, int]:
+    """Return the rows that were inserted, updated and deleted in each table; those of a partitioned one are its leaves'."""
+    oids = sorted({int(leaf.oid) for table in tables for leaf in table.leaves})
+    lines = rows(conn, _CHANGES, {"oids": oids}, about="the statistics of the published tables")
+    changes = {int(row["oid"]): int(row["changes"]) for row in lines}
+    return {table.table: sum(changes.get(int(leaf.oid), 0) for leaf in table.leaves) for table in tables}

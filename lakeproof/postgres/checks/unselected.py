@@ -11,15 +11,13 @@ from collections.abc import Collection, Iterator, Mapping
 from psycopg.sql import SQL
 
 from lakeproof.config.model import SourceConfig
+from lakeproof.events import listed
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import publications_of
 from lakeproof.postgres.catalog.tables import PublicationWay
 from lakeproof.postgres.checks.findings import Finding, note, warning
-from lakeproof.postgres.connections.connect import Connection, rows, source_errors
-from lakeproof.postgres.publication_lines import Publication, read_publications
-from lakeproof.postgres.publication_ways import by_name_instead, out_of, way_in_words
-
-_SHOWN = 10
+from lakeproof.postgres.connections.connect import Connection, rows
+from lakeproof.postgres.publications import Publication, by_name_instead, out_of, read_publications, way_in_words
 
 # The tables that others inherit from, partitions apart.
 _PARENTS = SQL("""
@@ -79,16 +77,14 @@ def _with_others(
 
 
 def _listed(tables: list[TableName], parents: Mapping[TableName, TableName]) -> str:
-    names = [f"{t} (inherits from {parents[t]})" if t in parents else str(t) for t in tables[:_SHOWN]]
-    return ", ".join(names) + (f" and {len(tables) - _SHOWN} more" if len(tables) > _SHOWN else "")
+    return listed(f"{t} (inherits from {parents[t]})" if t in parents else t for t in tables)
 
 
 def _parents(conn: Connection, tables: Collection[TableName]) -> dict[TableName, TableName]:
     """Return the first table that each of `tables` inherits from."""
     ordered = sorted(tables)
     values = {"schemas": [t.schema for t in ordered], "names": [t.name for t in ordered]}
-    with source_errors("tables"):
-        lines = rows(conn, _PARENTS, values)
+    lines = rows(conn, _PARENTS, values, about="tables")
     return {
         TableName(row["schema"], row["name"]): TableName(row["parent_schema"], row["parent"]) for row in reversed(lines)
     }

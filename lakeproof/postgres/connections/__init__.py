@@ -10,6 +10,5 @@ The statements belong to the callers.
     channel.py    the messages of a COPY
     framing.py    their places, compiled
     protocol.py   a COPY's interface
-    transport.py  the socket past libpq
     libpq.py      libpq below psycopg
 """

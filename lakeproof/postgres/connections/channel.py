@@ -1,7 +1,6 @@
 """Receives the messages of a COPY into one buffer: past libpq, or through it if the connection is encrypted.
 
-The meaning of messages, timeouts and pauses do not belong here (`replication_stream.py`, `copying/blocks.py`), nor does the
-socket (`transport.py`).
+The meaning of messages, timeouts and pauses do not belong here (`replication_stream.py`, `copying/blocks.py`).
 
 Why past libpq. It returns one message per call, each in memory of its own, and reads at most 16 kB at a time. That was half
 of the cost of a drain and of a snapshot. libpq still connects, authenticates and runs every other statement, and after the
@@ -12,6 +11,7 @@ Nothing here blocks: every wait is the caller's.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable
 from typing import final
@@ -34,7 +34,6 @@ from lakeproof.postgres.connections.libpq import (
     wait_readable,
 )
 from lakeproof.postgres.connections.protocol import LARGE_FETCH_BYTES, ROOM_BYTES, Channel, CopyProtocol
-from lakeproof.postgres.connections.transport import SocketTransport
 
 # The usual limit of one fetch through libpq.
 _LIBPQ_FETCH_BYTES = 1 << 17
@@ -52,7 +51,7 @@ def open_channel(
     """Return the fastest channel for this connection; it is full at about `room_bytes`, or with one larger message."""
     if conn.pgconn.ssl_in_use or _is_gss_encrypted(conn):
         return LibpqChannel(conn, protocol, room_bytes)
-    return DirectChannel(conn.pgconn.socket, SocketTransport(conn.pgconn.socket), protocol, on_notice, room_bytes)
+    return DirectChannel(conn.pgconn.socket, protocol, on_notice, room_bytes)
 
 
 def _is_gss_encrypted(conn: Connection) -> bool:
@@ -71,7 +70,6 @@ class DirectChannel:
     def __init__(
         self,
         socket: int,
-        transport: SocketTransport,
         protocol: CopyProtocol,
         on_notice: Callable[[Diagnostic], None] | None,
         room_bytes: int,
@@ -85,7 +83,6 @@ class DirectChannel:
         self._protocol = protocol
         self._on_notice = on_notice
         self._socket = socket
-        self._transport = transport
         self._begun = False
         self._asked = False
         self._error: psycopg.Error | None = None
@@ -140,10 +137,7 @@ class DirectChannel:
             return LARGE_FETCH_BYTES
         if self._filled == self._room_bytes:
             self._make_room()
-        try:
-            count = self._transport.read(self._octets[self._filled : self._room_bytes])
-        except psycopg.OperationalError as error:
-            raise self._error or error from None
+        count = self._receive(self._octets[self._filled : self._room_bytes])
         if count == 0:
             return 0
         self._filled += count
@@ -169,9 +163,27 @@ class DirectChannel:
     def send(self, message: bytes) -> None:
         self._send(_message(b"d", message))
 
+    def _receive(self, octets: Octets) -> int:
+        """Fill `octets` with what has come, and return how many bytes that is; 0 if none has."""
+        try:
+            count = os.readv(self._socket, [octets.data])
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            raise self._error or psycopg.OperationalError(f"could not receive data from server: {error}") from None
+        if count == 0:
+            raise self._error or psycopg.OperationalError("server closed the connection unexpectedly")
+        return count
+
     def _send(self, octets: bytes) -> None:
+        """Send what can be sent now; what is left comes first the next time."""
         self._waiting += octets
-        self._waiting = self._waiting[self._transport.write(self._waiting) :]
+        try:
+            self._waiting = self._waiting[os.write(self._socket, self._waiting) :]
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            raise psycopg.OperationalError(f"could not send data to server: {error}") from None
 
     def _set_room(self, octets: Octets) -> None:
         self._octets = octets

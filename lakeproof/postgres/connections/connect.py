@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, TypeAlias
 
 import psycopg
@@ -182,13 +182,15 @@ def translate(error: psycopg.Error, thing: str) -> LakeproofError:
     return SourceError(thing, f"{reason} (SQLSTATE {state})", _REMEDIES.get(state, _remedy_of_class(state)))
 
 
-def rows(conn: Connection, query: SQL | Composed, values: Mapping[str, object] | None = None) -> list[Row]:
+def rows(
+    conn: Connection, query: SQL | Composed, values: Mapping[str, object] | None = None, *, about: str | None = None
+) -> list[Row]:
     """Return all rows of `query`, its `{name}` placeholders filled in with literals; each row is a dict by column name.
 
-    Works on both kinds of connection. Raises psycopg.Error; wrap in `source_errors`.
+    Works on both kinds of connection. Raises psycopg.Error; with `about`, as `source_errors` about that thing.
     """
     filled = query.format(**{k: Literal(v) for k, v in values.items()}) if values and isinstance(query, SQL) else query
-    with conn.cursor(row_factory=dict_row) as cursor:
+    with nullcontext() if about is None else source_errors(about), conn.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(filled, prepare=False).fetchall()
 
 

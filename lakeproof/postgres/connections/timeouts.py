@@ -17,10 +17,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -129,45 +130,28 @@ def _watched(gen: Generator[Any, Any, T], wait: Wait) -> Generator[Any, Any, T]:
         return result
 
 
-@dataclass(slots=True)
-class _ThreadCall(Generic[T]):
-    """The result of a call in another thread: one result, or one error."""
-
-    over: threading.Event = field(default_factory=threading.Event)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    results: list[T] = field(default_factory=list)
-    errors: list[BaseException] = field(default_factory=list)
-    abandoned: bool = False
-
-
 def in_thread(call: Callable[[], T], given_up: Callable[[], str | None], discard: Callable[[T], object]) -> T:
     """Run `call` in a thread beside this one and return its result; stop waiting once `given_up()` returns a reason.
 
     Raises what `call` raises; psycopg.OperationalError if it was given up. A result that comes too late goes to
     `discard`. An abandoned thread ends with its call, or with the process.
     """
-    pending: _ThreadCall[T] = _ThreadCall()
-    context = copy_context()
+    context, future = copy_context(), Future[T]()
 
     def run() -> None:
         try:
-            pending.results.append(context.run(call))
+            future.set_result(context.run(call))
         except BaseException as error:  # noqa: BLE001  raised again in the thread that waits
-            pending.errors.append(error)
-        with pending.lock:
-            pending.over.set()
-            late = pending.abandoned
-        for result in pending.results if late else ():
-            discard(result)
+            future.set_exception(error)
+
+    def discard_late(late: Future[T]) -> None:
+        if late.exception() is None:
+            discard(late.result())
 
     threading.Thread(target=run, name="lakeproof-in-thread", daemon=True).start()
-    while not pending.over.wait(_LOOK_S):
+    while not wait([future], _LOOK_S).done:
         why = given_up()
         if why is not None:
-            with pending.lock:
-                pending.abandoned = not pending.over.is_set()
-            if pending.abandoned:
-                raise _GivenUpError(why)
-    for error in pending.errors:
-        raise error
-    return pending.results[0]
+            future.add_done_callback(discard_late)
+            raise _GivenUpError(why)
+    return future.result()

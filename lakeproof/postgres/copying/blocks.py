@@ -9,7 +9,6 @@ The server sends one row per CopyData message, so a block is cut between rows. A
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 from psycopg.sql import Composed
@@ -32,23 +31,12 @@ BLOCK_BYTES = 16 << 20
 _WAIT_SLICE_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Whole rows in COPY's text format, one per message; a block can be split once."""
-
-    buffer: MessageBuffer
-
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return len(self.buffer)
-
-
 def copy_blocks(
     conn: Connection, query: Composed, *, block_bytes: int = BLOCK_BYTES, give_up: Callable[[], bool] | None = None
-) -> Generator[Block, None, None]:
-    """Run `COPY (query) TO STDOUT` and yield its rows in blocks of about `block_bytes`.
+) -> Generator[MessageBuffer, None, None]:
+    """Run `COPY (query) TO STDOUT` and yield its rows in blocks of about `block_bytes`: whole rows as text, one per message.
 
+    A block can be split once.
     Raises psycopg.Error, and InterruptedError if `give_up()` turns true. Left in the middle of the COPY, in whatever way,
     it closes the connection: a caller that may leave uses `contextlib.closing`.
     """
@@ -62,14 +50,14 @@ def copy_blocks(
                     "COPY", "a row without an end came", "connect to PostgreSQL directly, without a proxy"
                 )
             if channel.full:
-                yield Block(channel.take())
+                yield channel.take()
             if give_up is not None and give_up():
                 raise InterruptedError("asked to stop")
             if fetched < LARGE_FETCH_BYTES and not channel.ended:
                 wait_readable(conn.pgconn.socket, _WAIT_SLICE_S)
         last = channel.take()
         if len(last):
-            yield Block(last)
+            yield last
     finally:
         # libpq knows nothing of a COPY past it: a query now would wait for its answer among the rows.
         if not channel.idle:
@@ -82,15 +70,15 @@ def batch_schema(columns: Sequence[Column]) -> pa.Schema:
     return pa.schema([pa.field(TEXT, pa.string()), *fields])
 
 
-def typed_batch(block: Block, columns: Sequence[Column]) -> pa.RecordBatch:
+def typed_batch(block: MessageBuffer, columns: Sequence[Column]) -> pa.RecordBatch:
     """Return a block as a batch of `batch_schema(columns)`.
 
     Raises CastError for a text that does not fit its type, pa.ArrowInvalid for bytes that are not UTF-8.
     """
     if not columns:
-        return pa.record_batch([pa.nulls(block.rows, pa.string())], schema=batch_schema(columns))
+        return pa.record_batch([pa.nulls(len(block), pa.string())], schema=batch_schema(columns))
     values, overflowing = [], []
-    for spans, column in zip(split(block.buffer, len(columns)), columns, strict=True):
+    for spans, column in zip(split(block, len(columns)), columns, strict=True):
         typed = cast_spans(spans, column)
         if typed is None:
             texts = spans.texts().cast(pa.string())
@@ -98,4 +86,4 @@ def typed_batch(block: Block, columns: Sequence[Column]) -> pa.RecordBatch:
             typed = cast.values
             overflowing.append((column, texts, cast))
         values.append(typed)
-    return pa.record_batch([text_overflow(overflowing, block.rows), *values], schema=batch_schema(columns))
+    return pa.record_batch([text_overflow(overflowing, len(block)), *values], schema=batch_schema(columns))

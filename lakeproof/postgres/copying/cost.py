@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from psycopg.sql import SQL
 
-from lakeproof.postgres.connections.connect import Connection, rows, source_errors
+from lakeproof.postgres.connections.connect import Connection, rows
 
 _COST = SQL("""
 SELECT (SELECT pg_catalog.max(pg_catalog.age(a.backend_xmin))
@@ -43,6 +43,5 @@ class SnapshotCost:
 
 def snapshot_cost(conn: Connection, slot: str, pids: Collection[int]) -> SnapshotCost:
     """Return the cost of the snapshot that `slot` made and these backends hold. Raises as `source_errors`."""
-    with source_errors("the cost of the snapshot"):
-        [row] = rows(conn, _COST, {"slot": slot, "pids": sorted(pids)})
+    [row] = rows(conn, _COST, {"slot": slot, "pids": sorted(pids)}, about="the cost of the snapshot")
     return SnapshotCost(row["xmin_age"], row["retained"], int(row["locks"]), int(row["waiting"]))

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
-from lakeproof.postgres.catalog.tables import ACTIONS, PublishedTable
-from lakeproof.postgres.connections.connect import Connection, rows, source_errors
-from lakeproof.postgres.sent_rows import sent_rows
+from lakeproof.postgres.catalog.tables import ACTIONS, PublishedTable, sent_rows
+from lakeproof.postgres.connections.connect import Connection, rows
 from lakeproof.schema import Column, Identity
 from lakeproof.values.exact_kinds import key_columns
 from lakeproof.values.types import KINDS, NO_OID, Form
@@ -52,8 +51,7 @@ def why_not_by_keys(conn: Connection, table: PublishedTable) -> str | None:
     if other:
         return f"its key's column {other[0].name} is of type {other[0].type_name}, which may compare in its own way"
     values = {"oid": int(version.oid), "numbers": [column.attnum for column in columns]}
-    with source_errors(f"table {table.table}"):
-        loose = rows(conn, _LOOSE, values)
+    loose = rows(conn, _LOOSE, values, about=f"table {table.table}")
     if loose:
         return f"the collation of its key's column {loose[0]['name']} calls different texts equal"
     return None

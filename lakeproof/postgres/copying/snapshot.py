@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TypeAlias, final
 
 import psycopg
@@ -38,10 +37,12 @@ from pydantic import SecretStr
 from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import SourceError, TableError, TransientError
+from lakeproof.events import listed
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.postgres.catalog import queries
-from lakeproof.postgres.catalog.tables import Leaf, PublishedTable
+from lakeproof.postgres.catalog.tables import Leaf, PublishedTable, identifier
 from lakeproof.postgres.catalog.unchanged import change_since, read_catalog
 from lakeproof.postgres.connections.connect import (
     Connection,
@@ -53,11 +54,10 @@ from lakeproof.postgres.connections.connect import (
     source_errors,
     translate,
 )
-from lakeproof.postgres.copying.blocks import BLOCK_BYTES, Block, copy_blocks, typed_batch
+from lakeproof.postgres.copying.blocks import BLOCK_BYTES, copy_blocks, typed_batch
 from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.values.cast import CastError
 
-_BLOCKERS_SHOWN = 10
 # Tables with those of their leaves that are read.
 _Locked: TypeAlias = Sequence[tuple[PublishedTable, Sequence[Leaf]]]
 # The errors of SET TRANSACTION SNAPSHOT after the exporting transaction's end: no file (up to 16), or no process.
@@ -117,9 +117,7 @@ class SnapshotSession:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -240,7 +238,7 @@ class SnapshotSession:
 
     def _import_and_lock(self, conn: Connection, locked: _Locked, *, waits: bool) -> None:
         names = {name for table, leaves in locked for name in (table.table, *(leaf.table for leaf in leaves))}
-        relations = SQL(", ").join(SQL("ONLY {}").format(_identifier(name)) for name in sorted(names))
+        relations = SQL(", ").join(SQL("ONLY {}").format(identifier(name)) for name in sorted(names))
         lock = SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(relations)
         thing = _named(locked)
         try:
@@ -293,7 +291,7 @@ def chunks(table: PublishedTable, chunk_pages: int) -> list[Chunk]:
 
 def copy_chunk(
     conn: Connection, chunk: Chunk, *, block_bytes: int = BLOCK_BYTES, give_up: Callable[[], bool] | None = None
-) -> Generator[Block, None, None]:
+) -> Generator[MessageBuffer, None, None]:
     """Yield the chunk's rows as blocks for `typed`, over a connection that guards its leaf.
 
     Raises TableError if this table can't be copied, TransientError if the connection is lost, InterruptedError as
@@ -303,7 +301,7 @@ def copy_chunk(
         yield from copy_blocks(conn, chunk_query(chunk), block_bytes=block_bytes, give_up=give_up)
 
 
-def typed(block: Block, chunk: Chunk) -> pa.RecordBatch:
+def typed(block: MessageBuffer, chunk: Chunk) -> pa.RecordBatch:
     """Return a block of the chunk's rows with columns `_lp_text`, `c0`, …; any thread may do this. Raises TableError."""
     with _table_errors(chunk):
         return typed_batch(block, chunk.table.version.columns)
@@ -345,12 +343,8 @@ def chunk_query(chunk: Chunk) -> Composed:
     if table.row_filter is not None:
         # The catalog's own text of the expression, printed and parsed under the same empty search_path.
         conditions.append(SQL("({})").format(SQL(table.row_filter)))
-    every = SQL("SELECT {} FROM ONLY {}").format(columns, _identifier(chunk.leaf.table))
+    every = SQL("SELECT {} FROM ONLY {}").format(columns, identifier(chunk.leaf.table))
     return SQL("{} WHERE {}").format(every, SQL(" AND ").join(conditions)) if conditions else every
-
-
-def _identifier(table: TableName) -> Identifier:
-    return Identifier(table.schema, table.name)
 
 
 def table_changed(table: TableName, reason: str) -> TableChangedError:
@@ -377,13 +371,10 @@ def _blocked(dsn: SecretStr, slot: str, timeout_ms: int) -> TransientError:
         f"prepared {row['gid']!r} (xid {row['xid']})"
         if row["pid"] is None
         else f"process {row['pid']} (xid {row['xid']}{_open_for(row['age_s'])})"
-        for row in writers[:_BLOCKERS_SHOWN]
+        for row in writers
     ]
-    listed = f": {', '.join(blockers)}" if blockers else ""
-    more = f" and {len(writers) - _BLOCKERS_SHOWN} more" if len(writers) > _BLOCKERS_SHOWN else ""
-    return TransientError(
-        thing, reason + listed + more, "let them end, or raise snapshot.lock_timeout_s, then try again"
-    )
+    reason += f": {listed(blockers)}" if blockers else ""
+    return TransientError(thing, reason, "let them end, or raise snapshot.lock_timeout_s, then try again")
 
 
 def _open_for(age_s: int | None) -> str:

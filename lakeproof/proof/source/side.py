@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lakeproof.postgres.catalog.tables import PublishedTable
+from lakeproof.postgres.catalog.tables import PublishedTable, sent_rows
 from lakeproof.postgres.connections.connect import Connection, source_errors
 from lakeproof.postgres.copying.keys import Key, is_one_of
-from lakeproof.postgres.sent_rows import sent_rows
 from lakeproof.proof.compare import Bucket, Buckets, ProofRow
 from lakeproof.proof.source.form import ComparedRelation, buckets_of_all_query, keyed_rows_query, rows_query
 from lakeproof.values.exact_kinds import key_columns

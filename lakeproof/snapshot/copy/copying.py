@@ -29,9 +29,10 @@ from lakeproof.failpoints import failpoint
 from lakeproof.landing.segments.decoded_size import DecodedCount
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.postgres.catalog.tables import PublishedTable
 from lakeproof.postgres.connections.connect import Connection, close_quietly, set_for_session, source_errors
-from lakeproof.postgres.copying.blocks import BLOCK_BYTES, Block
+from lakeproof.postgres.copying.blocks import BLOCK_BYTES
 from lakeproof.postgres.copying.snapshot import (
     Chunk,
     SnapshotSession,
@@ -111,7 +112,7 @@ class _Draft:
         self._chunk = chunk
         self._writer: pq.ParquetWriter | None = None
 
-    def write(self, block: Block) -> None:
+    def write(self, block: MessageBuffer) -> None:
         """Append a block as a row group."""
         batch = typed(block, self._chunk)
         self.decoded.add(batch)
@@ -312,17 +313,17 @@ class TableCopier:
     def _write(self, draft: _Draft, chunk: Chunk) -> None:
         conn = self._connection()
         written: Future[None] | None = None
-        few: Block | None = None
+        few: MessageBuffer | None = None
         with self._session.hold(conn, chunk.table, [chunk.leaf]):
             try:
                 with closing(copy_chunk(conn, chunk, block_bytes=self._block_bytes, give_up=self._given_up)) as blocks:
                     for block in blocks:
-                        self._progress.received(chunk, block.rows, block.buffer.size)
-                        self._limiter.acquire(block.buffer.size, self._given_up)
+                        self._progress.received(chunk, len(block), block.size)
+                        self._limiter.acquire(block.size, self._given_up)
                         if few is not None:
                             # It was not the only one after all.
                             written, few = self._writers.submit(draft.write, few), None
-                        if written is None and block.buffer.size < FEW_BYTES:
+                        if written is None and block.size < FEW_BYTES:
                             few = block
                             continue
                         if written is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakeproof.drain.large_transactions import LARGE_BYTES, LargeProgress
+from lakeproof.drain.progress import LARGE_BYTES, LargeProgress
 from lakeproof.events import Event
 from lakeproof.progress import Progress, Share, Work
 

@@ -202,7 +202,7 @@ def test_every_mistake_in_the_configuration_is_a_line(tmp_path: Path, capsys: py
 def test_a_source_that_is_not_there_is_named(file: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     """The error suggests the nearest name, before anything is started."""
     assert main(["-c", str(file), command, "shp"]) == 2
-    expected = "lakeproof: source shp: the configuration does not have it; did you mean shop?\n"
+    expected = f"lakeproof: source shp: it is not in {file}; did you mean shop?\n"
     assert capsys.readouterr().err == expected
 
 
@@ -223,7 +223,7 @@ def test_among_several_sources_one_must_be_named(
 def test_a_view_that_is_not_there_is_named(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The unknown view is refused before Spark is started."""
     assert main(["-c", str(file), "refresh", "revenue"]) == 2
-    assert capsys.readouterr().err.startswith("lakeproof: view revenue: the configuration does not have it; ")
+    assert capsys.readouterr().err.startswith(f"lakeproof: view revenue: it is not in {file}; ")
 
 
 def test_a_missing_configuration_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.cli.first_use import report_spark
+from lakeproof.cli.context import report_spark
 from lakeproof.config.model import Config
 from lakeproof.events import Event
 

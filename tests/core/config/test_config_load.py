@@ -169,16 +169,13 @@ def test_yaml_11_surprises_are_texts(tmp_path: Path) -> None:
         ),
         ("table: {ab: {}}", "sources.shop.table.ab: not a table: 'ab'"),
         ("table: {a.b: {}, '\"a\".b': {}}", 'sources.shop.table."\\"a\\".b": is the same table as an earlier key'),
-        ("password: secret", "sources.shop.dsn: has a password beside it that is neither {env: NAME} nor {file: PATH}"),
         (
-            "password: {env: 5}",
-            "sources.shop.dsn: has a password beside it that is neither {env: NAME} nor {file: PATH}",
+            "password: secret",
+            "sources.shop.password: must be {env: NAME} or {file: PATH}",
         ),
-        ("password: {env: 'A B'}", "sources.shop.dsn: env must name an environment variable"),
-        (
-            "password: {var: A}",
-            "sources.shop.dsn: has a password beside it that is neither {env: NAME} nor {file: PATH}",
-        ),
+        ("password: {env: 5}", "sources.shop.password: must be {env: NAME} or {file: PATH}"),
+        ("password: {env: 'A B'}", "sources.shop.password: env must name an environment variable"),
+        ("password: {var: A}", "sources.shop.password: must be {env: NAME} or {file: PATH}"),
     ],
 )
 def test_a_wrong_value_in_a_source_is_named_with_its_line(tmp_path: Path, line: str, expected: str) -> None:
@@ -202,8 +199,8 @@ def test_a_wrong_value_in_a_source_is_named_with_its_line(tmp_path: Path, line: 
         ("host=a dbname=b password=hunter2 hunter2", "is not a libpq connection string or URI"),
         ("host=a dbname=b replication=database", "sets replication, which lakeproof sets itself"),
         ("host=a dbname=b client_encoding=latin1", "sets client_encoding, which lakeproof sets itself"),
-        ("{env: 9}", "must be a connection string, {env: NAME} or {file: PATH}"),
-        ("{env: A, password: b}", "must be a connection string, {env: NAME} or {file: PATH}"),
+        ("{env: 9}", "must be {env: NAME} or {file: PATH}; secrets do not stand in this file"),
+        ("{env: A, password: b}", "must be {env: NAME} or {file: PATH}; secrets do not stand in this file"),
         ("{env: A-B}", "env must name an environment variable"),
         ("[a]", "must be a connection string, {env: NAME} or {file: PATH}"),
         ("", "is missing"),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
+import inspect
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +29,9 @@ from lakeproof.config.model import (
 )
 from lakeproof.config.section import Model
 from lakeproof.config.section.alerts import AlertsConfig
-from lakeproof.config.section.compute import ComputeConfig
 from lakeproof.config.section.dagster import DagsterConfig, FreshnessConfig
 from lakeproof.config.section.metrics import MetricsConfig
-from lakeproof.config.section.spark import SparkConfig
+from lakeproof.config.section.spark import ComputeConfig, SparkConfig
 from lakeproof.config.section.sql_catalog import CatalogConfig
 from lakeproof.config.section.upkeep import CompactionConfig, RetentionConfig
 
@@ -117,11 +120,31 @@ def test_the_page_has_the_limits_of_the_model(heading: str, key: str, field: Fie
     assert re.findall(r"[<>]=? [0-9]+", rows(heading)[key][0]) == limits
 
 
-@pytest.mark.parametrize(("heading", "key", "field"), fields())
-def test_the_page_has_the_meaning_of_the_model(heading: str, key: str, field: FieldInfo) -> None:
+@functools.cache
+def meanings(model: type[Model]) -> dict[str, str]:
+    """The texts below the keys of a section, and of the sections that it is made of."""
+    actual: dict[str, str] = {}
+    for part in model.__mro__:
+        if issubclass(part, Model):
+            body = ast.parse(inspect.getsource(part)).body[0]
+            assert isinstance(body, ast.ClassDef)
+            for key, text in pairwise(body.body):
+                if (
+                    isinstance(key, ast.AnnAssign)
+                    and isinstance(text, ast.Expr)
+                    and isinstance(text.value, ast.Constant)
+                ):
+                    actual[ast.unparse(key.target)] = " ".join(str(text.value.value).split())
+    return actual
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_the_page_has_the_meanings_of_the_model(heading: str) -> None:
     """The page's text may be longer than the model's."""
-    if field.description is not None:
-        assert rows(heading)[key][2].startswith(field.description)
+    model, hidden, _ = SECTIONS[heading]
+    texts = {key: text for key, text in meanings(model).items() if key not in hidden}
+    assert texts
+    assert {key: text for key, text in texts.items() if not rows(heading)[key][2].startswith(text)} == {}
 
 
 def test_the_example_on_the_page_loads(tmp_path: Path) -> None:

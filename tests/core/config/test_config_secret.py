@@ -11,6 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pydantic import SecretStr
 
 from lakeproof.config.load import load
+from lakeproof.config.mistakes import ConfigFileError
 from lakeproof.config.model import SourceConfig
 from lakeproof.config.secret import Dsn, EnvSecret, FileSecret
 from lakeproof.errors import ConfigError
@@ -173,3 +174,23 @@ def test_a_file_without_a_secret_is_named_and_not_shown(tmp_path: Path, data: by
         Dsn(BASE, FileSecret(file, "sources.shop.password")).get_secret_value()
     assert str(caught.value).startswith(f"sources.shop.password: the file {file} {phrase}")
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ("alerts: {slack: {url: {env: a b}}}", "alerts.slack.url: env must name"),
+        ("alerts: {slack: {url: {file: ~/a}}}", "alerts.slack.url: begins with ~"),
+        ("alerts: {slack: {url: b}}", "alerts.slack.url: must be {env: NAME} or {file: PATH}"),
+        ("alerts: {slack: {url: {env: A}, ulr: {env: A}}}", "alerts.slack.ulr: unknown key; did you mean url?"),
+        ("spark: {secret: b}", "spark.secret: must be {env: NAME} or {file: PATH}"),
+    ],
+)
+def test_a_wrong_reference_to_a_secret_is_named_once_with_its_line(tmp_path: Path, section: str, expected: str) -> None:
+    """No place takes a secret's text, and a wrong reference is the file's mistake, whichever section it is in."""
+    file = tmp_path / "lakeproof.yaml"
+    file.write_text(f"lake: ./lake\nsources: {{shop: {{dsn: host=a dbname=b}}}}\n{section}\n")
+    with pytest.raises(ConfigFileError) as caught:
+        load(file)
+    (line,) = caught.value.lines()
+    assert line.startswith(f"{file}:3: {expected}")

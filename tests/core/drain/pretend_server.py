@@ -19,8 +19,8 @@ from lakeproof.config.model import DrainConfig
 from lakeproof.drain.acknowledge import acknowledge
 from lakeproof.drain.catalog.watch import CatalogWatch
 from lakeproof.drain.flush import Flusher
-from lakeproof.drain.large_transactions import LargeProgress
 from lakeproof.drain.loop import Goal, Listeners, Session, SessionPace
+from lakeproof.drain.progress import LargeProgress
 from lakeproof.drain.segment_ends import Flushed
 from lakeproof.errors import InvariantError, LakeError, TransientError
 from lakeproof.events import Stop, silent

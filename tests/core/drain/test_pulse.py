@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lakeproof.drain.counts import Flush, LandedCounts
+from lakeproof.drain.progress import RATES_INTERVAL_S, Rates
 from lakeproof.drain.pulse import MARKS_MAX, Pulse
-from lakeproof.drain.rates import INTERVAL_S, Rates
 from lakeproof.events import Event
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
@@ -121,7 +121,7 @@ def test_rates_are_those_since_the_last_report() -> None:
         pulse.received_bytes += 30_000_000
         tables = {TableName("shop", "orders"): LandedCounts(inserts=1500, befores=7)}
         pulse.landed(replace(_landed(200, clock.now), transactions=150, tables=tables))
-        clock.now += INTERVAL_S / 2
+        clock.now += RATES_INTERVAL_S / 2
         rates.report_if_due()
         rates.report_if_due()
     (event,) = events

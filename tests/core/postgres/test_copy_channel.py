@@ -18,7 +18,6 @@ from lakeproof.errors import SourceError
 from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.postgres.connections.channel import DirectChannel
 from lakeproof.postgres.connections.protocol import ROWS, STREAM, CopyProtocol
-from lakeproof.postgres.connections.transport import SocketTransport
 
 _BEGUN = {b"W": b"W" + struct.pack(">Ibh", 7, 0, 0), b"H": b"H" + struct.pack(">Ibh", 7, 0, 0)}
 
@@ -35,7 +34,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 def _channel(
     ours: socket.socket, form: CopyProtocol, hear: Callable[[Diagnostic], None] | None, room_bytes: int
 ) -> DirectChannel:
-    return DirectChannel(ours.fileno(), SocketTransport(ours.fileno()), form, hear, room_bytes)
+    return DirectChannel(ours.fileno(), form, hear, room_bytes)
 
 
 def _message(kind: bytes, body: bytes) -> bytes:

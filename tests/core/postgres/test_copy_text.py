@@ -14,7 +14,7 @@ import pytest
 from lakeproof.errors import InvariantError
 from lakeproof.names import Oid
 from lakeproof.pgoutput.message_buffer import MessageBuffer
-from lakeproof.postgres.copying.blocks import Block, typed_batch
+from lakeproof.postgres.copying.blocks import typed_batch
 from lakeproof.postgres.copying.text import split
 from lakeproof.schema import Column
 
@@ -23,14 +23,14 @@ _ESCAPES = {"\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\
 _PIECES = ("", "N", "\\", "\\N", "\\.", "\t", "\n", "\r\n", "\v\f\b", " ", ",", '"', "NULL", "é😀", "\ufeff", "x" * 40)
 
 
-def block_of(*messages: bytes) -> Block:
+def block_of(*messages: bytes) -> MessageBuffer:
     """Return messages as they come from a socket, with their envelopes between them."""
     octets = b"".join(b"d" + (4 + len(m)).to_bytes(4, "big") + m for m in messages)
     end = np.cumsum([5 + len(m) for m in messages])
-    return Block(MessageBuffer(np.frombuffer(bytearray(octets), np.uint8), end - [len(m) for m in messages], end))
+    return MessageBuffer(np.frombuffer(bytearray(octets), np.uint8), end - [len(m) for m in messages], end)
 
 
-def _block(rows: list[Row]) -> Block:
+def _block(rows: list[Row]) -> MessageBuffer:
     """The rows as PostgreSQL's CopyAttributeOutText writes them."""
     fields = [["\\N" if v is None else "".join(_ESCAPES.get(c, c) for c in v) for v in row] for row in rows]
     return block_of(*("\t".join(row).encode() + b"\n" for row in fields))
@@ -39,7 +39,7 @@ def _block(rows: list[Row]) -> Block:
 def _texts(rows: list[Row]) -> list[Row]:
     """The rows after `split`."""
     block = _block(rows)
-    columns = [spans.texts().to_pylist() for spans in split(block.buffer, len(rows[0]))]
+    columns = [spans.texts().to_pylist() for spans in split(block, len(rows[0]))]
     return list(zip(*columns, strict=True))
 
 
@@ -84,7 +84,7 @@ def test_a_large_value_is_whole() -> None:
 def test_a_message_that_is_not_a_row_is_refused(messages: list[bytes], columns: int) -> None:
     """The message has too many or too few fields, holds two rows, or is cut off."""
     with pytest.raises(InvariantError, match="are not rows of"):
-        split(block_of(*messages).buffer, columns)
+        split(block_of(*messages), columns)
 
 
 def test_bytes_that_are_not_utf8_are_refused() -> None:

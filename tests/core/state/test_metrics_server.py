@@ -25,9 +25,8 @@ from lakeproof.metrics import definitions as m
 from lakeproof.metrics.drain_state import UNFLUSHED_S, DrainCounters, DrainReadiness, PulseSamples
 from lakeproof.metrics.follow_state import FollowReadiness
 from lakeproof.metrics.readings import PolledValue
-from lakeproof.metrics.samples import Registry, Sample
+from lakeproof.metrics.samples import OTHER, Registry, Sample, TableLabels
 from lakeproof.metrics.server import CONNECTIONS_MAX, MetricsServer, Served
-from lakeproof.metrics.table_labels import OTHER, TableLabels
 from lakeproof.names import TableName
 from tests.support.ingest.fix_drain import wait_until
 

@@ -27,8 +27,7 @@ from lakeproof.postgres.connections.connect import connect, connect_replication
 from lakeproof.postgres.connections.protocol import ROOM_BYTES
 from lakeproof.postgres.copying.blocks import copy_blocks
 from lakeproof.postgres.replication_slot import create_slot
-from lakeproof.postgres.replication_start import StreamOptions
-from lakeproof.postgres.replication_stream import ReplicationStream
+from lakeproof.postgres.replication_stream import ReplicationStream, StreamOptions
 from tests.support.servers.fix_postgres import Database
 
 _ROADS = {"disable": DirectChannel, "require": LibpqChannel}
@@ -136,9 +135,7 @@ def test_all_roads_copy_the_same_rows(database: Database, dsns: dict[str, Secret
             with pytest.raises(psycopg.errors.DivisionByZero):
                 list(copy_blocks(conn, bad))
             for block_bytes in (10_000, 1 << 24):
-                actual.append(
-                    [row for block in copy_blocks(conn, query, block_bytes=block_bytes) for row in block.buffer]
-                )
+                actual.append([row for block in copy_blocks(conn, query, block_bytes=block_bytes) for row in block])
                 assert conn.execute("SELECT 1").fetchone() == (1,)
     assert all(rows == actual[0] for rows in actual)
     assert len(actual[0]) == 20_003
@@ -154,7 +151,7 @@ def test_a_copy_that_is_left_in_its_middle_closes_the_connection(
     )
     with connect(dsns[road]) as conn:
         blocks = copy_blocks(conn, SQL("SELECT v FROM {}").format(Identifier("public", "t")), block_bytes=20_000)
-        assert next(blocks).rows
+        assert len(next(blocks))
         blocks.close()
         assert conn.closed
 

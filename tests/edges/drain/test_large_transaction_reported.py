@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from lakeproof.commands.drain import drain
-from lakeproof.drain import large_transactions as large
+from lakeproof.drain import progress as large
 from lakeproof.drain.until import Until
 from lakeproof.events import Event
 from lakeproof.failpoints import watched

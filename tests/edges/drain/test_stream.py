@@ -20,8 +20,7 @@ from lakeproof.pgoutput.decoder import decode
 from lakeproof.pgoutput.messages import Begin, Commit, Insert, LogicalMessage
 from lakeproof.postgres.connections.connect import connect, connect_replication
 from lakeproof.postgres.replication_slot import create_slot, read_slot
-from lakeproof.postgres.replication_start import StreamOptions
-from lakeproof.postgres.replication_stream import Received, ReplicationStream
+from lakeproof.postgres.replication_stream import Received, ReplicationStream, StreamOptions
 from tests.support.servers.fix_postgres import Database, MakeServer
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.catalog.differences import DECISIONS, Consequence, Difference
+from lakeproof.catalog.differences import Consequence, Difference
 from lakeproof.lake.records.documents import Copy, Cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Oid
@@ -51,7 +51,7 @@ def test_a_table_is_held_by_exactly_the_decisions_that_say_so(source: SimulatedS
         assert (set(result.tables), set(result.held), result.end) == ({A, B}, set(), noticed)
         cut, position = cut_of(source, result, CycleNumber(2)), noticed
         result = planned(source, cut)
-    holds = DECISIONS[difference] in (Consequence.SNAPSHOT, Consequence.GONE)
+    holds = difference.consequence in (Consequence.SNAPSHOT, Consequence.GONE)
     assert set(result.held) == ({A} if holds else set())
     # A range without rows, behind those that came first, names no table.
     assert set(result.tables) == (set() if position == noticed else {B} if holds else {A, B})

@@ -15,7 +15,7 @@ import pytest
 from psycopg.sql import SQL
 from typing_extensions import LiteralString
 
-from lakeproof.catalog.differences import DECISIONS, Consequence, TableDifferences
+from lakeproof.catalog.differences import Consequence, Difference, TableDifferences
 from lakeproof.landing.catalog_history import newest_catalog
 from lakeproof.landing.segments.manifest import Manifest, ManifestKind
 from lakeproof.lsn import Lsn
@@ -388,5 +388,5 @@ def test_what_no_table_differs_in_is_recorded_too(source: Drained) -> None:
 def test_the_page_has_the_decisions_of_the_code() -> None:
     """docs/schema-changes.md: each word with its consequence, and no other."""
     rows = re.findall(r"^\| `([a-z ]+)` \|.*\| (\w[\w ]*) \|$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert dict(rows) == {word.value: consequence.value for word, consequence in DECISIONS.items()}
+    assert dict(rows) == {difference.value: difference.consequence.value for difference in Difference}
     assert {consequence for _, consequence in rows} == {v.value for v in Consequence}

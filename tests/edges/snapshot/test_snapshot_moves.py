@@ -29,8 +29,7 @@ from lakeproof.postgres.catalog.published import read_tables
 from lakeproof.postgres.connections.connect import connect, connect_replication
 from lakeproof.postgres.copying.snapshot import SnapshotSession, TableChangedError, chunks, copy_chunk
 from lakeproof.postgres.replication_slot import create_slot
-from lakeproof.postgres.replication_start import StreamOptions
-from lakeproof.postgres.replication_stream import ReplicationStream
+from lakeproof.postgres.replication_stream import ReplicationStream, StreamOptions
 from lakeproof.snapshot.folder import part_key, read_snapshot, snapshot_folders
 from lakeproof.snapshot.run import SnapshotIncompleteError
 from lakeproof.snapshot.state import SnapshotDoc
@@ -258,7 +257,7 @@ def test_an_alter_that_waits_for_a_chunk_does_not_stop_the_copy_for_ever(databas
             altering.start()
             while not database.value("SELECT count(*) FROM pg_locks WHERE NOT granted"):
                 time.sleep(0.01)
-            assert sum(block.rows for part in chunks(table, 2) for block in copy_chunk(copier, part)) == 1000
+            assert sum(len(block) for part in chunks(table, 2) for block in copy_chunk(copier, part)) == 1000
         altering.join(10)
         assert not altering.is_alive()
         with pytest.raises(TableChangedError), session.guard(copier, source, table):

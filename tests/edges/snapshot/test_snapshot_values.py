@@ -174,7 +174,7 @@ def test_chunks_cover_a_table_once_and_the_last_is_open_ended(database: Database
             for part in chunks(counted, 1000)
             for block in copy_blocks(conn, chunk_query(part), block_bytes=1 << 20)
         ]
-    assert sum(b"late" in row for block in copied for row in block.buffer) == 5000
+    assert sum(b"late" in row for block in copied for row in block) == 5000
 
 
 def test_a_partitioned_table_holds_the_rows_of_its_leaves_and_inheritance_children_stay_out(database: Database) -> None:
@@ -273,11 +273,7 @@ def test_what_comes_with_the_beginning_of_the_copy_is_not_overwritten(database: 
     query = SQL("SELECT g FROM generate_series(1, 3000) g").format()
     with database.connect() as conn:
         blocks = list(copy_blocks(conn, query, block_bytes=block_bytes))
-    rows = [
-        block.buffer.octets[a:e].tobytes()
-        for block in blocks
-        for a, e in zip(block.buffer.start, block.buffer.end, strict=True)
-    ]
+    rows = [block.octets[a:e].tobytes() for block in blocks for a, e in zip(block.start, block.end, strict=True)]
     assert [int(row) for row in rows] == list(range(1, 3001))
 
 

@@ -26,8 +26,7 @@ from lakeproof.postgres.catalog.published import read_tables
 from lakeproof.postgres.checks.findings import Severity
 from lakeproof.postgres.connections.connect import connect_replication
 from lakeproof.postgres.replication_slot import create_slot
-from lakeproof.postgres.replication_start import StreamOptions
-from lakeproof.postgres.replication_stream import ReplicationStream
+from lakeproof.postgres.replication_stream import ReplicationStream, StreamOptions
 from tests.support.servers.fix_postgres import Database, MakeServer, new_database
 
 T = TableName("public", "t")

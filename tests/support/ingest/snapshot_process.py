@@ -19,7 +19,7 @@ from lakeproof.failpoints import Armed, watched
 from lakeproof.names import Oid
 from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.postgres.connections import framing
-from lakeproof.postgres.copying.blocks import Block, typed_batch
+from lakeproof.postgres.copying.blocks import typed_batch
 from lakeproof.schema import Column
 from tests.support.ingest.forked import CONTEXT
 
@@ -29,7 +29,7 @@ _COLUMNS = [
     for attnum, (kind, oid) in enumerate([("int4", Oid(23)), ("text", Oid(25))])
 ]
 _HEADER = b"w" + bytes(24)
-typed_batch(Block(MessageBuffer.of([_HEADER + b"1\ta\n", _HEADER + b"\\N\t\\N\n"])), _COLUMNS)
+typed_batch(MessageBuffer.of([_HEADER + b"1\ta\n", _HEADER + b"\\N\t\\N\n"]), _COLUMNS)
 framing.warm_up_framing()
 
 

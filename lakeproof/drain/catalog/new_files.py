@@ -19,7 +19,7 @@ from lakeproof.landing.segments.manifest import SegmentFile
 from lakeproof.landing.segments.reader import open_file, verify_file
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
-from lakeproof.postgres.catalog.files import attached_empty, writer_of
+from lakeproof.postgres.catalog.empty import attached_empty, writer_of
 from lakeproof.postgres.connections.connect import Connection
 
 
