@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
+from assets.catalog import Catalog
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_log
-from assets.support.keys import Layer, LayerTable, table_key, table_spec
-from lakeproof.config.model import Config, SourceConfig
+from assets.support.keys import Layer, table_key
+from lakeproof.config.model import SourceConfig
 from lakeproof.events import Event
 from lakeproof.names import TableName
 from resources import Settings
@@ -39,13 +40,23 @@ class SnapshotOptions(dg.Config):
     )
 
 
-def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
+def snapshot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the snapshots of one source: all tables that a run selects are copied under one snapshot, at one LSN."""
     tables = {table_key(Layer.SNAPSHOT, source.name, table): table for table in source.tables}
 
     @dg.multi_asset(
         name=f"snapshot_{source.name}",
-        specs=[_spec(config, source, table) for table in source.tables],
+        specs=[
+            catalog.spec(
+                key,
+                f"Every row of {table} at one LSN, copied in chunks. Materialize any number of tables together: they share "
+                "one snapshot. A table that is in the lake already is copied again only with `copy_again: true`, or if it "
+                "is held. A later snapshot corrects history and current if they differ from it.",
+                {"postgres", "parquet"},
+                [table_key(Layer.POSTGRES, source.name, table)],
+            )
+            for key, table in tables.items()
+        ],
         can_subset=True,
         # In a run of everything the first copy comes first: it makes the slot and the landing that the drain needs.
         op_tags={"dagster/priority": "10"},
@@ -92,20 +103,6 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
             raise failure
 
     return snapshot
-
-
-def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpec:
-    return table_spec(
-        config,
-        LayerTable(source, table, Layer.SNAPSHOT, f"{source.name}/snapshots"),
-        deps=[table_key(Layer.POSTGRES, source.name, table)],
-        kinds={"postgres", "parquet"},
-        description=(
-            f"Every row of {table} at one LSN, copied in chunks. Materialize any number of tables together: "
-            "they share one snapshot. A table that is in the lake already is copied again only with `copy_again: true`, or "
-            "if it is held. A later snapshot corrects history and current if they differ from it."
-        ),
-    )
 
 
 def _not_copied(source: str, tables: Sequence[TableName]) -> str:

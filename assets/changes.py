@@ -14,14 +14,15 @@ from typing import Literal
 import dagster as dg
 from pydantic import Field
 
+from assets.catalog import Catalog
 from assets.slots import slot_positions
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_log
 from assets.support.first_events import Backlog, copies_unseen, without_event
-from assets.support.keys import Layer, LayerTable, slot_key, table_key, table_spec
+from assets.support.keys import Layer, table_key
 from assets.support.pace import EventBudget, Heartbeat, Throttle, window_s
-from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.model import SourceConfig
 from lakeproof.drain.counts import DrainReport, Flush, LandedCounts
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeproofError
@@ -44,12 +45,21 @@ class DrainRun(dg.Config):
         return Until.caught_up() if self.until == "caught_up" else Until.seconds(self.max_seconds)
 
 
-def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
+def changes_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the asset of one source's landed changes."""
 
     @dg.multi_asset(
         name=f"drain_{source.name}",
-        specs=[_spec(config, source, table) for table in source.tables],
+        specs=[
+            catalog.spec(
+                table_key(Layer.CHANGES, source.name, table),
+                f"The changes committed to {table}, as read from slot {source.slot}. The slot drain sensor keeps a run "
+                "going; Materialize reads all current changes and ends.",
+                {"postgres", "parquet"},
+                [table_key(Layer.POSTGRES, source.name, table), Layer.SLOTS.key(source.name)],
+            )
+            for table in source.tables
+        ],
         can_subset=False,
     )
     def changes(
@@ -234,19 +244,6 @@ def _results(source: SourceConfig, totals: DrainReport, slot: md.Metadata) -> It
             data_version=md.data_version(totals.end_lsn),
             metadata=md.merged(_progress(source, summary), {"reason_for_end": totals.reason_for_end}, slot),
         )
-
-
-def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpec:
-    return table_spec(
-        config,
-        LayerTable(source, table, Layer.CHANGES, f"{source.name}/landing"),
-        deps=[table_key(Layer.POSTGRES, source.name, table), slot_key(source.name)],
-        kinds={"postgres", "parquet"},
-        description=(
-            f"The changes committed to {table}, as read from slot {source.slot}. The slot drain sensor keeps a run going; "
-            "Materialize reads all current changes and ends."
-        ),
-    )
 
 
 def _slot(settings: Settings, source: SourceConfig) -> md.Metadata:

@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING, Literal
 import dagster as dg
 from pydantic import Field
 
+from assets.catalog import Catalog
 from assets.continuous import Continuous, follow_and_report
 from assets.cycles import TableTotals, layers, totals
 from assets.support.command_call import run_command
-from assets.support.keys import COMPACTION_CODE_VERSION, Layer, LayerTable, proof_key, table_key, table_spec
+from assets.support.keys import Layer, proof_key, table_key
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.names import TableName
-from lakeproof.storage.paths import LakePaths
 from resources import Compute, Settings
 
 if TYPE_CHECKING:
     from lakeproof.lake.cycle.runner import CutReport
+
+# Raise it when the same changes would produce different rows: the UI then marks older materializations as outdated.
+_CODE_VERSION = "1"
 
 
 class CompactionRun(dg.Config):
@@ -69,12 +71,12 @@ def compaction_units(config: Config) -> list[CompactionUnit]:
     return [unit for unit in [*alone, *groups] if any(source.tables for source in unit.sources)]
 
 
-def compaction_asset(config: Config, unit: CompactionUnit) -> dg.AssetsDefinition:
+def compaction_asset(catalog: Catalog, unit: CompactionUnit) -> dg.AssetsDefinition:
     """Return the asset that brings history and current of every table of a unit to the end of the landing."""
 
     @dg.multi_asset(
         name=f"compact_{unit.name}",
-        specs=[spec for s in unit.sources for table in s.tables for spec in _specs(config, s, table)],
+        specs=[spec for source in unit.sources for spec in _specs(catalog, source)],
         can_subset=False,
     )
     def compaction(
@@ -110,28 +112,15 @@ def _compact(
     return {source: from_json(list[CutReport], result["cuts"]) for source, result in sources.items()}
 
 
-def _specs(config: Config, source: SourceConfig, table: TableName) -> list[dg.AssetSpec]:
-    paths = LakePaths(source.name)
-    deps = [table_key(layer, source.name, table) for layer in (Layer.SNAPSHOT, Layer.CHANGES)]
-    key = table_key(Layer.CURRENT, source.name, table)
-    history = table_spec(
-        config,
-        LayerTable(source, table, Layer.HISTORY, paths.history(table)),
-        deps=deps,
-        kinds={"deltalake", "spark"},
-        description=f"Every change of {table}, as a complete row after the change, with its position and commit time.",
-        code_version=COMPACTION_CODE_VERSION,
-    )
-    current = table_spec(
-        config,
-        LayerTable(source, table, Layer.CURRENT, paths.current(table)),
-        deps=deps,
-        kinds={"deltalake", "spark"},
-        description=(
-            f"The table {table} as it is at the newest cut. If it is equal to the source stands on its proof, "
-            f"`{proof_key(key).to_user_string()}`, and what is expected of its rows on its expectations: both are linked "
-            "in this asset's metadata."
-        ),
-        code_version=COMPACTION_CODE_VERSION,
-    )
-    return [history, current]
+def _specs(catalog: Catalog, source: SourceConfig) -> Iterator[dg.AssetSpec]:
+    for table in source.tables:
+        history, current = (table_key(layer, source.name, table) for layer in (Layer.HISTORY, Layer.CURRENT))
+        texts = {
+            history: f"Every change of {table}, as a complete row after the change, with its position and commit time.",
+            current: f"The table {table} as it is at the newest cut. If it is equal to the source stands on its proof, "
+            f"`{proof_key(current).to_user_string()}`, and what is expected of its rows on its expectations: both are "
+            "linked in this asset's metadata.",
+        }
+        deps = [table_key(layer, source.name, table) for layer in (Layer.SNAPSHOT, Layer.CHANGES)]
+        for key, text in texts.items():
+            yield catalog.spec(key, text, {"deltalake", "spark"}, deps, code_version=_CODE_VERSION)

@@ -21,7 +21,6 @@ from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import describe_held
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.descriptions import TableDescription
-from lakeproof.schema import SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
 from resources import Settings
 
@@ -58,7 +57,7 @@ def _written(
     if state is None:
         return
     held = None if table not in cut.held else describe_held(cut.held[table], source, table)
-    version = md.data_version(state.at_lsn)
+    version, columns = md.data_version(state.at_lsn), table_columns(state.version, description)
     common = md.merged(
         md.lsns(compacted_through_lsn=state.at_lsn),
         {"cut": int(cut.number), "cycles": done.cycles, "changes": done.changes},
@@ -70,7 +69,7 @@ def _written(
     )
     history = md.merged(
         common,
-        _columns(Layer.HISTORY, state.version, description),
+        {"dagster/column_schema": columns[Layer.HISTORY]},
         {"delta_version": state.history_version},
         md.row_count(state.history_sum.rows),
     )
@@ -78,7 +77,7 @@ def _written(
     yield WrittenLayer(table_key(Layer.HISTORY, source, table), version, history, words)
     current = md.merged(
         common,
-        _columns(Layer.CURRENT, state.version, description),
+        {"dagster/column_schema": columns[Layer.CURRENT]},
         {"inserted": done.inserted, "deleted": done.deleted, "delta_version": state.current_version},
         md.row_count(_rows(lake, table, state, done)),
         {"written_by": f"{state.written_by.engine}: {state.written_by.reason}"},
@@ -86,11 +85,6 @@ def _written(
     if done.cycles and held is None:
         words += f": {counted(done.inserted, 'row')} in, {counted(done.deleted, 'row')} out"
     yield WrittenLayer(table_key(Layer.CURRENT, source, table), version, current, words)
-
-
-def _columns(layer: Layer, version: SchemaVersion, description: TableDescription | None) -> md.Metadata:
-    """Return the columns tab, with what is known of comments, whole types and NOT NULL."""
-    return {"dagster/column_schema": table_columns(layer, version, description)}
 
 
 def _rows(lake: SourceLake, table: TableName, state: CutTable, done: TableTotals) -> int | None:

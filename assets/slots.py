@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from assets.catalog import Catalog
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
-from assets.support.keys import Layer, slot_key
+from assets.support.keys import Layer
 from lakeproof.config.model import SourceConfig
 from lakeproof.drain.slot_health import Level
 from lakeproof.errors import LakeproofError
@@ -21,19 +22,17 @@ from resources import Settings
 CHECK = "slot_health"
 
 
-def slot_asset(source: SourceConfig) -> dg.AssetsDefinition:
+def slot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the asset of one source's slot, with its check."""
-    key = slot_key(source.name)
+    key = Layer.SLOTS.key(source.name)
 
-    @dg.asset(
-        key=key,
-        group_name=Layer.SLOTS.value,
-        kinds={"postgres"},
-        description=f"The position of slot {source.slot} on the server, and the WAL that it keeps there.",
-        metadata={"source": source.name, "publication": source.publication, "slot": source.slot},
+    about = f"The position of slot {source.slot} on the server, and the WAL that it keeps there."
+
+    @dg.multi_asset(
+        name=f"slots__{source.name}",
+        # It has no result if the server can't be reached.
+        specs=[catalog.spec(key, about, {"postgres"})],
         check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=_DESCRIPTION), whole_spec(source.name)],
-        # Only if the server can't be reached.
-        output_required=False,
     )
     def progress(settings: Settings) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         yield whole_result(settings, source.name)
@@ -103,7 +102,7 @@ def slot_check_result(source: SourceConfig, status: SlotStatus) -> dg.AssetCheck
     if status.gap is not None:
         level, reasons = Level.ERROR, [str(status.gap), *reasons]
     return dg.AssetCheckResult(
-        asset_key=slot_key(source.name),
+        asset_key=Layer.SLOTS.key(source.name),
         check_name=CHECK,
         passed=level is Level.OK,
         severity=dg.AssetCheckSeverity.ERROR if level is Level.ERROR else dg.AssetCheckSeverity.WARN,
@@ -115,7 +114,7 @@ def slot_check_result(source: SourceConfig, status: SlotStatus) -> dg.AssetCheck
 def unreachable_result(source: SourceConfig, reason: str) -> dg.AssetCheckResult:
     """Return the check's result for a slot that can't be read, most often because its server can't be reached."""
     return dg.AssetCheckResult(
-        asset_key=slot_key(source.name),
+        asset_key=Layer.SLOTS.key(source.name),
         check_name=CHECK,
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,
@@ -133,7 +132,7 @@ _WHOLE = (
 
 def whole_spec(source: str) -> dg.AssetCheckSpec:
     """Return the check's place: at the slot's asset, whose job looks at a source every quarter of an hour."""
-    return dg.AssetCheckSpec(WHOLE, asset=slot_key(source), description=_WHOLE)
+    return dg.AssetCheckSpec(WHOLE, asset=Layer.SLOTS.key(source), description=_WHOLE)
 
 
 def whole_result(settings: Settings, source: str) -> dg.AssetCheckResult:
@@ -156,7 +155,7 @@ def whole_result(settings: Settings, source: str) -> dg.AssetCheckResult:
     except LakeproofError as error:
         passed, is_error, text = False, True, f"the lake can't be read: {error}"
     return dg.AssetCheckResult(
-        asset_key=slot_key(source),
+        asset_key=Layer.SLOTS.key(source),
         check_name=WHOLE,
         passed=passed,
         severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,

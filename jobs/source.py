@@ -14,7 +14,7 @@ from assets.checks.expectations import expectation_keys
 from assets.checks.proof import proof_targets
 from assets.current import CompactionUnit
 from assets.daily import daily_tables_of
-from assets.support.keys import Layer, maintenance_key, slot_key, table_key, view_key
+from assets.support.keys import Layer, table_key
 from jobs.names import VIEWS_REFRESH, SourceJob, run_tags, source_tags
 from lakeproof.config.model import Config, SourceConfig
 
@@ -48,7 +48,7 @@ def source_jobs(config: Config, source: SourceConfig) -> list[Job]:
         _job(
             source,
             SourceJob.MAINTENANCE,
-            [maintenance_key(name)],
+            [Layer.MAINTENANCE.key(name)],
             f"Deletes what the retention of {name} no longer keeps, and merges small files.",
         ),
         _job(
@@ -62,7 +62,7 @@ def source_jobs(config: Config, source: SourceConfig) -> list[Job]:
         _job(
             source,
             SourceJob.SLOT,
-            [slot_key(name)],
+            [Layer.SLOTS.key(name)],
             f"Records the position of slot {source.slot}, and checks how long it will last.",
         ),
         *(
@@ -92,7 +92,7 @@ def views_refresh_job(config: Config) -> Job | None:
         return None
     return dg.define_asset_job(
         VIEWS_REFRESH,
-        selection=[view_key(name) for name in config.views],
+        selection=[Layer.VIEWS.key(name) for name in config.views],
         executor_def=dg.in_process_executor,
         tags=run_tags("views"),
         description="Corrects every view to the result of its query at the newest cut of each source.",

@@ -16,7 +16,7 @@ from assets.checks.expectations import expectation_keys
 from assets.checks.proof import due_proofs
 from assets.current import CompactionRun, CompactionUnit, compaction_units
 from assets.daily import daily_tables_of
-from assets.support.keys import Layer, table_key, view_key
+from assets.support.keys import Layer, table_key
 from jobs.names import VIEWS_REFRESH, SourceJob, run_tags
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.view_graph import sources_of, with_inputs
@@ -263,12 +263,12 @@ def conditional_views(config: Config) -> frozenset[dg.AssetKey]:
     """Return the views that have a condition."""
     is_chosen = config.dagster.views == "condition"
     views = scheduled_views(config).keys() - unseen_views(config)
-    return frozenset(view_key(view) for view in views) if is_chosen else frozenset()
+    return frozenset(Layer.VIEWS.key(view) for view in views) if is_chosen else frozenset()
 
 
 def refreshed_by(config: Config, view: str) -> str:
     """Return what refreshes a view without being asked, in a sentence for its page."""
-    if view_key(view) in conditional_views(config):
+    if Layer.VIEWS.key(view) in conditional_views(config):
         return f"`{VIEWS_CONDITION}` refreshes it when a table that it reads has a newer event."
     if view in scheduled_views(config):
         return f"`{VIEWS_REFRESH}_schedule` refreshes it when a source that it reads has a newer cut."

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from assets.catalog import Catalog
 from assets.support import metadata as md
 from assets.support.command_call import run_command, table_words
 from assets.support.engine_call import failure
-from assets.support.keys import Layer, LayerTable, table_key, table_spec
+from assets.support.keys import Layer, table_key
 from lakeproof.cli.results import from_json
-from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.model import SourceConfig
 from lakeproof.errors import ConfigError
 from lakeproof.expectations.configured import Expectation, expectations
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.storage.paths import LakePaths
 from resources import Compute
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def expectation_keys(source: SourceConfig) -> dict[dg.AssetKey, TableName]:
     }
 
 
-def expectations_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition | None:
+def expectations_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition | None:
     """Return the asset for all expectations of one source's current tables, None if the configuration has none.
 
     The checks are not on `current` itself: Dagster shows a result only until the asset is materialized again, and compaction
@@ -52,7 +52,15 @@ def expectations_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinit
 
     @dg.multi_asset(
         name=f"expect_{source.name}",
-        specs=[_spec(config, source, table) for table in keys.values()],
+        specs=[
+            catalog.spec(
+                key,
+                f"The results of the last evaluation of the expectations of {table}, at the newest cut.",
+                {"greatexpectations"},
+                [table_key(Layer.CURRENT, source.name, table)],
+            )
+            for key, table in keys.items()
+        ],
         check_specs=[
             dg.AssetCheckSpec(key.name, asset=key.asset_key, description=_description(each))
             for key, each in checks.items()
@@ -80,16 +88,6 @@ def expectations_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinit
             yield from results
 
     return expectations_of_tables
-
-
-def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpec:
-    return table_spec(
-        config,
-        LayerTable(source, table, Layer.EXPECTATIONS, LakePaths(source.name).current(table)),
-        deps=[table_key(Layer.CURRENT, source.name, table)],
-        kinds={"greatexpectations"},
-        description=f"The results of the last evaluation of the expectations of {table}, at the newest cut.",
-    )
 
 
 def _materialization(

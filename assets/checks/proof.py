@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import dagster as dg
 from pydantic import Field
 
+from assets.catalog import Catalog
 from assets.checks.outcomes import UNREACHED, ProofOutcome, history_outcome, table_outcome, view_outcome
 from assets.support import metadata as md
 from assets.support.command_call import run_command, table_words
-from assets.support.keys import SPARK_POOL, Layer, proof_key, table_key, uri, view_key
+from assets.support.keys import SPARK_POOL, Layer, proof_key, table_key
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.view_graph import sources_of
@@ -59,7 +60,7 @@ def proof_targets(config: Config, source: SourceConfig) -> ProofTargets:
     return ProofTargets(
         {proof_key(table_key(Layer.CURRENT, source.name, table)): table for table in source.tables},
         {proof_key(table_key(Layer.HISTORY, source.name, table)): table for table in source.tables},
-        {proof_key(view_key(view.name)): view.name for view in _views(config, source)},
+        {proof_key(Layer.VIEWS.key(view.name)): view.name for view in _views(config, source)},
     )
 
 
@@ -89,14 +90,24 @@ def _views(config: Config, source: SourceConfig) -> list[ViewConfig]:
     return [view for view in config.views.values() if prover(view) == source.name]
 
 
-def proof_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
+def proof_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the proofs of one source: one run makes all selected proofs, those of tables under one snapshot."""
-    targets = proof_targets(config, source)
+    targets = proof_targets(catalog.config, source)
+    place = {"dagster/uri": catalog.uri(LakePaths(source.name).proof_record), "source": source.name}
 
     @dg.multi_asset(
         name=f"prove_{source.name}",
         pool=SPARK_POOL,
-        specs=list(_specs(config, source, targets)),
+        specs=[
+            catalog.spec(
+                key,
+                _description(targets, key),
+                {"spark", "postgres"} if key in targets.tables else {"spark"},
+                [dg.AssetKey(key.path[1:])],
+                metadata=place,
+            )
+            for key in (*targets.tables, *targets.histories, *targets.views)
+        ],
         check_specs=[
             dg.AssetCheckSpec(check.name, asset=check.asset_key, description=_description(targets, check.asset_key))
             for check in targets.checks
@@ -195,26 +206,6 @@ def proof_check_result(check: dg.AssetCheckKey, outcome: ProofOutcome) -> dg.Ass
         description=outcome.reason,
         metadata=outcome.metadata,
     )
-
-
-def _specs(config: Config, source: SourceConfig, targets: ProofTargets) -> Iterator[dg.AssetSpec]:
-    owners = {key: source.table_config(t).owners for key, t in {**targets.tables, **targets.histories}.items()}
-    owners |= {key: config.views[view].owners for key, view in targets.views.items()}
-    for key in (*targets.tables, *targets.histories, *targets.views):
-        yield dg.AssetSpec(
-            key=key,
-            deps=[dg.AssetKey(key.path[1:])],
-            group_name=Layer.PROOF.value,
-            description=_description(targets, key),
-            kinds={"spark", "postgres"} if key in targets.tables else {"spark"},
-            owners=list(owners[key]),
-            skippable=True,
-            metadata={
-                "dagster/table_name": f"{Layer.PROOF.value}.{'.'.join(key.path[1:])}",
-                "dagster/uri": uri(config.location, LakePaths(source.name).proof_record),
-                "source": source.name,
-            },
-        )
 
 
 def _description(targets: ProofTargets, key: dg.AssetKey) -> str:

@@ -31,7 +31,7 @@ def run_command(
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """What a run does while its command goes on: `hear` gets each event, from any thread, `meanwhile` runs in the run's own.
+    """The work of a run while its command goes on: `hear` gets each event, from any thread, `meanwhile` runs in the run's own.
 
     `achieved` is the run's last word if a person ends it.
     """

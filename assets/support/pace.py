@@ -27,7 +27,7 @@ _HOUR_S = 3600.0
 _EVENTS_S = 3 * _HOUR_S
 _PROOF_S = {"hourly": 26 * _HOUR_S, "daily": 72 * _HOUR_S, "off": 0.0}
 # Four runs of the slot's schedule.
-_SLOT_S = _HOUR_S
+SLOT_S = _HOUR_S
 # Dagster's policies know no shorter window.
 _WINDOW_MIN_S = 60.0
 # An asset without changes has this many events within its window.
@@ -62,11 +62,6 @@ def policy(seconds: float) -> dg.FreshnessPolicy | None:
         return None
     fail = max(seconds, 2 * _WINDOW_MIN_S)
     return dg.FreshnessPolicy.time_window(fail_window=timedelta(seconds=fail), warn_window=timedelta(seconds=fail / 2))
-
-
-def slot_policy() -> dg.FreshnessPolicy | None:
-    """Return the policy of a slot, whose schedule runs every 15 minutes."""
-    return policy(_SLOT_S)
 
 
 def _first(*values: float | None) -> float:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from assets.support import metadata as md
 from assets.support.command_call import run_command
-from assets.support.keys import SPARK_POOL, view_key
+from assets.support.keys import SPARK_POOL, Layer
 from jobs.by_hand.page import Confirmed, is_confirmed, job_of, not_done, show
 from jobs.names import VIEWS_REPLACE, VIEWS_TAKE_BACK, run_tags
 from lakeproof.cli.results import from_json
@@ -80,7 +80,7 @@ def _take_back_job() -> dg.JobDefinition:
 
 
 def _materialized(context: dg.OpExecutionContext, done: "ReplaceReport") -> None:
-    context.log_event(dg.AssetMaterialization(view_key(done.view), metadata=_metadata(done)))
+    context.log_event(dg.AssetMaterialization(Layer.VIEWS.key(done.view), metadata=_metadata(done)))
 
 
 def _metadata(done: "ReplaceReport") -> md.Metadata:
