@@ -31,7 +31,7 @@ def run_command(
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """The work of a run while its command goes on: `hear` gets each event, from any thread, `meanwhile` runs in the run's own.
+    """The work beside a command: `hear` gets each event, from any thread, `meanwhile` runs in the thread of the run.
 
     `achieved` is the run's last word if a person ends it.
     """
