@@ -18,11 +18,11 @@ from assets.support.event_log import to_run_log
 from assets.support.keys import Layer, table_key
 from lakeproof.config.model import SourceConfig
 from lakeproof.events import Event
+from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from resources import Settings
 
 if TYPE_CHECKING:
-    from lakeproof.snapshot.attempts import SnapshotTableReport
     from lakeproof.snapshot.run import SnapshotReport
     from lakeproof.state.due_copies import Copied
 
@@ -75,7 +75,8 @@ def snapshot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinitio
         if kept:
             context.log.warning(_not_copied(source.name, list(kept)))
         for table, copy in kept.items():
-            yield _kept(source.name, table, copy)
+            size = {"copied": False} | md.size(copy.rows, copy.bytes, copy.chunks)
+            yield md.result(copy_event(source.name, table, copy.consistent_point, size))
         chosen = [table for table in selected if table not in kept]
         if not chosen:
             return
@@ -98,7 +99,7 @@ def snapshot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinitio
                 raise
             failure, snapshots = failed, failed.__cause__.report
         for table in sorted(snapshots.tables.keys() & set(chosen)):
-            yield _result(source.name, table, snapshots, config.reason)
+            yield md.result(snapshot_event(source.name, table, snapshots, config.reason))
         if failure is not None:
             raise failure
 
@@ -114,55 +115,25 @@ def _not_copied(source: str, tables: Sequence[TableName]) -> str:
     )
 
 
-def _kept(source: str, table: TableName, copy: "Copied") -> dg.MaterializeResult[None]:
-    """Return the result of a table that was not copied again: its newest copy as it is."""
-    return dg.MaterializeResult(
-        asset_key=table_key(Layer.SNAPSHOT, source, table),
-        data_version=md.data_version(copy.consistent_point),
-        metadata=md.merged(
-            {"copied": False},
-            md.lsns(consistent_point=copy.consistent_point),
-            md.row_count(copy.rows),
-            md.optional(**{"dagster/size_bytes": copy.bytes}, chunks=copy.chunks),
-        ),
-    )
-
-
-def _result(source: str, table: TableName, result: "SnapshotReport", reason: str) -> dg.MaterializeResult[None]:
-    copied = _copied(result, table)
-    return dg.MaterializeResult(
-        asset_key=table_key(Layer.SNAPSHOT, source, table),
-        data_version=md.data_version(copied.consistent_point),
-        metadata=_metadata(copied, result.slot, reason),
-    )
+def copy_event(
+    source: str, table: TableName, point: Lsn, size: md.Metadata, how: str | None = None
+) -> dg.AssetMaterialization:
+    """Return the event of a table's copy at a position; `size` has its rows, bytes and chunks, and more."""
+    metadata = md.merged(md.lsns(consistent_point=point), md.optional(**size))
+    return md.event(table_key(Layer.SNAPSHOT, source, table), metadata, point, how)
 
 
 def snapshot_event(source: str, table: TableName, result: "SnapshotReport", reason: str) -> dg.AssetMaterialization:
-    """Return the event of a copy that a run made beside its own assets."""
-    copied = _copied(result, table)
-    return dg.AssetMaterialization(
-        table_key(Layer.SNAPSHOT, source, table),
-        metadata=_metadata(copied, result.slot, reason),
-        tags={"dagster/data_version": str(copied.consistent_point)},
-    )
-
-
-def _copied(result: "SnapshotReport", table: TableName) -> "SnapshotTableReport":
-    return result.tables[table] if table in result.tables else result.kept[table]
-
-
-def _metadata(copied: "SnapshotTableReport", slot: str, reason: str) -> md.Metadata:
-    return md.merged(
-        {"copied": True},
-        md.lsns(consistent_point=copied.consistent_point),
-        md.row_count(copied.rows),
-        {"dagster/size_bytes": copied.bytes, "chunks": copied.chunks, "slot": slot},
-        md.optional(
-            seconds=copied.seconds,
-            reason=reason or None,
-            rows_per_s=round(copied.rows / copied.seconds) if copied.seconds else None,
-        ),
-    )
+    """Return the event of a copy that a run has made."""
+    copy = result.tables[table] if table in result.tables else result.kept[table]
+    more = {
+        "copied": True,
+        "slot": result.slot,
+        "seconds": copy.seconds,
+        "reason": reason or None,
+        "rows_per_s": round(copy.rows / copy.seconds) if copy.seconds else None,
+    }
+    return copy_event(source, table, copy.consistent_point, md.size(copy.rows, copy.bytes, copy.chunks) | more)
 
 
 # An observation is a row in Dagster's database, and each copying connection makes one: two connections make 240 an hour.

@@ -121,9 +121,8 @@ class _Reporter:
                 self._context.log.warning("events of %s are missing: %s", source, error)
                 continue
             self._quiet.beat([(source, table) for table in own], time.monotonic())
-            for layer in written:
-                tags = {"dagster/data_version": layer.data_version.value}
-                self._context.log_event(dg.AssetMaterialization(layer.key, layer.in_words, layer.metadata, tags=tags))
+            for event in written:
+                self._context.log_event(event)
 
     def _write_views(self, views: Mapping[str, ViewReport]) -> None:
         for view in views.values():

@@ -15,6 +15,7 @@ from pydantic import Field
 from assets.catalog import Catalog
 from assets.continuous import Continuous, follow_and_report
 from assets.cycles import TableTotals, layers, totals
+from assets.support import metadata as md
 from assets.support.command_call import run_command
 from assets.support.keys import Layer, proof_key, table_key
 from lakeproof.cli.results import from_json
@@ -91,10 +92,9 @@ def compaction_asset(catalog: Catalog, unit: CompactionUnit) -> dg.AssetsDefinit
         for source in unit.sources:
             done = totals(cuts.get(source.name, ()))
             every = source.tables if config.report == "all" else [table for table in source.tables if table in done]
-            for layer in layers(settings, source.name, {table: done.get(table, TableTotals()) for table in every}):
-                yield dg.MaterializeResult(
-                    asset_key=layer.key, data_version=layer.data_version, metadata=layer.metadata
-                )
+            yield from map(
+                md.result, layers(settings, source.name, {table: done.get(table, TableTotals()) for table in every})
+            )
 
     return compaction
 

@@ -12,11 +12,15 @@ import dagster as dg
 from assets.catalog import Catalog
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
+from assets.support.event_log import to_process_log
 from assets.support.keys import Layer
 from lakeproof.config.model import SourceConfig
+from lakeproof.descriptions import describe_quietly
 from lakeproof.drain.slot_health import Level
 from lakeproof.errors import LakeproofError
+from lakeproof.state.shortfall import shortfall
 from lakeproof.state.slot import SlotStatus
+from lakeproof.state.source_state import SourceState
 from resources import Settings
 
 CHECK = "slot_health"
@@ -47,7 +51,7 @@ def slot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
         yield dg.MaterializeResult(asset_key=key, metadata=state)
         yield slot_check_result(source, status)
         if status.has_landing:
-            settings.keep_descriptions(source.name)
+            describe_quietly(settings.config(), source.name, to_process_log)
 
     return progress
 
@@ -142,7 +146,8 @@ def whole_result(settings: Settings, source: str) -> dg.AssetCheckResult:
     """
     numbers: dict[str, int] = {}
     try:
-        lacking = settings.shortfall(source)
+        config = settings.config()
+        lacking = shortfall(config, SourceState.of(config, source))
         text = "\n".join(lacking.sentences(source))
         passed, is_error = not lacking, bool(lacking.waited_for or lacking.differing or lacking.views)
         numbers = {

@@ -57,25 +57,17 @@ def view_asset(
             if report.stands_still is None:
                 context.log_event(view_event(location, report))
         if result.stands_still is None:
-            yield _result(location, result)
+            yield md.result(view_event(location, result))
         else:
             context.log.warning("nothing was written: %s", result.stands_still)
 
     return refreshed
 
 
-def _result(lake: LakeLocation, report: "ViewReport") -> dg.MaterializeResult[None]:
-    return dg.MaterializeResult(data_version=dg.DataVersion(_version(report)), metadata=_metadata(lake, report))
-
-
 def view_event(lake: LakeLocation, report: "ViewReport") -> dg.AssetMaterialization:
-    """Return the event of a refresh that a run made beside its own assets."""
-    return dg.AssetMaterialization(
-        Layer.VIEWS.key(report.view),
-        description=f"{counted(report.inserted, 'row')} in, {counted(report.retracted, 'row')} out",
-        metadata=_metadata(lake, report),
-        tags={"dagster/data_version": _version(report)},
-    )
+    """Return the event of a refresh."""
+    words = f"{counted(report.inserted, 'row')} in, {counted(report.retracted, 'row')} out"
+    return md.event(Layer.VIEWS.key(report.view), _metadata(lake, report), _version(report), words)
 
 
 def _version(report: "ViewReport") -> str:

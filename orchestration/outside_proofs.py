@@ -7,7 +7,7 @@ check reports its own proof, so the check waits for the run's end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -16,10 +16,18 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from assets.checks.outcomes import RECORDED_AT, ProofOutcome, recorded_history, recorded_table, recorded_view
-from assets.checks.proof import CHECK, HISTORY_CHECK, ProofTargets, evaluation, proof_check_result, proof_targets
+from assets.checks.proof import (
+    CHECK,
+    HISTORY_CHECK,
+    ProofTargets,
+    evaluation,
+    proof_check_result,
+    proof_event,
+    proof_targets,
+)
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
-from lakeproof.state.due import LastProofs
+from lakeproof.state.due import LastProofs, last_proofs
 from lakeproof.storage.times import time_of
 from orchestration.alerts import newest_evaluation
 from resources import Settings
@@ -65,7 +73,7 @@ class OutsideProofs:
         `newest` is that time as the last tick left it; if it is empty, all of the record is compared with Dagster's events.
         """
         try:
-            proofs = settings.last_proofs(self.source)
+            proofs = last_proofs(settings.lake_of(self.source))
         except LakeproofError:
             return [], newest
         recorded = {c: each for c, each in self._recorded(proofs) if each.by and each.time > newest}
@@ -134,6 +142,5 @@ def _events(check: dg.AssetCheckKey, recorded: _Recorded) -> Iterator[AssetEvent
     outside = f"proved outside of Dagster, by {recorded.by}"
     outcome = replace(outcome, reason=f"{outcome.reason}; {outside}" if outcome.reason else outside)
     if outcome.compared:
-        tags: Mapping[str, str] = {} if outcome.position is None else {"dagster/data_version": str(outcome.position)}
-        yield dg.AssetMaterialization(check.asset_key, outcome.reason, outcome.metadata, tags=dict(tags))
+        yield proof_event(check.asset_key, outcome)
     yield evaluation(proof_check_result(check, outcome))

@@ -18,7 +18,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from jobs.names import SENSOR_TAG
 from lakeproof.config.model import Config
 from orchestration.policies.run import Phase, Run
-from orchestration.start import Start
+from orchestration.start import RUNNING, Start
 
 _PHASES = {
     DagsterRunStatus.QUEUED: Phase.QUEUED,
@@ -69,14 +69,17 @@ RUNS_MAX = 25
 # Of each job, these are looked at: as many assets may have their newest event in a run of their own that stays.
 _LOOKED_AT_MAX = 1000
 _ENDED = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
-_ON = Start()
 
 # A job that a sensor keeps going, and the assets whose events its runs have.
 LastingJobs = Mapping[str, Collection[dg.AssetKey]]
 
 
 def old_runs_sensor(
-    config: Config, jobs: LastingJobs, clock: Callable[[], float] = time.time, start: Start = _ON, name: str = OLD_RUNS
+    config: Config,
+    jobs: LastingJobs,
+    clock: Callable[[], float] = time.time,
+    start: Start = RUNNING,
+    name: str = OLD_RUNS,
 ) -> list[dg.SensorDefinition]:
     """Return the sensor, none if runs are kept for ever or there is no such job."""
     keep_s = config.dagster.keep_runs_s

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 import dagster as dg
 
@@ -19,6 +20,7 @@ from assets.support.keys import Layer, table_key
 from jobs.names import SENSOR_TAG, SourceJob
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import LakeproofError
+from lakeproof.state.due_copies import recopy
 from lakeproof.state.slot import SlotStatus
 from orchestration.outside_proofs import OutsideProofs
 from orchestration.policies import copy as copy_policy
@@ -26,10 +28,8 @@ from orchestration.policies import lasting, slot_check
 from orchestration.policies import run as run_policy
 from orchestration.policies.run import JobRuns
 from orchestration.runs import fail_dead, recent_runs
-from orchestration.start import Start
+from orchestration.start import RUNNING, Start
 from resources import Settings
-
-_ON = Start()
 
 _HELD_INTERVAL_S = 30
 # A round hour bounds a run's log and the age of its JVM, and brings new code and settings into use.
@@ -77,7 +77,7 @@ class LastingJob:
 
 
 def slot_drain_sensor(
-    source: SourceConfig, proofs: OutsideProofs, clock: Callable[[], float] = time.time, start: Start = _ON
+    source: SourceConfig, proofs: OutsideProofs, clock: Callable[[], float] = time.time, start: Start = RUNNING
 ) -> dg.SensorDefinition:
     """Return the sensor `<source>_slot_drain_sensor`; `proofs` are the source's."""
     # It ends by its own time, and its successor begins a little earlier.
@@ -157,7 +157,7 @@ def _place(source: SourceConfig, status: SlotStatus) -> lasting.Workplace | None
 
 
 def compaction_sensor(
-    unit: CompactionUnit, clock: Callable[[], float] = time.time, start: Start = _ON
+    unit: CompactionUnit, clock: Callable[[], float] = time.time, start: Start = RUNNING
 ) -> dg.SensorDefinition:
     """Return the sensor `<source or group>_compaction_sensor`."""
     options = CompactionRun(until="max_seconds", max_seconds=LASTING_S, report="changed")
@@ -202,7 +202,7 @@ def _landings(settings: Settings, unit: CompactionUnit) -> lasting.Workplace | N
     return lasting.Workplace("a process follows the landing" if is_followed else None)
 
 
-def held_sensor(source: SourceConfig, start: Start = _ON) -> dg.SensorDefinition:
+def held_sensor(source: SourceConfig, start: Start = RUNNING) -> dg.SensorDefinition:
     """Return the sensor `<source>_held_sensor`."""
     job = SourceJob.BOOTSTRAP.of(source.name)
 
@@ -218,7 +218,7 @@ def held_sensor(source: SourceConfig, start: Start = _ON) -> dg.SensorDefinition
     )
     def held_sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
         try:
-            due = settings.due_copies(source.name)
+            due = recopy(settings.config(), source.name, datetime.now(timezone.utc))
             snapshot = settings.lake_status(source.name).sources[source.name].snapshot
             locked = settings.has_live_process(job)
         except LakeproofError as error:

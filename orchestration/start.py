@@ -35,6 +35,9 @@ class Start:
         return dg.DefaultScheduleStatus.RUNNING if self.is_running else dg.DefaultScheduleStatus.STOPPED
 
 
+RUNNING = Start()
+
+
 def start_of(config: Config, environ: Mapping[str, str] = os.environ) -> Start:
     """Return the default of a configuration; the environment's comes first. Raises ConfigError for any other word."""
     word = environ.get(VARIABLE) or config.dagster.start

@@ -4,7 +4,7 @@ Evaluating them does not belong here (`lakeproof.commands.expect`). `dagster-ge`
 version 1 is called directly.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -18,7 +18,6 @@ from lakeproof.cli.results import from_json
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import ConfigError
 from lakeproof.expectations.configured import Expectation, expectations
-from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from resources import Compute
 
@@ -76,33 +75,25 @@ def expectations_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefin
         tables = {key: table for key, table in keys.items() if any(check.asset_key == key for check in selected)}
         words = table_words("--tables", tables.values())
         report = from_json(ExpectReport, run_command(context, compute, "expect", source.name, *words))
+        about = md.lsns(checked_at_lsn=report.position)
         for key, table in tables.items():
             evaluated = {each.name: each for each in report.tables.get(table, ())}
             results = [
-                _result(check, each, evaluated, md.lsns(checked_at_lsn=report.position))
+                _result(check, each, evaluated, about)
                 for check, each in checks.items()
                 if check.asset_key == key and check in selected
             ]
             if key in assets:
-                yield _materialization(key, report.position, results)
+                failed = [each.check_name for each in results if not each.passed and each.check_name]
+                metadata = md.merged(
+                    about,
+                    {"evaluated": len(results), "failed": len(failed)},
+                    md.optional(failed_checks=", ".join(failed) or None),
+                )
+                yield md.result(md.event(key, metadata, report.position))
             yield from results
 
     return expectations_of_tables
-
-
-def _materialization(
-    key: dg.AssetKey, position: Lsn, results: Sequence[dg.AssetCheckResult]
-) -> dg.MaterializeResult[None]:
-    failed = [each.check_name for each in results if not each.passed]
-    return dg.MaterializeResult(
-        asset_key=key,
-        data_version=md.data_version(position),
-        metadata=md.merged(
-            md.lsns(checked_at_lsn=position),
-            {"evaluated": len(results), "failed": len(failed)},
-            md.optional(failed_checks=", ".join(map(str, failed)) or None),
-        ),
-    )
 
 
 def _description(expectation: Expectation) -> str:

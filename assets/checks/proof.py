@@ -23,7 +23,8 @@ from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.names import TableName
 from lakeproof.proof.result import ProofReport
-from lakeproof.state.due import LastProofs
+from lakeproof.state import due as state_due
+from lakeproof.state.due import LastProofs, last_proofs
 from lakeproof.storage.paths import LakePaths
 from resources import Compute, Settings
 
@@ -73,9 +74,9 @@ def _subset(targets: ProofTargets, keys: Collection[dg.AssetKey]) -> ProofTarget
 
 
 def due_proofs(config: Config, source: SourceConfig, settings: Settings) -> list[dg.AssetKey]:
-    """Return the keys of the proofs whose turn it is."""
+    """Return the keys of the proofs whose turn it is; connects to no server."""
     targets = proof_targets(config, source)
-    due = settings.due_for_proof(source.name, list(targets.views.values()))
+    due = state_due.due_proofs(settings.config(), source.name, list(targets.views.values()))
     tables = [key for key, table in targets.tables.items() if table in due.tables]
     histories = [key for key, table in targets.histories.items() if table in due.histories]
     return [*tables, *histories, *(key for key, view in targets.views.items() if view in due.views)]
@@ -121,11 +122,11 @@ def proof_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
         except dg.Failure as failure:
             # The run fails, but only after each check has reported that nothing was compared, with its earlier result.
             failed = failure
-        outcomes = _verdicts(selected, proofs, settings.last_proofs(source.name), failed)
+        outcomes = _verdicts(selected, proofs, last_proofs(settings.lake_of(source.name)), failed)
         for check in selected.checks:
             outcome = outcomes[check.asset_key]
             if outcome.compared and check.asset_key in assets:
-                yield _materialization(check.asset_key, outcome)
+                yield md.result(proof_event(check.asset_key, outcome))
             if check in checks:
                 yield proof_check_result(check, outcome)
         if failed is not None:
@@ -194,9 +195,9 @@ def _verdicts(
     }
 
 
-def _materialization(key: dg.AssetKey, outcome: ProofOutcome) -> dg.MaterializeResult[None]:
-    version = None if outcome.position is None else md.data_version(outcome.position)
-    return dg.MaterializeResult(asset_key=key, metadata=outcome.metadata, data_version=version)
+def proof_event(key: dg.AssetKey, outcome: ProofOutcome) -> dg.AssetMaterialization:
+    """Return the event of a comparison."""
+    return md.event(key, outcome.metadata, outcome.position, outcome.reason)
 
 
 def evaluation(result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:

@@ -375,7 +375,7 @@ def test_a_resource_shows_its_type_and_what_it_is(tmp_path: Path) -> None:
 
 
 def test_a_proof_of_many_tables_waits_for_few_things(defs: dg.Definitions) -> None:
-    """In a run of everything it follows each compaction and view; Dagster's work on a step is its inputs times its checks."""
+    """In a run of everything it follows compaction and views; Dagster's work on a step is its inputs times its checks."""
     graph = defs.resolve_implicit_global_asset_job_def().graph
     inputs = {
         node.name: {name: of.get_node_dependencies() for name, of in deps.items()}
