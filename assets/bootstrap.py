@@ -3,7 +3,6 @@
 Copying does not belong here (`lakeproof.commands.bootstrap`). The next compaction brings a snapshot into the lake.
 """
 
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -154,23 +153,20 @@ class SnapshotObservations:
         self._tables = {table.key: table for table in tables}
         self._log_event = log_event
         self._clock = clock
-        self._lock = threading.Lock()
         self._newest: Event | None = None
         self._last = clock()
 
     def take(self, event: Event) -> None:
         """Take an event; may be called from any thread."""
         if event.kind == "bootstrap.progress":
-            with self._lock:
-                self._newest = event
+            self._newest = event
 
     def observe(self) -> None:
         """Log observations if they are due; called in the run's thread, as often as it likes."""
-        with self._lock:
-            newest = self._newest
-            if newest is None or self._clock() - self._last < INTERVAL_S:
-                return
-            self._newest = None
+        newest = self._newest
+        if newest is None or self._clock() - self._last < INTERVAL_S:
+            return
+        self._newest = None
         self._last = self._clock()
         fields = newest.fields
         snapshot = md.optional(

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from assets.catalog import Catalog
 from assets.support import metadata as md
-from assets.support.command_call import run_command, table_words
+from assets.support.engine_call import run_command, table_words
 from assets.support.keys import SPARK_POOL, Layer
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import SourceConfig

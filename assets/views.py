@@ -12,7 +12,7 @@ import dagster as dg
 from assets.catalog import Catalog
 from assets.support import metadata as md
 from assets.support.columns import stored_columns
-from assets.support.command_call import run_command
+from assets.support.engine_call import run_command
 from assets.support.keys import SPARK_POOL, Layer, read_keys
 from lakeproof.cli.results import from_json
 from lakeproof.config.location import LakeLocation

@@ -25,7 +25,7 @@ from lakeproof.config.section.alerts import AlertsConfig
 from lakeproof.errors import LakeproofError
 from orchestration.policies import alert as alert_policy
 from orchestration.policies.alert import AlertMemory
-from orchestration.start import RUNNING, Start
+from orchestration.start import RUNNING
 from resources import Settings
 from resources.messages import Alert, AlertSeverity, Notifier, notifiers
 
@@ -58,7 +58,7 @@ def watched_by_alerts(config: Config, jobs: Sequence[str], assets: Sequence[dg.A
 
 
 def alert_sensor(
-    config: Config, names: Watched, clock: Callable[[], float] = time.time, start: Start = RUNNING, name: str = ALERTS
+    config: Config, names: Watched, clock: Callable[[], float] = time.time, start: str = RUNNING, name: str = ALERTS
 ) -> list[dg.SensorDefinition]:
     """Return the sensor, none if nobody is to be notified."""
     if not config.alerts.is_on:
@@ -67,7 +67,7 @@ def alert_sensor(
     @dg.sensor(
         name=name,
         minimum_interval_seconds=_INTERVAL_S,
-        default_status=start.sensor,
+        default_status=dg.DefaultSensorStatus(start),
         description=(
             "Notifies people, by the ways that `alerts` names, of failed runs, held tables, slots, proofs, expectations and "
             "assets that are too old: once, again while it lasts, and when it is over."

@@ -24,8 +24,8 @@ from assets.outside import UNKNOWN, external_specs, postgres_specs
 from assets.slots import slot_asset
 from assets.support.keys import Layer, table_key
 from assets.views import view_asset
-from jobs.by_hand import jobs_by_hand
 from jobs.by_hand.replace import replace_jobs
+from jobs.by_hand.source import jobs_by_hand
 from jobs.names import VIEWS_REFRESH, SourceJob
 from jobs.source import Job, compaction_job, source_jobs, views_refresh_job
 from lakeproof.config.model import Config, SourceConfig
@@ -53,15 +53,12 @@ def build(file: Config, only: Sequence[str] | None = None, job: str | None = Non
     file = file if only is None else narrowed(file, only)
     config = file.model_copy(update={"sources": {name: _with_tables(file, name) for name in file.sources}})
     sources = [source for source in config.sources.values() if source.tables]
-    units, views_job, resources = (
-        compaction_units(config),
-        views_refresh_job(config),
-        _resources(str(config.path), elsewhere=config.compute is not None),
-    )
+    units = compaction_units(config)
+    resources = _resources(str(config.path), elsewhere=config.compute is not None)
     scheduled = [
         *(each for source in sources for each in source_jobs(config, source)),
-        *(compaction_job(unit) for unit in units),
-        *([views_job] if views_job else []),
+        *map(compaction_job, units),
+        *views_refresh_job(config),
     ]
     by_hand: list[Job | dg.JobDefinition] = [
         *(each for source in sources for each in jobs_by_hand(source)),
@@ -128,25 +125,17 @@ def _resources(path: str, *, elsewhere: bool) -> dict[str, dg.ResourceDefinition
 
 def _lasting(config: Config, sources: Sequence[SourceConfig], units: Sequence[CompactionUnit]) -> LastingJobs:
     """Return the jobs that sensors keep going, each with the assets and views whose events its runs have."""
-    jobs: LastingJobs = {
+    jobs: dict[str, Collection[dg.AssetKey]] = {
         SourceJob.DRAIN.of(s.name): [table_key(Layer.CHANGES, s.name, t) for t in s.tables] for s in sources
     }
-    following = {
-        SourceJob.COMPACTION.of(unit.name): [
-            table_key(layer, source.name, table)
-            for source in unit.sources
-            for table in source.tables
-            for layer in (Layer.HISTORY, Layer.CURRENT)
+    for unit in [unit for unit in units if unit.is_continuous]:
+        layers = [
+            (layer, s.name, t) for layer in (Layer.HISTORY, Layer.CURRENT) for s in unit.sources for t in s.tables
         ]
-        + [
-            Layer.VIEWS.key(view)
-            for view in config.views
-            if {s.name for s in unit.sources} & {*sources_of(config.views, view)}
-        ]
-        for unit in units
-        if unit.is_continuous
-    }
-    return {**jobs, **following}
+        names = {source.name for source in unit.sources}
+        views = [Layer.VIEWS.key(view) for view in config.views if names & {*sources_of(config.views, view)}]
+        jobs |= {SourceJob.COMPACTION.of(unit.name): [*(table_key(*each) for each in layers), *views]}
+    return jobs
 
 
 def _with_tables(config: Config, name: str) -> SourceConfig:

@@ -18,7 +18,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from jobs.names import SENSOR_TAG
 from lakeproof.config.model import Config
 from orchestration.policies.run import Phase, Run
-from orchestration.start import RUNNING, Start
+from orchestration.start import RUNNING
 
 _PHASES = {
     DagsterRunStatus.QUEUED: Phase.QUEUED,
@@ -78,7 +78,7 @@ def old_runs_sensor(
     config: Config,
     jobs: LastingJobs,
     clock: Callable[[], float] = time.time,
-    start: Start = RUNNING,
+    start: str = RUNNING,
     name: str = OLD_RUNS,
 ) -> list[dg.SensorDefinition]:
     """Return the sensor, none if runs are kept for ever or there is no such job."""
@@ -89,7 +89,7 @@ def old_runs_sensor(
     @dg.sensor(
         name=name,
         minimum_interval_seconds=_INTERVAL_S,
-        default_status=start.sensor,
+        default_status=dg.DefaultSensorStatus(start),
         description=(
             f"Removes runs of {', '.join(sorted(jobs))} that a sensor has started and that ended more than "
             f"{keep_s / 86_400:g} days ago, with their events and output. A run with the newest event of an asset stays."

@@ -28,7 +28,7 @@ from lakeproof.state.due_work import compaction_is_pointless, drifted_views, ref
 from lakeproof.state.source_state import SourceState
 from orchestration.policies import run as run_policy
 from orchestration.runs import fail_dead, recent_runs
-from orchestration.start import RUNNING, Start
+from orchestration.start import RUNNING
 from resources import Settings
 
 # Dagster's tags of a run over a range of partitions.
@@ -60,7 +60,7 @@ class _Plan:
     tick: Tick
 
 
-def schedules(config: Config, start: Start = RUNNING) -> list[dg.ScheduleDefinition]:
+def schedules(config: Config, start: str = RUNNING) -> list[dg.ScheduleDefinition]:
     """Return all schedules of a configuration."""
     sources = [source for source in config.sources.values() if source.tables]
     plans = [_compaction(unit) for unit in compaction_units(config) if not unit.is_continuous]
@@ -220,12 +220,12 @@ def _in_progress(context: dg.ScheduleEvaluationContext, settings: Settings, job:
     return others.busy
 
 
-def _schedule(plan: _Plan, start: Start) -> dg.ScheduleDefinition:
+def _schedule(plan: _Plan, start: str) -> dg.ScheduleDefinition:
     @dg.schedule(
         name=f"{plan.job}_schedule",
         job_name=plan.job,
         cron_schedule=plan.cron,
-        default_status=start.schedule,
+        default_status=dg.DefaultScheduleStatus(start),
         description=plan.description,
     )
     def tick(context: dg.ScheduleEvaluationContext, settings: Settings) -> dg.RunRequest | dg.SkipReason:
@@ -275,7 +275,7 @@ def refreshed_by(config: Config, view: str) -> str:
     return f"The run of {runs} refreshes it after each cut that has changes for it."
 
 
-def view_condition_sensor(config: Config, start: Start) -> list[dg.SensorDefinition]:
+def view_condition_sensor(config: Config, start: str) -> list[dg.SensorDefinition]:
     """Return the sensor, none if no view has a condition."""
     views = conditional_views(config)
     if not views:
@@ -284,7 +284,7 @@ def view_condition_sensor(config: Config, start: Start) -> list[dg.SensorDefinit
         dg.AutomationConditionSensorDefinition(
             VIEWS_CONDITION,
             target=dg.AssetSelection.assets(*views),
-            default_status=start.sensor,
+            default_status=dg.DefaultSensorStatus(start),
             minimum_interval_seconds=_INTERVAL_S,
             run_tags=run_tags("views"),
             description="Refreshes each view whose tables have a newer event.",

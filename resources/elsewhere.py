@@ -82,11 +82,18 @@ def run_elsewhere(
             process = ChildProcess(compute.command, command)
             ending = None
             try:
-                stopping = _Stopping(store, folder, process, compute.stop_s)
+                asked_at = None
                 while (ending := process.ended(_POLL_S)) is None:
                     messages.take(session.get_custom_messages())
-                    if control.stop.requested:
-                        stopping.ask()
+                    if not control.stop.requested:
+                        continue
+                    if asked_at is None:
+                        store.put(LakePaths.message_stop(folder), b"")
+                        asked_at = time.monotonic()
+                    elif time.monotonic() - asked_at >= compute.stop_s:
+                        process.terminate()
+                        # Once: a second signal would break off what ends cleanly.
+                        asked_at = float("inf")
             finally:
                 if ending is None:
                     process.terminate()
@@ -95,27 +102,6 @@ def run_elsewhere(
     finally:
         store.delete_all(folder)
     return _result(messages.last, ending)
-
-
-@dataclass(slots=True)
-class _Stopping:
-    """The end of a command on request: a document first, a signal when that has not helped."""
-
-    store: Store
-    folder: str
-    process: ChildProcess
-    grace_s: float
-    asked_at: float | None = None
-    terminated: bool = False
-
-    def ask(self) -> None:
-        now = time.monotonic()
-        if self.asked_at is None:
-            self.store.put(LakePaths.message_stop(self.folder), b"")
-            self.asked_at = now
-        elif not self.terminated and now - self.asked_at >= self.grace_s:
-            self.process.terminate()
-            self.terminated = True
 
 
 def _check_length(command: Sequence[str]) -> None:

@@ -11,8 +11,7 @@ import dagster as dg
 
 from assets.catalog import Catalog
 from assets.support import metadata as md
-from assets.support.command_call import run_command, table_words
-from assets.support.engine_call import failure
+from assets.support.engine_call import failure, run_command, table_words
 from assets.support.keys import Layer, table_key
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import SourceConfig

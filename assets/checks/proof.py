@@ -16,7 +16,7 @@ from pydantic import Field
 from assets.catalog import Catalog
 from assets.checks.outcomes import UNREACHED, ProofOutcome, history_outcome, table_outcome, view_outcome
 from assets.support import metadata as md
-from assets.support.command_call import run_command, table_words
+from assets.support.engine_call import run_command, table_words
 from assets.support.keys import SPARK_POOL, Layer, proof_key, table_key
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
