@@ -19,6 +19,7 @@ from lakeproof.config.model import SourceConfig
 from lakeproof.events import Event
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.storage.source_lake import SourceLake
 from resources import Settings
 
 if TYPE_CHECKING:
@@ -133,6 +134,42 @@ def snapshot_event(source: str, table: TableName, result: "SnapshotReport", reas
         "rows_per_s": round(copy.rows / copy.seconds) if copy.seconds else None,
     }
     return copy_event(source, table, copy.consistent_point, md.size(copy.rows, copy.bytes, copy.chunks) | more)
+
+
+def copies_unseen(
+    instance: dg.DagsterInstance, lake: SourceLake, tables: Collection[TableName]
+) -> Iterator[dg.AssetMaterialization]:
+    """Yield an event for each table whose newest complete copy, of a command, is later than the one that Dagster knows.
+
+    Before each run downstream of an asset without an event Dagster warns that the run may fail, whatever the lake has.
+    """
+    from lakeproof.landing.chain import newest_incarnation
+    from lakeproof.snapshot.folder import finished_tables
+
+    incarnation = newest_incarnation(lake)
+    copies = {} if incarnation is None else finished_tables(lake, incarnation)
+    seen = newest_events(instance, Layer.SNAPSHOT, lake.source, tables)
+    points = {table: event.metadata.get("consistent_point") for table, event in seen.items()}
+    for table in tables:
+        point = points.get(table)
+        reported = Lsn.ZERO if point is None else Lsn.parse(str(point.value))
+        if table in copies and reported < copies[table].consistent_point:
+            copy, chunks = copies[table], copies[table].table.chunks
+            size = md.size(copy.table.rows, sum(chunk.bytes for chunk in chunks), len(chunks))
+            yield copy_event(lake.source, table, copy.consistent_point, size, "copied outside of Dagster")
+
+
+def newest_events(
+    instance: dg.DagsterInstance, layer: Layer, source: str, tables: Collection[TableName]
+) -> dict[TableName, dg.AssetMaterialization]:
+    """Return the newest event that Dagster has of each table, for those that have one."""
+    keys = {table_key(layer, source, table): table for table in tables}
+    newest = {}
+    for record in instance.get_asset_records(list(keys)):
+        event = record.asset_entry.last_materialization
+        if event is not None and event.asset_materialization is not None:
+            newest[keys[record.asset_entry.asset_key]] = event.asset_materialization
+    return newest
 
 
 # An observation is a row in Dagster's database, and each copying connection makes one: two connections make 240 an hour.

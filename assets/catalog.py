@@ -172,17 +172,21 @@ class Catalog:
                 "dagster/table_name": f"views.{view.name}",
                 "sql_file": dg.MetadataValue.path(str(view.sql_file)),
             }
-            metadata |= {"dagster/uri": self.uri(LakePaths.view(view.name)), "proof": _link(proof_key(key))}
+            metadata |= {
+                "dagster/uri": self.uri(LakePaths.view(view.name)),
+                "proof": dg.MetadataValue.asset(proof_key(key)),
+            }
             metadata |= self._documented(view.sql_file) | self._of_view(view)
         elif source is not None and table is not None:
             metadata["dagster/table_name"] = str(table)
             if layer is not Layer.POSTGRES:
                 metadata |= {"dagster/table_name": f"{layer.value}.{source.name}.{table}", "source": source.name}
                 metadata["dagster/uri"] = self.uri(self._place(layer, source, table))
+            # The checks of an asset stand on these; the UI shows none of them on its own page.
             if layer in {Layer.HISTORY, Layer.CURRENT}:
-                metadata["proof"] = _link(proof_key(key))
+                metadata["proof"] = dg.MetadataValue.asset(proof_key(key))
             if layer is Layer.CURRENT and expectations(source, table):
-                metadata["expectations"] = _link(table_key(Layer.EXPECTATIONS, source.name, table))
+                metadata["expectations"] = dg.MetadataValue.asset(table_key(Layer.EXPECTATIONS, source.name, table))
             metadata |= self._of_table(source.name, table).get(layer, {})
         elif source is not None and layer is Layer.MAINTENANCE:
             metadata |= {"dagster/table_name": f"maintenance.{source.name}", "dagster/uri": self.uri(source.name)}
@@ -238,6 +242,9 @@ class Catalog:
 
     def _columns_of_view(self, view: ViewConfig) -> list[ViewColumn]:
         """Return the columns of a view by its query; none if it reads something whose columns are not known."""
+        # A location without views does without the parser of SQL.
+        from assets.support.view_lineage import view_columns
+
         if view.name not in self._view_columns:
             tables: dict[str, dict[str, str]] = {alias: {} for alias in view.external}
             for alias, (source, table) in view.reads.items():
@@ -246,20 +253,8 @@ class Catalog:
                 tables[alias] = {column.name: spark_type(column) for column in columns}
             for alias, other in view.views.items():
                 tables[alias] = {c.name: c.type for c in self._columns_of_view(self.config.views[other])}
-            self._view_columns[view.name] = _by_query(view.sql(), tables) if all(tables.values()) else []
+            self._view_columns[view.name] = view_columns(view.sql(), tables) if all(tables.values()) else []
         return self._view_columns[view.name]
-
-
-def _by_query(sql: str, tables: Mapping[str, Mapping[str, str]]) -> list[ViewColumn]:
-    # A location without views does without the parser of SQL.
-    from assets.support.view_lineage import view_columns
-
-    return view_columns(sql, tables)
-
-
-def _link(key: dg.AssetKey) -> dg.MetadataValue:
-    """Return a link to the asset on which an asset's checks stand; the UI shows none of them on its own page."""
-    return dg.MetadataValue.asset(key)
 
 
 def _read(config: Config, source: SourceConfig) -> _LakeState:

@@ -14,12 +14,12 @@ from typing import Literal
 import dagster as dg
 from pydantic import Field
 
+from assets.bootstrap import copies_unseen, newest_events
 from assets.catalog import Catalog
 from assets.slots import slot_positions
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_log
-from assets.support.first_events import copies_unseen, without_event
 from assets.support.keys import Layer, table_key
 from assets.support.pace import EventBudget, Heartbeat, Throttle, window_s
 from lakeproof.config.model import SourceConfig
@@ -138,7 +138,7 @@ def changed(flush: Flush, now_s: Callable[[], float] = time.time) -> dict[TableN
     """Return what a flush, which has just become durable, has of each table."""
     changed_schemas = {version.table for version in flush.schemas}
     # The clocks of two machines may differ: a commit in the future counts as no lag.
-    lag_s = None if flush.last_commit_us is None else max(0.0, now_s() - flush.last_commit_us / 1e6)
+    lag_s = None if flush.last_commit_us is None else round(max(0.0, now_s() - flush.last_commit_us / 1e6), 3)
     return {
         table: ChangeSummary(
             start_lsn=flush.start_lsn,
@@ -246,7 +246,8 @@ class _Reporter:
         tables = self._source.tables
         yield from copies_unseen(self._context.instance, self._settings.lake_of(self._source.name), tables)
         if self._lasts:
-            none = without_event(self._context.instance, self._source.name, tables)
+            seen = newest_events(self._context.instance, Layer.CHANGES, self._source.name, tables)
+            none = [table for table in tables if table not in seen]
             slot = _slot(self._settings, self._source) if none else {}
             self._quiet.beat(none, time.monotonic())
             for table in none:
@@ -279,18 +280,14 @@ def _progress(source: SourceConfig, summary: ChangeSummary) -> md.Metadata:
         {"inserts": counts.inserts, "updates": counts.updates, "deletes": counts.deletes},
         md.optional(
             truncates=counts.truncates or None,
-            lag_seconds=_rounded(summary.lag_s),
-            lag_seconds_max=_rounded(summary.lag_s_max),
+            lag_seconds=summary.lag_s,
+            lag_seconds_max=summary.lag_s_max,
         ),
         md.lsns(start_lsn=summary.start_lsn, end_lsn=summary.end_lsn),
         {"transactions": summary.transactions, "landed_bytes": counts.bytes},
         md.times(first_commit=first, last_commit=last),
         {"slot": source.slot, "publication": source.publication},
     )
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)
 
 
 def _in_words(summary: ChangeSummary) -> str:

@@ -1,7 +1,4 @@
-"""Retention and maintenance of a source as an asset: what a run deleted and optimized, in files and bytes.
-
-Deciding what is deleted does not belong here (`lakeproof.commands.maintain`); the configuration has the retention times.
-"""
+"""Retention and maintenance of a source as an asset: what a run deleted and optimized, in files and bytes."""
 
 import dagster as dg
 from pydantic import Field

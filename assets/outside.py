@@ -1,8 +1,4 @@
-"""What is outside of the lake, as external assets: the tables in PostgreSQL, and the Delta tables that views read.
-
-Lineage begins there. The configuration lists them; a connection to a server does not belong here, nor looking for newest
-versions (`lakeproof.state.views`).
-"""
+"""The beginning of lineage as external assets: the tables in PostgreSQL, and the Delta tables that views read."""
 
 from __future__ import annotations
 

@@ -23,7 +23,15 @@ from lakeproof.state.slot import SlotStatus
 from lakeproof.state.source_state import SourceState
 from resources import Settings
 
-CHECK = "slot_health"
+CHECK, WHOLE = "slot_health", "lake_is_whole"
+_DESCRIPTIONS = {
+    CHECK: "Compares the slot with the configuration's thresholds (health): if it can be read, how much WAL it keeps, how "
+    "long nobody has read it, and when the server would invalidate it at the present rate. The slot drain sensor updates "
+    "the result when it changes.",
+    WHOLE: "Every published table is in the lake, or on its way; every table was compared with the source, and was equal; "
+    "no day that `daily` asks for is missing; nobody but lakeproof wrote a view. WARN: a table was never compared, or a day "
+    "is missing. The same is in `lakeproof status`.",
+}
 
 
 def slot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
@@ -36,7 +44,7 @@ def slot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
         name=f"slots__{source.name}",
         # It has no result if the server can't be reached.
         specs=[catalog.spec(key, about, {"postgres"})],
-        check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=_DESCRIPTION), whole_spec(source.name)],
+        check_specs=[dg.AssetCheckSpec(name, asset=key, description=text) for name, text in _DESCRIPTIONS.items()],
     )
     def progress(settings: Settings) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         yield whole_result(settings, source.name)
@@ -56,18 +64,16 @@ def slot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
     return progress
 
 
-_DESCRIPTION = (
-    "Compares the slot with the configuration's thresholds (health): if it can be read, how much WAL it keeps, how long "
-    "nobody has read it, and when the server would invalidate it at the present rate. The slot drain sensor updates the "
-    "result when it changes."
-)
-
-
 def state_metadata(source: SourceConfig, status: SlotStatus) -> md.Metadata:
     """Return the slot's positions and health; nothing if there is no slot."""
     state, health = status.state, status.health
     if state is None or health is None:
         return {}
+    figures = {
+        "wal_bytes_per_s": health.wal_bytes_per_s,
+        "seconds_left": health.seconds_left,
+        "unread_seconds": health.unread_s,
+    }
     return md.merged(
         {"slot": source.slot, "health": health.level.value},
         slot_positions(status),
@@ -75,10 +81,9 @@ def state_metadata(source: SourceConfig, status: SlotStatus) -> md.Metadata:
             wal_retained_bytes=state.retained_bytes,
             wal_status=state.wal_status,
             safe_wal_size=state.safe_wal_size,
-            wal_bytes_per_s=_whole(health.wal_bytes_per_s),
-            seconds_left=_whole(health.seconds_left),
-            unread_seconds=_whole(health.unread_s),
         ),
+        # Without decimals, which nobody measures.
+        {name: round(figure) for name, figure in figures.items() if figure is not None},
     )
 
 
@@ -91,11 +96,6 @@ def slot_positions(status: SlotStatus) -> md.Metadata:
         md.lsns(confirmed_flush_lsn=state.confirmed_flush_lsn, restart_lsn=state.restart_lsn),
         md.optional(wal_lag_bytes=state.lag_bytes),
     )
-
-
-def _whole(value: float | None) -> int | None:
-    """Return a figure without decimals, which nobody measures."""
-    return None if value is None else round(value)
 
 
 def slot_check_result(source: SourceConfig, status: SlotStatus) -> dg.AssetCheckResult:
@@ -124,19 +124,6 @@ def unreachable_result(source: SourceConfig, reason: str) -> dg.AssetCheckResult
         severity=dg.AssetCheckSeverity.ERROR,
         description=f"the slot can't be read: {reason}",
     )
-
-
-WHOLE = "lake_is_whole"
-_WHOLE = (
-    "Every published table is in the lake, or on its way; every table was compared with the source, and was equal; no day "
-    "that `daily` asks for is missing; nobody but lakeproof wrote a view. WARN: a table was never compared, or a day is "
-    "missing. The same is in `lakeproof status`."
-)
-
-
-def whole_spec(source: str) -> dg.AssetCheckSpec:
-    """Return the check's place: at the slot's asset, whose job looks at a source every quarter of an hour."""
-    return dg.AssetCheckSpec(WHOLE, asset=Layer.SLOTS.key(source), description=_WHOLE)
 
 
 def whole_result(settings: Settings, source: str) -> dg.AssetCheckResult:

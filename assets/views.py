@@ -1,7 +1,4 @@
-"""Views as assets: SQL over current tables, other views and external tables, kept up to date by correcting what differs.
-
-`lakeproof.commands.refresh` computes and corrects a view's rows; `orchestration.schedules` refreshes views by themselves.
-"""
+"""Views as assets: SQL over current tables, other views and external tables, kept up to date by correcting what differs."""
 
 import hashlib
 from collections.abc import Iterator

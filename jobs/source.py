@@ -37,8 +37,8 @@ def source_jobs(config: Config, source: SourceConfig) -> list[Job]:
         SourceJob.DRAIN: (
             _tables(source, Layer.CHANGES),
             (
-                f"Reads slot {source.slot} into the landing. If a person launches it, it reads all current changes and ends; "
-                "the slot drain sensor keeps a run going all the time."
+                f"Reads slot {source.slot} into the landing. If a person launches it, it reads all current changes and "
+                "ends; the slot drain sensor keeps a run going all the time."
             ),
         ),
         SourceJob.MAINTENANCE: (
@@ -49,8 +49,8 @@ def source_jobs(config: Config, source: SourceConfig) -> list[Job]:
             [*targets.tables, *targets.histories, *targets.views, *expectation_keys(source)],
             (
                 f"Proves that the current tables of {name} equal PostgreSQL at one LSN, that histories are complete and "
-                "that views are right; runs the expectations. With `repair: true` in the launchpad it reads the rows of keys "
-                "that differ again, or the whole table if it has no key for that, corrects them and compares once more."
+                "that views are right; runs the expectations. With `repair: true` in the launchpad it reads the rows of "
+                "keys that differ again, or the whole table if it has no key for that, corrects them and compares once more."
             ),
         ),
         SourceJob.SLOT: (

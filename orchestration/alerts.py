@@ -76,9 +76,12 @@ def alert_sensor(
     def sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
         alerts, now = settings.config().alerts, clock()
         state = _State.from_cursor(context.cursor, now)
-        runs = failed_runs(context.instance, names.jobs, state.runs, now)
+        runs = _failed_runs(context.instance, names.jobs, state, now)
         every = [
-            *runs.problems(),
+            *(
+                Alert(f"run/{job}", "run", "error", f"{job} failed", text, f"/runs/{run}")
+                for job, (run, text) in runs.items()
+            ),
             *failed_checks(context.instance, names.checks),
             *stale_assets(context.instance, names.assets),
             *_held_tables(settings, names.sources, context.log),
@@ -92,32 +95,9 @@ def alert_sensor(
             for way in notifiers(alerts)
         }
         reason = f"{len(problems)} known problems" if problems else "nothing is wrong"
-        return dg.SensorResult(skip_reason=reason, cursor=_State(memories, runs).to_cursor())
+        return dg.SensorResult(skip_reason=reason, cursor=alert_policy.cursor(memories, runs=runs, looked=now))
 
     return [sensor]
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """State that one tick passes to the next: the memory of each way, and the failed runs."""
-
-    memories: Mapping[str, AlertMemory]
-    runs: FailedRuns
-
-    def to_cursor(self) -> str:
-        runs = {job: list(failed) for job, failed in self.runs.runs.items()}
-        return alert_policy.cursor(self.memories, runs=runs, looked=self.runs.looked)
-
-    @classmethod
-    def from_cursor(cls, text: str | None, now: float) -> _State:
-        """Read a cursor; without one, or with that of another version of this file, runs count from now on."""
-        try:
-            document = json.loads(text or "{}")
-            memories = {str(way): AlertMemory.from_json(memory) for way, memory in document["ways"].items()}
-            runs = {str(job): (str(run), str(reason)) for job, (run, reason) in document["runs"].items()}
-            return cls(memories, FailedRuns(runs, float(document["looked"])))
-        except (ValueError, LookupError, TypeError, AttributeError):
-            return cls({}, FailedRuns({}, now))
 
 
 def _tell(
@@ -157,25 +137,34 @@ _RETRIED = "dagster/will_retry"
 
 
 @dataclass(frozen=True, slots=True)
-class FailedRuns:
-    """The newest failed run of each job that has not got over it: job → (run, text); `looked` is the time of the look."""
+class _State:
+    """State that one tick passes to the next: the memory of each way, and failed runs.
 
+    `runs` has the newest failed run of each job that has not got over it, and its text; `looked` is the time of the look.
+    """
+
+    memories: Mapping[str, AlertMemory]
     runs: Mapping[str, tuple[str, str]]
     looked: float
 
-    def problems(self) -> Iterator[Alert]:
-        """Yield one problem for each job."""
-        for job, (run_id, text) in self.runs.items():
-            yield Alert(f"run/{job}", "run", "error", f"{job} failed", text, f"/runs/{run_id}")
+    @classmethod
+    def from_cursor(cls, text: str | None, now: float) -> _State:
+        """Read a cursor; without one, or with that of another version of this file, runs count from now on."""
+        try:
+            document = json.loads(text or "{}")
+            memories = {str(way): AlertMemory.from_json(memory) for way, memory in document["ways"].items()}
+            runs = {str(job): (str(run), str(reason)) for job, (run, reason) in document["runs"].items()}
+            return cls(memories, runs, float(document["looked"]))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return cls({}, {}, now)
 
 
-def failed_runs(
-    instance: DagsterInstance, jobs: Collection[str], before: FailedRuns, now: float | None = None
-) -> FailedRuns:
+def _failed_runs(
+    instance: DagsterInstance, jobs: Collection[str], state: _State, now: float
+) -> dict[str, tuple[str, str]]:
     """Return the failed runs of these jobs, from those of the look before and the runs that have ended since."""
-    now = time.time() if now is None else now
-    since = datetime.fromtimestamp(before.looked - 1.0, timezone.utc)
-    runs = {job: failed for job, failed in before.runs.items() if job in jobs}
+    since = datetime.fromtimestamp(state.looked - 1.0, timezone.utc)
+    runs = {job: failed for job, failed in state.runs.items() if job in jobs}
     records = instance.get_run_records(
         RunsFilter(statuses=_ENDED, updated_after=since), limit=_RUNS_MAX, ascending=True
     )
@@ -187,7 +176,7 @@ def failed_runs(
             runs.pop(run.job_name, None)
         else:
             runs[run.job_name] = run.run_id, _reason(instance, run.run_id)
-    return FailedRuns({job: failed for job, failed in runs.items() if not _is_over(instance, job, failed[0], now)}, now)
+    return {job: failed for job, failed in runs.items() if not _is_over(instance, job, failed[0], now)}
 
 
 def _is_over(instance: DagsterInstance, job: str, failed: str, now: float) -> bool:

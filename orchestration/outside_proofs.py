@@ -54,10 +54,6 @@ class _Recorded:
     outcome: Callable[[], ProofOutcome]
     waits_s: float = 0.0
 
-    @property
-    def time_s(self) -> float:
-        return time_of(self.time).timestamp()
-
 
 @dataclass(frozen=True, slots=True)
 class OutsideProofs:
@@ -88,7 +84,7 @@ class OutsideProofs:
             execution = executions.get(check)
             if execution is not None and _is_at_work(instance, execution, runs):
                 waits = True
-            elif execution is None or each.time_s - _reported_at(instance, check, execution) > each.waits_s:
+            elif time_of(each.time).timestamp() - _reported_at(instance, check, execution) > each.waits_s:
                 if reported == self.most:
                     # The next tick goes on with what Dagster does not have by then.
                     return events, newest
@@ -131,7 +127,7 @@ def _is_at_work(instance: DagsterInstance, execution: Any, runs: dict[str, bool]
 
 def _reported_at(instance: DagsterInstance, check: dg.AssetCheckKey, execution: Any) -> float:
     """Return the recorded time of the proof that Dagster has; that of a check that was never evaluated is before all."""
-    shown = newest_evaluation(instance, check, execution)
+    shown = None if execution is None else newest_evaluation(instance, check, execution)
     value = None if shown is None else shown.metadata.get(RECORDED_AT)
     return value.value if isinstance(value, dg.TimestampMetadataValue) else float("-inf")
 

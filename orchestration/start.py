@@ -1,7 +1,4 @@
-"""Decides if sensors and schedules are on when nobody has switched them: by the configuration, or by the environment.
-
-Switching them in the UI does not belong here: Dagster keeps that, and it wins.
-"""
+"""Decides if sensors and schedules are on when nobody has switched them in the UI, which wins."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from dagster_pipes import PipesContextData, PipesDefaultContextLoader, PipesPara
 from lakeproof.cli.pipes import ERROR, EVENT, FOLDER, RESULT
 from lakeproof.config.model import Config
 from lakeproof.config.section.compute import ARGUMENTS, ComputeConfig
-from lakeproof.errors import ConfigError, DefiniteError, LakeproofError, TransientError
+from lakeproof.errors import ConfigError, DefiniteError, TransientError
 from lakeproof.events import Event, RunControl
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
@@ -78,7 +78,11 @@ def run_elsewhere(
         ) as session:
             arguments = [word for pair in session.get_bootstrap_cli_arguments().items() for word in pair]
             command = [*arguments, "--config", compute.config or str(config.path), *words]
-            _check_length(command)
+            if (length := sum(len(word) + 1 for word in command)) > _ARGUMENTS_MAX:
+                reason = (
+                    f"its command line would have {length:,} characters, and a machine takes {_ARGUMENTS_MAX:,} at most"
+                )
+                raise ConfigError(_PLACE, reason, "select fewer tables in one run")
             process = ChildProcess(compute.command, command)
             ending = None
             try:
@@ -104,18 +108,13 @@ def run_elsewhere(
     return _result(messages.last, ending)
 
 
-def _check_length(command: Sequence[str]) -> None:
-    length = sum(len(word) + 1 for word in command)
-    if length > _ARGUMENTS_MAX:
-        reason = f"its command line would have {length:,} characters, and a machine takes {_ARGUMENTS_MAX:,} at most"
-        raise ConfigError(_PLACE, reason, "select fewer tables in one run")
-
-
 def _result(message: Mapping[str, Any], ending: Ending) -> Any:
     if RESULT in message:
         return message[RESULT]["document"]
     if ERROR in message:
-        raise _error(message[ERROR])
+        sent = message[ERROR]
+        kind = TransientError if sent["status"] == TransientError.exit_status else DefiniteError
+        raise kind(sent["thing"], sent["reason"], sent["remedy"])
     shown = f"; its last output: {' | '.join(ending.output)}" if ending.output else ""
     raise DefiniteError(
         _PLACE,
@@ -123,11 +122,6 @@ def _result(message: Mapping[str, Any], ending: Ending) -> Any:
         "run it by hand with `check` in place of the words after it: it needs lakeproof with the extras spark and pipes, and"
         " a configuration with the same lake",
     )
-
-
-def _error(sent: Mapping[str, Any]) -> LakeproofError:
-    kind = TransientError if sent["status"] == TransientError.exit_status else DefiniteError
-    return kind(sent["thing"], sent["reason"], sent["remedy"])
 
 
 class LakeMessageReader(dg.PipesBlobStoreMessageReader):

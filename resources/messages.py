@@ -142,23 +142,19 @@ def _email(config: EmailConfig, ui: str | None, messages: Sequence[Message]) -> 
     mail["Subject"] = first if len(messages) == 1 else f"{first} and {len(messages) - 1} more"
     mail.set_content(_listed(messages, ui))
     try:
-        _mail(config, mail)
+        context = ssl.create_default_context()
+        if config.tls == "tls":
+            server: smtplib.SMTP = smtplib.SMTP_SSL(config.host, config.port, timeout=TIMEOUT_S, context=context)
+        else:
+            server = smtplib.SMTP(config.host, config.port, timeout=TIMEOUT_S)
+        with server:
+            if config.tls == "starttls":
+                server.starttls(context=context)
+            if config.user is not None and config.password is not None:
+                server.login(config.user, config.password.resolve())
+            server.send_message(mail)
     except (OSError, smtplib.SMTPException) as error:
         raise _failed("email", f"the mail server {config.host} did not take it", error) from None
-
-
-def _mail(config: EmailConfig, mail: EmailMessage) -> None:
-    context = ssl.create_default_context()
-    if config.tls == "tls":
-        server: smtplib.SMTP = smtplib.SMTP_SSL(config.host, config.port, timeout=TIMEOUT_S, context=context)
-    else:
-        server = smtplib.SMTP(config.host, config.port, timeout=TIMEOUT_S)
-    with server:
-        if config.tls == "starttls":
-            server.starttls(context=context)
-        if config.user is not None and config.password is not None:
-            server.login(config.user, config.password.resolve())
-        server.send_message(mail)
 
 
 class _NoRedirect(HTTPRedirectHandler):

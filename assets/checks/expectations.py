@@ -1,7 +1,6 @@
 """The Great Expectations suites of the configuration, as checks on an asset of their own.
 
-Evaluating them does not belong here (`lakeproof.commands.expect`). `dagster-ge` needs a Great Expectations below 1.0, so
-version 1 is called directly.
+`dagster-ge` needs a Great Expectations below 1.0, so version 1 is called directly, by `lakeproof.commands.expect`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,4 @@
-"""The columns of a table in each layer, and what each comes from, as Dagster's column schema and column lineage.
-
-Reading schemas does not belong here (`assets.catalog`), nor a view's SQL (`view_lineage.py`).
-"""
+"""The columns of a table in each layer, and what each comes from, as Dagster's column schema and column lineage."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Asset keys: the layers of the lake, the key of every asset, and the group in which Dagster shows it.
-
-The assets themselves do not belong here; each family has its own module.
-"""
+"""Asset keys: the layers of the lake, the key of every asset, and the group in which Dagster shows it."""
 
 from __future__ import annotations
 

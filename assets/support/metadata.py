@@ -1,7 +1,6 @@
 """Engine values as Dagster metadata: every LSN as text for people and as an integer for plots.
 
-Metadata reports state; nothing reads it back to make a decision. The choice of values does not belong here; each asset
-family's module makes it.
+Metadata reports state; nothing reads it back to make a decision.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The columns of a view and what each is computed from, by its SQL alone; what is not certain is left out.
 
-Dagster's objects do not belong here (`columns.py`), nor running the query (`lakeproof.views`).
-
 A column depends on the columns whose values go into it; what only chooses or orders rows (WHERE, JOIN, GROUP BY) does not
 count. Nothing is guessed: a query that sqlglot does not resolve against the tables' columns has no known column, and a
 column that depends on something that is no column of a table has no known origin.

@@ -1,7 +1,5 @@
 """Decides which messages about problems are sent now: once for each, again when it lasts or grows, and when it is over.
 
-Pure: no instance, socket or clock is touched here. `orchestration.alerts` finds the problems, `resources.messages` sends.
-
 Each way of notifying people has a memory of its own, and it changes only by what was sent: what could not be sent is
 due again at the next look.
 """
