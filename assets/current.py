@@ -229,7 +229,8 @@ class _Reporter:
             try:
                 written = layers(self._settings, source, own)
             except LakeproofError as error:
-                self._context.log.warning("events of %s are missing: %s", source, error)
+                self._context.log.warning("events of %s come later: %s", source, error)
+                self._cuts.add({(source, table): each for table, each in own.items() if each.cycles})
                 continue
             self._quiet.beat([(source, table) for table in own], time.monotonic())
             for event in written:
