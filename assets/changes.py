@@ -138,7 +138,7 @@ def changed(flush: Flush, now_s: Callable[[], float] = time.time) -> dict[TableN
     """Return what a flush, which has just become durable, has of each table."""
     changed_schemas = {version.table for version in flush.schemas}
     # The clocks of two machines may differ: a commit in the future counts as no lag.
-    lag_s = None if flush.last_commit_us is None else round(max(0.0, now_s() - flush.last_commit_us / 1e6), 3)
+    lag_s = None if flush.last_commit_us is None else max(0.0, now_s() - flush.last_commit_us / 1e6)
     return {
         table: ChangeSummary(
             start_lsn=flush.start_lsn,
@@ -280,8 +280,8 @@ def _progress(source: SourceConfig, summary: ChangeSummary) -> md.Metadata:
         {"inserts": counts.inserts, "updates": counts.updates, "deletes": counts.deletes},
         md.optional(
             truncates=counts.truncates or None,
-            lag_seconds=summary.lag_s,
-            lag_seconds_max=summary.lag_s_max,
+            lag_seconds=None if summary.lag_s is None else round(summary.lag_s, 3),
+            lag_seconds_max=None if summary.lag_s_max is None else round(summary.lag_s_max, 3),
         ),
         md.lsns(start_lsn=summary.start_lsn, end_lsn=summary.end_lsn),
         {"transactions": summary.transactions, "landed_bytes": counts.bytes},
