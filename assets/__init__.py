@@ -6,9 +6,9 @@ Pipeline logic does not belong here (`lakeproof.commands`), and no job, sensor o
     slots.py      a slot's positions, its health check, and the check that the lake is whole
     bootstrap.py  snapshots: the first and every later copy  changes.py      the drain: changes landed
     current.py    compaction: history and current tables     maintenance.py  retention, archive, small files
-    continuous.py the compaction's run that goes on          cycles.py       history and current after cycles
-    views.py      SQL over current tables                    daily.py        tables at the end of each day
-    catalog.py    completes every spec: columns, lineage, comments, tags, owners
+    cycles.py     the events of both after cycles            daily.py        tables at the end of each day
+    views.py      SQL over current tables
+    catalog.py    every spec: columns, lineage, comments, tags, owners
     checks/       proofs and expectations
     support/      what all families share: keys, specs, metadata, running the engine, logs and events
 """

@@ -3,7 +3,6 @@
 Copying does not belong here (`lakeproof.commands.bootstrap`). The next compaction brings a snapshot into the lake.
 """
 
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,17 +10,19 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
+from assets.catalog import Catalog
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_log
-from assets.support.keys import Layer, LayerTable, table_key, table_spec
-from lakeproof.config.model import Config, SourceConfig
+from assets.support.keys import Layer, table_key
+from lakeproof.config.model import SourceConfig
 from lakeproof.events import Event
+from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
+from lakeproof.storage.source_lake import SourceLake
 from resources import Settings
 
 if TYPE_CHECKING:
-    from lakeproof.snapshot.attempts import SnapshotTableReport
     from lakeproof.snapshot.run import SnapshotReport
     from lakeproof.state.due_copies import Copied
 
@@ -39,13 +40,23 @@ class SnapshotOptions(dg.Config):
     )
 
 
-def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
+def snapshot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the snapshots of one source: all tables that a run selects are copied under one snapshot, at one LSN."""
     tables = {table_key(Layer.SNAPSHOT, source.name, table): table for table in source.tables}
 
     @dg.multi_asset(
         name=f"snapshot_{source.name}",
-        specs=[_spec(config, source, table) for table in source.tables],
+        specs=[
+            catalog.spec(
+                key,
+                f"Every row of {table} at one LSN, copied in chunks. Materialize any number of tables together: they share "
+                "one snapshot. A table that is in the lake already is copied again only with `copy_again: true`, or if it "
+                "is held. A later snapshot corrects history and current if they differ from it.",
+                {"postgres", "parquet"},
+                [table_key(Layer.POSTGRES, source.name, table)],
+            )
+            for key, table in tables.items()
+        ],
         can_subset=True,
         # In a run of everything the first copy comes first: it makes the slot and the landing that the drain needs.
         op_tags={"dagster/priority": "10"},
@@ -64,7 +75,8 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         if kept:
             context.log.warning(_not_copied(source.name, list(kept)))
         for table, copy in kept.items():
-            yield _kept(source.name, table, copy)
+            size = {"copied": False} | md.size(copy.rows, copy.bytes, copy.chunks)
+            yield md.result(copy_event(source.name, table, copy.consistent_point, size))
         chosen = [table for table in selected if table not in kept]
         if not chosen:
             return
@@ -87,25 +99,11 @@ def snapshot_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
                 raise
             failure, snapshots = failed, failed.__cause__.report
         for table in sorted(snapshots.tables.keys() & set(chosen)):
-            yield _result(source.name, table, snapshots, config.reason)
+            yield md.result(snapshot_event(source.name, table, snapshots, config.reason))
         if failure is not None:
             raise failure
 
     return snapshot
-
-
-def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpec:
-    return table_spec(
-        config,
-        LayerTable(source, table, Layer.SNAPSHOT, f"{source.name}/snapshots"),
-        deps=[table_key(Layer.POSTGRES, source.name, table)],
-        kinds={"postgres", "parquet"},
-        description=(
-            f"Every row of {table} at one LSN, copied in chunks. Materialize any number of tables together: "
-            "they share one snapshot. A table that is in the lake already is copied again only with `copy_again: true`, or "
-            "if it is held. A later snapshot corrects history and current if they differ from it."
-        ),
-    )
 
 
 def _not_copied(source: str, tables: Sequence[TableName]) -> str:
@@ -117,55 +115,61 @@ def _not_copied(source: str, tables: Sequence[TableName]) -> str:
     )
 
 
-def _kept(source: str, table: TableName, copy: "Copied") -> dg.MaterializeResult[None]:
-    """Return the result of a table that was not copied again: its newest copy as it is."""
-    return dg.MaterializeResult(
-        asset_key=table_key(Layer.SNAPSHOT, source, table),
-        data_version=md.data_version(copy.consistent_point),
-        metadata=md.merged(
-            {"copied": False},
-            md.lsns(consistent_point=copy.consistent_point),
-            md.row_count(copy.rows),
-            md.optional(**{"dagster/size_bytes": copy.bytes}, chunks=copy.chunks),
-        ),
-    )
-
-
-def _result(source: str, table: TableName, result: "SnapshotReport", reason: str) -> dg.MaterializeResult[None]:
-    copied = _copied(result, table)
-    return dg.MaterializeResult(
-        asset_key=table_key(Layer.SNAPSHOT, source, table),
-        data_version=md.data_version(copied.consistent_point),
-        metadata=_metadata(copied, result.slot, reason),
-    )
+def copy_event(
+    source: str, table: TableName, point: Lsn, size: md.Metadata, how: str | None = None
+) -> dg.AssetMaterialization:
+    """Return the event of a table's copy at a position; `size` has its rows, bytes and chunks, and more."""
+    metadata = md.merged(md.lsns(consistent_point=point), md.optional(**size))
+    return md.event(table_key(Layer.SNAPSHOT, source, table), metadata, point, how)
 
 
 def snapshot_event(source: str, table: TableName, result: "SnapshotReport", reason: str) -> dg.AssetMaterialization:
-    """Return the event of a copy that a run made beside its own assets."""
-    copied = _copied(result, table)
-    return dg.AssetMaterialization(
-        table_key(Layer.SNAPSHOT, source, table),
-        metadata=_metadata(copied, result.slot, reason),
-        tags={"dagster/data_version": str(copied.consistent_point)},
-    )
+    """Return the event of a copy that a run has made."""
+    copy = result.tables[table] if table in result.tables else result.kept[table]
+    more = {
+        "copied": True,
+        "slot": result.slot,
+        "seconds": copy.seconds,
+        "reason": reason or None,
+        "rows_per_s": round(copy.rows / copy.seconds) if copy.seconds else None,
+    }
+    return copy_event(source, table, copy.consistent_point, md.size(copy.rows, copy.bytes, copy.chunks) | more)
 
 
-def _copied(result: "SnapshotReport", table: TableName) -> "SnapshotTableReport":
-    return result.tables[table] if table in result.tables else result.kept[table]
+def copies_unseen(
+    instance: dg.DagsterInstance, lake: SourceLake, tables: Collection[TableName]
+) -> Iterator[dg.AssetMaterialization]:
+    """Yield an event for each table whose newest complete copy, of a command, is later than the one that Dagster knows.
+
+    Before each run downstream of an asset without an event Dagster warns that the run may fail, whatever the lake has.
+    """
+    from lakeproof.landing.chain import newest_incarnation
+    from lakeproof.snapshot.folder import finished_tables
+
+    incarnation = newest_incarnation(lake)
+    copies = {} if incarnation is None else finished_tables(lake, incarnation)
+    seen = newest_events(instance, Layer.SNAPSHOT, lake.source, tables)
+    points = {table: event.metadata.get("consistent_point") for table, event in seen.items()}
+    for table in tables:
+        point = points.get(table)
+        reported = Lsn.ZERO if point is None else Lsn.parse(str(point.value))
+        if table in copies and reported < copies[table].consistent_point:
+            copy, chunks = copies[table], copies[table].table.chunks
+            size = md.size(copy.table.rows, sum(chunk.bytes for chunk in chunks), len(chunks))
+            yield copy_event(lake.source, table, copy.consistent_point, size, "copied outside of Dagster")
 
 
-def _metadata(copied: "SnapshotTableReport", slot: str, reason: str) -> md.Metadata:
-    return md.merged(
-        {"copied": True},
-        md.lsns(consistent_point=copied.consistent_point),
-        md.row_count(copied.rows),
-        {"dagster/size_bytes": copied.bytes, "chunks": copied.chunks, "slot": slot},
-        md.optional(
-            seconds=copied.seconds,
-            reason=reason or None,
-            rows_per_s=round(copied.rows / copied.seconds) if copied.seconds else None,
-        ),
-    )
+def newest_events(
+    instance: dg.DagsterInstance, layer: Layer, source: str, tables: Collection[TableName]
+) -> dict[TableName, dg.AssetMaterialization]:
+    """Return the newest event that Dagster has of each table, for those that have one."""
+    keys = {table_key(layer, source, table): table for table in tables}
+    newest = {}
+    for record in instance.get_asset_records(list(keys)):
+        event = record.asset_entry.last_materialization
+        if event is not None and event.asset_materialization is not None:
+            newest[keys[record.asset_entry.asset_key]] = event.asset_materialization
+    return newest
 
 
 # An observation is a row in Dagster's database, and each copying connection makes one: two connections make 240 an hour.
@@ -186,23 +190,20 @@ class SnapshotObservations:
         self._tables = {table.key: table for table in tables}
         self._log_event = log_event
         self._clock = clock
-        self._lock = threading.Lock()
         self._newest: Event | None = None
         self._last = clock()
 
     def take(self, event: Event) -> None:
         """Take an event; may be called from any thread."""
         if event.kind == "bootstrap.progress":
-            with self._lock:
-                self._newest = event
+            self._newest = event
 
     def observe(self) -> None:
         """Log observations if they are due; called in the run's thread, as often as it likes."""
-        with self._lock:
-            newest = self._newest
-            if newest is None or self._clock() - self._last < INTERVAL_S:
-                return
-            self._newest = None
+        newest = self._newest
+        if newest is None or self._clock() - self._last < INTERVAL_S:
+            return
+        self._newest = None
         self._last = self._clock()
         fields = newest.fields
         snapshot = md.optional(

@@ -14,22 +14,26 @@ from typing import Literal
 import dagster as dg
 from pydantic import Field
 
+from assets.bootstrap import copies_unseen, newest_events
+from assets.catalog import Catalog
 from assets.slots import slot_positions
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_log
-from assets.support.first_events import Backlog, copies_unseen, without_event
-from assets.support.keys import Layer, LayerTable, slot_key, table_key, table_spec
+from assets.support.keys import Layer, table_key
 from assets.support.pace import EventBudget, Heartbeat, Throttle, window_s
-from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.model import SourceConfig
 from lakeproof.drain.counts import DrainReport, Flush, LandedCounts
 from lakeproof.drain.until import Until
 from lakeproof.errors import LakeproofError
-from lakeproof.events import counted
+from lakeproof.events import Event, counted
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.state.slot import SlotStatus
 from resources import Settings
+
+# Events that Dagster lacks are written a while at a time, so that the run can do other things.
+_WHILE_S = 0.5
 
 
 class DrainRun(dg.Config):
@@ -39,17 +43,22 @@ class DrainRun(dg.Config):
     max_seconds: float = Field(default=3600, gt=0, description="for `until: max_seconds`, which the sensor uses")
     event_seconds: float = Field(default=60, ge=1, description="minimum seconds between two events of one table")
 
-    def as_until(self) -> Until:
-        """Return the engine's form of these options."""
-        return Until.caught_up() if self.until == "caught_up" else Until.seconds(self.max_seconds)
 
-
-def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
+def changes_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the asset of one source's landed changes."""
 
     @dg.multi_asset(
         name=f"drain_{source.name}",
-        specs=[_spec(config, source, table) for table in source.tables],
+        specs=[
+            catalog.spec(
+                table_key(Layer.CHANGES, source.name, table),
+                f"The changes committed to {table}, as read from slot {source.slot}. The slot drain sensor keeps a run "
+                "going; Materialize reads all current changes and ends.",
+                {"postgres", "parquet"},
+                [table_key(Layer.POSTGRES, source.name, table), Layer.SLOTS.key(source.name)],
+            )
+            for table in source.tables
+        ],
         can_subset=False,
     )
     def changes(
@@ -57,19 +66,24 @@ def changes_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
     ) -> Iterator[dg.MaterializeResult[None]]:
         from lakeproof.commands.drain import drain
 
+        until = Until.seconds(config.max_seconds) if config.until == "max_seconds" else Until.caught_up()
         reporter = _Reporter(context, settings, source, config)
-        log = reporter.backlog.heard(to_run_log(context.log.info))
+        log = to_run_log(context.log.info)
+
+        def report(event: Event) -> None:
+            if event.kind == "drain.start":
+                reporter.begin(Lsn.parse(str(event.fields["start_lsn"])))
+            log(event)
+
         try:
             totals = run_engine(
-                lambda stop: drain(
-                    settings.config(), source.name, config.as_until(), log, stop, on_flush=reporter.take
-                ),
+                lambda stop: drain(settings.config(), source.name, until, report, stop, on_flush=reporter.take),
                 meanwhile=reporter.write_due,
                 achieved=lambda: settings.durable_through(source.name),
             )
             # A drain with nothing to read has not asked for the slot.
-            reporter.backlog.begin(totals.end_lsn)
-            reporter.backlog.is_written(context.log_event, float("inf"))
+            reporter.begin(totals.end_lsn)
+            reporter.write_first(float("inf"))
         except BaseException:
             # Even if a person ended the run: report what is durable, so that plots have no gaps.
             reporter.write_rest()
@@ -179,8 +193,24 @@ class _Reporter:
         self._quiet = Heartbeat(windows, time.monotonic(), self._changes.is_waiting)
         self._keeps_up = KeepsUp()
         self._reported: set[TableName] = set()
-        # The slot comes first: nobody waits for these events.
-        self.backlog = Backlog(self._first)
+        self._first: Iterator[dg.AssetMaterialization] | None = None
+
+    def begin(self, position: Lsn) -> None:
+        """Let the events that Dagster lacks be written from now on, at a drain's first position; any thread may call it.
+
+        The slot comes first: nobody waits for these events.
+        """
+        if self._first is None:
+            self._first = self._events_lacking(position)
+
+    def write_first(self, seconds: float) -> bool:
+        """Write them for some seconds; True if none is left. A source of hundreds of tables has hundreds of them."""
+        until_s = time.monotonic() + seconds
+        for event in self._first or ():
+            self._context.log_event(event)
+            if time.monotonic() >= until_s:
+                return False
+        return self._first is not None
 
     def take(self, flush: Flush) -> None:
         """Take a flush that has just become durable; the drain's threads call it."""
@@ -190,7 +220,7 @@ class _Reporter:
         """Write the events that are due."""
         if self._lasts:
             self._write(self._changes.take_due(time.monotonic()))
-            if self.backlog.is_written(self._context.log_event):
+            if self.write_first(_WHILE_S):
                 self._write(self._without_changes(time.monotonic()))
 
     def write_rest(self) -> None:
@@ -212,11 +242,12 @@ class _Reporter:
             return {}
         return {table: ChangeSummary.none(position) for table in due if self._budget.spend(1, now_s)}
 
-    def _first(self, position: Lsn) -> Iterator[dg.AssetMaterialization]:
+    def _events_lacking(self, position: Lsn) -> Iterator[dg.AssetMaterialization]:
         tables = self._source.tables
         yield from copies_unseen(self._context.instance, self._settings.lake_of(self._source.name), tables)
         if self._lasts:
-            none = without_event(self._context.instance, self._source.name, tables)
+            seen = newest_events(self._context.instance, Layer.CHANGES, self._source.name, tables)
+            none = [table for table in tables if table not in seen]
             slot = _slot(self._settings, self._source) if none else {}
             self._quiet.beat(none, time.monotonic())
             for table in none:
@@ -229,24 +260,8 @@ def _results(source: SourceConfig, totals: DrainReport, slot: md.Metadata) -> It
     for table in source.tables:
         counts = totals.tables.get(table, LandedCounts())
         summary = ChangeSummary(totals.start_lsn, totals.end_lsn, counts, totals.transactions)
-        yield dg.MaterializeResult(
-            asset_key=table_key(Layer.CHANGES, source.name, table),
-            data_version=md.data_version(totals.end_lsn),
-            metadata=md.merged(_progress(source, summary), {"reason_for_end": totals.reason_for_end}, slot),
-        )
-
-
-def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpec:
-    return table_spec(
-        config,
-        LayerTable(source, table, Layer.CHANGES, f"{source.name}/landing"),
-        deps=[table_key(Layer.POSTGRES, source.name, table), slot_key(source.name)],
-        kinds={"postgres", "parquet"},
-        description=(
-            f"The changes committed to {table}, as read from slot {source.slot}. The slot drain sensor keeps a run going; "
-            "Materialize reads all current changes and ends."
-        ),
-    )
+        more = {"reason_for_end": totals.reason_for_end, **slot}
+        yield md.result(_event(source, table, summary, more))
 
 
 def _slot(settings: Settings, source: SourceConfig) -> md.Metadata:
@@ -265,18 +280,14 @@ def _progress(source: SourceConfig, summary: ChangeSummary) -> md.Metadata:
         {"inserts": counts.inserts, "updates": counts.updates, "deletes": counts.deletes},
         md.optional(
             truncates=counts.truncates or None,
-            lag_seconds=_rounded(summary.lag_s),
-            lag_seconds_max=_rounded(summary.lag_s_max),
+            lag_seconds=None if summary.lag_s is None else round(summary.lag_s, 3),
+            lag_seconds_max=None if summary.lag_s_max is None else round(summary.lag_s_max, 3),
         ),
         md.lsns(start_lsn=summary.start_lsn, end_lsn=summary.end_lsn),
         {"transactions": summary.transactions, "landed_bytes": counts.bytes},
         md.times(first_commit=first, last_commit=last),
         {"slot": source.slot, "publication": source.publication},
     )
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)
 
 
 def _in_words(summary: ChangeSummary) -> str:
@@ -293,11 +304,7 @@ def _time(us: int | None) -> datetime | None:
 
 
 def _event(
-    source: SourceConfig, table: TableName, summary: ChangeSummary, slot: md.Metadata
+    source: SourceConfig, table: TableName, summary: ChangeSummary, more: md.Metadata
 ) -> dg.AssetMaterialization:
-    return dg.AssetMaterialization(
-        asset_key=table_key(Layer.CHANGES, source.name, table),
-        description=_in_words(summary),
-        metadata=md.merged(_progress(source, summary), slot),
-        tags={"dagster/data_version": str(summary.end_lsn)},
-    )
+    key, metadata = table_key(Layer.CHANGES, source.name, table), md.merged(_progress(source, summary), more)
+    return md.event(key, metadata, summary.end_lsn, _in_words(summary))

@@ -17,11 +17,11 @@ from assets.support.columns import table_columns
 from assets.support.keys import Layer, table_key
 from lakeproof.errors import LakeproofError
 from lakeproof.events import counted
+from lakeproof.lake.records.described import read_described
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import describe_held
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.descriptions import TableDescription
-from lakeproof.schema import SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
 from resources import Settings
 
@@ -29,22 +29,13 @@ if TYPE_CHECKING:
     from lakeproof.lake.cycle.runner import CutReport
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenLayer:
-    """A table's history or current, as it is at a cut; `in_words` is what was done, in a line."""
-
-    key: dg.AssetKey
-    data_version: dg.DataVersion
-    metadata: md.Metadata
-    in_words: str
-
-
-def layers(settings: Settings, source: str, done: Mapping[TableName, TableTotals]) -> list[WrittenLayer]:
-    """Return history and current of tables at the source's newest cut; raises the errors of `lakeproof.errors`."""
+def layers(settings: Settings, source: str, done: Mapping[TableName, TableTotals]) -> list[dg.AssetMaterialization]:
+    """Return the events of tables at the source's newest cut; raises the errors of `lakeproof.errors`."""
     cut = settings.newest_cut(source) if done else None
     if cut is None:
         return []
-    lake, descriptions = settings.lake_of(source), settings.descriptions(source)
+    lake = settings.lake_of(source)
+    descriptions = read_described(lake)
     return [
         layer for table, each in done.items() for layer in _written(lake, table, cut, each, descriptions.get(table))
     ]
@@ -52,13 +43,13 @@ def layers(settings: Settings, source: str, done: Mapping[TableName, TableTotals
 
 def _written(
     lake: SourceLake, table: TableName, cut: Cut, done: TableTotals, description: TableDescription | None
-) -> Iterator[WrittenLayer]:
-    """Yield history and current of a table; none if it has no snapshot in the lake yet."""
+) -> Iterator[dg.AssetMaterialization]:
+    """Yield the events of a table, each with what was done in a line; none if it has no snapshot in the lake yet."""
     state, source = cut.tables.get(table), lake.source
     if state is None:
         return
     held = None if table not in cut.held else describe_held(cut.held[table], source, table)
-    version = md.data_version(state.at_lsn)
+    columns = table_columns(state.version, description)
     common = md.merged(
         md.lsns(compacted_through_lsn=state.at_lsn),
         {"cut": int(cut.number), "cycles": done.cycles, "changes": done.changes},
@@ -70,27 +61,22 @@ def _written(
     )
     history = md.merged(
         common,
-        _columns(Layer.HISTORY, state.version, description),
+        {"dagster/column_schema": columns[Layer.HISTORY]},
         {"delta_version": state.history_version},
         md.row_count(state.history_sum.rows),
     )
     words = _in_words(done, None if held is None else held.reason)
-    yield WrittenLayer(table_key(Layer.HISTORY, source, table), version, history, words)
+    yield md.event(table_key(Layer.HISTORY, source, table), history, state.at_lsn, words)
     current = md.merged(
         common,
-        _columns(Layer.CURRENT, state.version, description),
+        {"dagster/column_schema": columns[Layer.CURRENT]},
         {"inserted": done.inserted, "deleted": done.deleted, "delta_version": state.current_version},
         md.row_count(_rows(lake, table, state, done)),
         {"written_by": f"{state.written_by.engine}: {state.written_by.reason}"},
     )
     if done.cycles and held is None:
         words += f": {counted(done.inserted, 'row')} in, {counted(done.deleted, 'row')} out"
-    yield WrittenLayer(table_key(Layer.CURRENT, source, table), version, current, words)
-
-
-def _columns(layer: Layer, version: SchemaVersion, description: TableDescription | None) -> md.Metadata:
-    """Return the columns tab, with what is known of comments, whole types and NOT NULL."""
-    return {"dagster/column_schema": table_columns(layer, version, description)}
+    yield md.event(table_key(Layer.CURRENT, source, table), current, state.at_lsn, words)
 
 
 def _rows(lake: SourceLake, table: TableName, state: CutTable, done: TableTotals) -> int | None:

@@ -6,21 +6,21 @@ one Spark session: the days and tables that a run selects go to one command.
 
 import warnings
 from collections.abc import Iterator, Sequence
-from datetime import date, datetime, timezone
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from assets.catalog import Catalog
 from assets.support import metadata as md
-from assets.support.command_call import run_command, table_words
-from assets.support.keys import SPARK_POOL, Layer, LayerTable, table_key, table_spec
+from assets.support.engine_call import run_command, table_words
+from assets.support.keys import SPARK_POOL, Layer, table_key
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
 from lakeproof.landing.incarnation_record import incarnations
 from lakeproof.names import TableName
 from lakeproof.snapshot.folder import read_request, snapshot_folders
-from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 from resources import Compute
@@ -40,7 +40,7 @@ def daily_tables_of(source: SourceConfig) -> list[TableName]:
     return source.daily_among(source.tables)
 
 
-def daily_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition | None:
+def daily_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition | None:
     """Return the days of one source's chosen tables; None if the configuration chooses none."""
     tables = {table_key(Layer.DAILY, source.name, table): table for table in daily_tables_of(source)}
     if not tables:
@@ -52,9 +52,18 @@ def daily_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition | N
         @dg.multi_asset(
             name=f"daily_{source.name}",
             pool=SPARK_POOL,
-            specs=[_spec(config, source, table) for table in tables.values()],
+            specs=[
+                catalog.spec(
+                    key,
+                    f"The table {table} as it was at the end of each day (UTC, by commit time), a partition per day. A day "
+                    "that is not over has what is known of it so far.",
+                    {"deltalake", "spark"},
+                    [table_key(Layer.HISTORY, source.name, table)],
+                )
+                for key, table in tables.items()
+            ],
             check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=_DESCRIPTION) for key in tables],
-            partitions_def=days_of(config, source),
+            partitions_def=_days_since_first_copy(catalog.config, source),
             can_subset=True,
             backfill_policy=dg.BackfillPolicy.single_run(),
         )
@@ -78,33 +87,18 @@ def daily_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition | N
     return daily
 
 
-def days_of(config: Config, source: SourceConfig) -> dg.DailyPartitionsDefinition:
+def _days_since_first_copy(config: Config, source: SourceConfig) -> dg.DailyPartitionsDefinition:
     """Return the days since the source's first copy, today among them; today alone if there is none yet."""
-    return dg.DailyPartitionsDefinition(start_date=_first_day(config, source).isoformat(), end_offset=1)
-
-
-def _first_day(config: Config, source: SourceConfig) -> date:
-    today = datetime.now(timezone.utc).date()
+    first = datetime.now(timezone.utc).date()
     try:
         lake = SourceLake.open(config.location, source.name)
         folders = (folder for incarnation in incarnations(lake) for folder in snapshot_folders(lake, incarnation))
         request = next((r for folder in folders if (r := read_request(lake, folder)) is not None), None)
+        if request is not None:
+            first = time_of(request.started_at).astimezone(timezone.utc).date()
     except (LakeproofError, OSError):
-        return today
-    return today if request is None else time_of(request.started_at).astimezone(timezone.utc).date()
-
-
-def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpec:
-    return table_spec(
-        config,
-        LayerTable(source, table, Layer.DAILY, LakePaths(source.name).daily(table)),
-        deps=[table_key(Layer.HISTORY, source.name, table)],
-        kinds={"deltalake", "spark"},
-        description=(
-            f"The table {table} as it was at the end of each day (UTC, by commit time), a partition per day. A day that is "
-            "not over has what is known of it so far."
-        ),
-    )
+        pass
+    return dg.DailyPartitionsDefinition(start_date=first.isoformat(), end_offset=1)
 
 
 def _metadata(day: "DayReport") -> md.Metadata:

@@ -1,16 +1,14 @@
-"""Retention and maintenance of a source as an asset: what a run deleted and optimized, in files and bytes.
-
-Deciding what is deleted does not belong here (`lakeproof.commands.maintain`); the configuration has the retention times.
-"""
+"""Retention and maintenance of a source as an asset: what a run deleted and optimized, in files and bytes."""
 
 import dagster as dg
 from pydantic import Field
 
+from assets.catalog import Catalog
 from assets.support import metadata as md
-from assets.support.command_call import run_command, table_words
-from assets.support.keys import SPARK_POOL, Layer, maintenance_key, uri
+from assets.support.engine_call import run_command, table_words
+from assets.support.keys import SPARK_POOL, Layer
 from lakeproof.cli.results import from_json
-from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.model import SourceConfig
 from lakeproof.config.table_names import parse_table
 from resources import Compute, Settings
 
@@ -22,19 +20,22 @@ class MaintenanceRun(dg.Config):
     restore: list[str] = Field(default=[], description="tables whose archived history to bring back, `schema.table`")
 
 
-def maintenance_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
+def maintenance_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the asset that applies the retention to the lake of one source."""
 
-    @dg.asset(
-        key=maintenance_key(source.name),
+    @dg.multi_asset(
+        name=f"maintenance__{source.name}",
+        specs=[
+            catalog.spec(
+                Layer.MAINTENANCE.key(source.name),
+                f"The files that the retention of {source.name} deleted, and the tables whose small files were merged.",
+                {"deltalake", "spark"},
+            )
+        ],
         pool=SPARK_POOL,
         # Last in a run of everything. It is about the source's whole lake, so no table leads to it: a line from each of
         # thousands would show nothing, and each job with them is made when the location loads.
         op_tags={"dagster/priority": "-10"},
-        group_name=Layer.MAINTENANCE.value,
-        kinds={"deltalake", "spark"},
-        description=f"The files that the retention of {source.name} deleted, and the tables whose small files were merged.",
-        metadata={"dagster/table_name": f"maintenance.{source.name}", "dagster/uri": uri(config.location, source.name)},
     )
     def maintained(
         context: dg.AssetExecutionContext, config: MaintenanceRun, settings: Settings, compute: Compute

@@ -9,31 +9,42 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from assets.catalog import Catalog
 from assets.support import metadata as md
 from assets.support.engine_call import run_engine
-from assets.support.keys import Layer, slot_key
+from assets.support.event_log import to_process_log
+from assets.support.keys import Layer
 from lakeproof.config.model import SourceConfig
+from lakeproof.descriptions import describe_quietly
 from lakeproof.drain.slot_health import Level
 from lakeproof.errors import LakeproofError
+from lakeproof.state.shortfall import shortfall
 from lakeproof.state.slot import SlotStatus
+from lakeproof.state.source_state import SourceState
 from resources import Settings
 
-CHECK = "slot_health"
+CHECK, WHOLE = "slot_health", "lake_is_whole"
+_DESCRIPTIONS = {
+    CHECK: "Compares the slot with the configuration's thresholds (health): if it can be read, how much WAL it keeps, how "
+    "long nobody has read it, and when the server would invalidate it at the present rate. The slot drain sensor updates "
+    "the result when it changes.",
+    WHOLE: "Every published table is in the lake, or on its way; every table was compared with the source, and was equal; "
+    "no day that `daily` asks for is missing; nobody but lakeproof wrote a view. WARN: a table was never compared, or a day "
+    "is missing. The same is in `lakeproof status`.",
+}
 
 
-def slot_asset(source: SourceConfig) -> dg.AssetsDefinition:
+def slot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the asset of one source's slot, with its check."""
-    key = slot_key(source.name)
+    key = Layer.SLOTS.key(source.name)
 
-    @dg.asset(
-        key=key,
-        group_name=Layer.SLOTS.value,
-        kinds={"postgres"},
-        description=f"The position of slot {source.slot} on the server, and the WAL that it keeps there.",
-        metadata={"source": source.name, "publication": source.publication, "slot": source.slot},
-        check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=_DESCRIPTION), whole_spec(source.name)],
-        # Only if the server can't be reached.
-        output_required=False,
+    about = f"The position of slot {source.slot} on the server, and the WAL that it keeps there."
+
+    @dg.multi_asset(
+        name=f"slots__{source.name}",
+        # It has no result if the server can't be reached.
+        specs=[catalog.spec(key, about, {"postgres"})],
+        check_specs=[dg.AssetCheckSpec(name, asset=key, description=text) for name, text in _DESCRIPTIONS.items()],
     )
     def progress(settings: Settings) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         yield whole_result(settings, source.name)
@@ -48,16 +59,9 @@ def slot_asset(source: SourceConfig) -> dg.AssetsDefinition:
         yield dg.MaterializeResult(asset_key=key, metadata=state)
         yield slot_check_result(source, status)
         if status.has_landing:
-            settings.keep_descriptions(source.name)
+            describe_quietly(settings.config(), source.name, to_process_log)
 
     return progress
-
-
-_DESCRIPTION = (
-    "Compares the slot with the configuration's thresholds (health): if it can be read, how much WAL it keeps, how long "
-    "nobody has read it, and when the server would invalidate it at the present rate. The slot drain sensor updates the "
-    "result when it changes."
-)
 
 
 def state_metadata(source: SourceConfig, status: SlotStatus) -> md.Metadata:
@@ -65,6 +69,11 @@ def state_metadata(source: SourceConfig, status: SlotStatus) -> md.Metadata:
     state, health = status.state, status.health
     if state is None or health is None:
         return {}
+    figures = {
+        "wal_bytes_per_s": health.wal_bytes_per_s,
+        "seconds_left": health.seconds_left,
+        "unread_seconds": health.unread_s,
+    }
     return md.merged(
         {"slot": source.slot, "health": health.level.value},
         slot_positions(status),
@@ -72,10 +81,9 @@ def state_metadata(source: SourceConfig, status: SlotStatus) -> md.Metadata:
             wal_retained_bytes=state.retained_bytes,
             wal_status=state.wal_status,
             safe_wal_size=state.safe_wal_size,
-            wal_bytes_per_s=_whole(health.wal_bytes_per_s),
-            seconds_left=_whole(health.seconds_left),
-            unread_seconds=_whole(health.unread_s),
         ),
+        # Without decimals, which nobody measures.
+        {name: round(figure) for name, figure in figures.items() if figure is not None},
     )
 
 
@@ -90,11 +98,6 @@ def slot_positions(status: SlotStatus) -> md.Metadata:
     )
 
 
-def _whole(value: float | None) -> int | None:
-    """Return a figure without decimals, which nobody measures."""
-    return None if value is None else round(value)
-
-
 def slot_check_result(source: SourceConfig, status: SlotStatus) -> dg.AssetCheckResult:
     """Return the check's result: how long the slot will last, and if a drain could continue from it at all."""
     level, reasons = Level.ERROR, [f"slot {source.slot} does not exist"]
@@ -103,7 +106,7 @@ def slot_check_result(source: SourceConfig, status: SlotStatus) -> dg.AssetCheck
     if status.gap is not None:
         level, reasons = Level.ERROR, [str(status.gap), *reasons]
     return dg.AssetCheckResult(
-        asset_key=slot_key(source.name),
+        asset_key=Layer.SLOTS.key(source.name),
         check_name=CHECK,
         passed=level is Level.OK,
         severity=dg.AssetCheckSeverity.ERROR if level is Level.ERROR else dg.AssetCheckSeverity.WARN,
@@ -115,25 +118,12 @@ def slot_check_result(source: SourceConfig, status: SlotStatus) -> dg.AssetCheck
 def unreachable_result(source: SourceConfig, reason: str) -> dg.AssetCheckResult:
     """Return the check's result for a slot that can't be read, most often because its server can't be reached."""
     return dg.AssetCheckResult(
-        asset_key=slot_key(source.name),
+        asset_key=Layer.SLOTS.key(source.name),
         check_name=CHECK,
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,
         description=f"the slot can't be read: {reason}",
     )
-
-
-WHOLE = "lake_is_whole"
-_WHOLE = (
-    "Every published table is in the lake, or on its way; every table was compared with the source, and was equal; no day "
-    "that `daily` asks for is missing; nobody but lakeproof wrote a view. WARN: a table was never compared, or a day is "
-    "missing. The same is in `lakeproof status`."
-)
-
-
-def whole_spec(source: str) -> dg.AssetCheckSpec:
-    """Return the check's place: at the slot's asset, whose job looks at a source every quarter of an hour."""
-    return dg.AssetCheckSpec(WHOLE, asset=slot_key(source), description=_WHOLE)
 
 
 def whole_result(settings: Settings, source: str) -> dg.AssetCheckResult:
@@ -143,7 +133,8 @@ def whole_result(settings: Settings, source: str) -> dg.AssetCheckResult:
     """
     numbers: dict[str, int] = {}
     try:
-        lacking = settings.shortfall(source)
+        config = settings.config()
+        lacking = shortfall(config, SourceState.of(config, source))
         text = "\n".join(lacking.sentences(source))
         passed, is_error = not lacking, bool(lacking.waited_for or lacking.differing or lacking.views)
         numbers = {
@@ -156,7 +147,7 @@ def whole_result(settings: Settings, source: str) -> dg.AssetCheckResult:
     except LakeproofError as error:
         passed, is_error, text = False, True, f"the lake can't be read: {error}"
     return dg.AssetCheckResult(
-        asset_key=slot_key(source),
+        asset_key=Layer.SLOTS.key(source),
         check_name=WHOLE,
         passed=passed,
         severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,

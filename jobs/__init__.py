@@ -1,7 +1,4 @@
-"""Dagster jobs: named selections of assets and checks, each with its executor, tags and description.
+"""Dagster jobs: named selections of assets and checks, and in `by_hand` the jobs that only a person launches.
 
 Asset implementations do not belong here (`assets`), nor schedules and sensors (`orchestration`).
-
-    names.py   job names and run tags      source.py  the jobs that are selections of assets
-    by_hand/   jobs that only a person launches: repair, rebuild, recover, teardown, pause, resume
 """

@@ -1,7 +1,4 @@
-"""The names of the jobs, and the tags by which sensors recognize their runs.
-
-The selections of the jobs do not belong here (`source`, `views`).
-"""
+"""The names of the jobs, and the tags by which sensors recognize their runs."""
 
 from __future__ import annotations
 

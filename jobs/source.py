@@ -5,7 +5,7 @@ Each job runs in one process: a process per step might start a JVM per step, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import dagster as dg
@@ -14,7 +14,7 @@ from assets.checks.expectations import expectation_keys
 from assets.checks.proof import proof_targets
 from assets.current import CompactionUnit
 from assets.daily import daily_tables_of
-from assets.support.keys import Layer, maintenance_key, slot_key, table_key, view_key
+from assets.support.keys import Layer, table_key
 from jobs.names import VIEWS_REFRESH, SourceJob, run_tags, source_tags
 from lakeproof.config.model import Config, SourceConfig
 
@@ -27,90 +27,72 @@ Job: TypeAlias = "UnresolvedAssetJobDefinition"
 
 def source_jobs(config: Config, source: SourceConfig) -> list[Job]:
     """Return the jobs of one source with at least one table, but not the one that compacts, nor those by hand."""
-    name, kept, targets = source.name, daily_tables_of(source), proof_targets(config, source)
-    proofs = [*targets.tables, *targets.histories, *targets.views]
-    daily = f"Keeps tables of {name} as they were at the end of each day, the days of a range in one run."
-    return [
-        _job(
-            source,
-            SourceJob.BOOTSTRAP,
+    name, targets = source.name, proof_targets(config, source)
+    selections = {
+        SourceJob.BOOTSTRAP: (
             _tables(source, Layer.SNAPSHOT),
             f"Copies every table of {name} under one snapshot, or only the selected ones again.",
         ),
         # No other asset may be in this job: Dagster would skip steps after a drain that has reported by events alone.
-        _job(
-            source,
-            SourceJob.DRAIN,
+        SourceJob.DRAIN: (
             _tables(source, Layer.CHANGES),
-            f"Reads slot {source.slot} into the landing. If a person launches it, it reads all current changes and ends; "
-            "the slot drain sensor keeps a run going all the time.",
+            (
+                f"Reads slot {source.slot} into the landing. If a person launches it, it reads all current changes and "
+                "ends; the slot drain sensor keeps a run going all the time."
+            ),
         ),
-        _job(
-            source,
-            SourceJob.MAINTENANCE,
-            [maintenance_key(name)],
+        SourceJob.MAINTENANCE: (
+            [Layer.MAINTENANCE.key(name)],
             f"Deletes what the retention of {name} no longer keeps, and merges small files.",
         ),
-        _job(
-            source,
-            SourceJob.VERIFICATION,
-            [*proofs, *expectation_keys(source)],
-            f"Proves that the current tables of {name} equal PostgreSQL at one LSN, that histories are complete and "
-            "that views are right; runs the expectations. With `repair: true` in the launchpad it reads the rows of keys "
-            "that differ again, or the whole table if it has no key for that, corrects them and compares once more.",
+        SourceJob.VERIFICATION: (
+            [*targets.tables, *targets.histories, *targets.views, *expectation_keys(source)],
+            (
+                f"Proves that the current tables of {name} equal PostgreSQL at one LSN, that histories are complete and "
+                "that views are right; runs the expectations. With `repair: true` in the launchpad it reads the rows of "
+                "keys that differ again, or the whole table if it has no key for that, corrects them and compares once more."
+            ),
         ),
-        _job(
-            source,
-            SourceJob.SLOT,
-            [slot_key(name)],
+        SourceJob.SLOT: (
+            [Layer.SLOTS.key(name)],
             f"Records the position of slot {source.slot}, and checks how long it will last.",
         ),
-        *(
-            [_job(source, SourceJob.DAILY, [table_key(Layer.DAILY, name, table) for table in kept], daily)]
-            if kept
-            else []
+        SourceJob.DAILY: (
+            [table_key(Layer.DAILY, name, table) for table in daily_tables_of(source)],
+            f"Keeps tables of {name} as they were at the end of each day, the days of a range in one run.",
         ),
+    }
+    first = {SourceJob.DRAIN: {"dagster/priority": "10"}}
+    return [
+        _job(kind.of(name), keys, source_tags(kind, source) | first.get(kind, {}), text)
+        for kind, (keys, text) in selections.items()
+        if keys
     ]
 
 
 def compaction_job(unit: CompactionUnit) -> Job:
     """Return the job that compacts a source, or all sources of a group."""
-    ends = "one position, then puts a cut of the group" if unit.is_group else "the end of the landing"
-    kind = SourceJob.COMPACTION
-    return dg.define_asset_job(
+    kind, ends = SourceJob.COMPACTION, "the end of the landing"
+    if unit.is_group:
+        ends = "one position, then puts a cut of the group"
+    return _job(
         kind.of(unit.name),
-        selection=[key for source in unit.sources for key in _tables(source, Layer.HISTORY, Layer.CURRENT)],
-        executor_def=dg.in_process_executor,
-        tags=run_tags(kind.value, source=unit.name) if unit.is_group else source_tags(kind, unit.sources[0]),
-        description=f"Brings history and current of every table of {unit.name} up to {ends}.",
+        [key for source in unit.sources for key in _tables(source, Layer.HISTORY, Layer.CURRENT)],
+        run_tags(kind.value, source=unit.name) if unit.is_group else source_tags(kind, unit.sources[0]),
+        f"Brings history and current of every table of {unit.name} up to {ends}.",
     )
 
 
-def views_refresh_job(config: Config) -> Job | None:
-    """Return the job: all views in one process, with one Spark session; None if the configuration has no view."""
-    if not config.views:
-        return None
-    return dg.define_asset_job(
-        VIEWS_REFRESH,
-        selection=[view_key(name) for name in config.views],
-        executor_def=dg.in_process_executor,
-        tags=run_tags("views"),
-        description="Corrects every view to the result of its query at the newest cut of each source.",
-    )
+def views_refresh_job(config: Config) -> list[Job]:
+    """Return the job: all views in one process, with one Spark session; none if the configuration has no view."""
+    text = "Corrects every view to the result of its query at the newest cut of each source."
+    keys = [Layer.VIEWS.key(name) for name in config.views]
+    return [_job(VIEWS_REFRESH, keys, run_tags("views"), text)] if keys else []
 
 
-def _job(
-    source: SourceConfig,
-    kind: SourceJob,
-    assets: Iterable[dg.AssetKey],
-    description: str,
-) -> Job:
+def _job(name: str, keys: Sequence[dg.AssetKey], tags: Mapping[str, str], description: str) -> Job:
     return dg.define_asset_job(
-        kind.of(source.name),
-        selection=list(assets),
-        executor_def=dg.in_process_executor,
-        tags=source_tags(kind, source) | ({"dagster/priority": "10"} if kind is SourceJob.DRAIN else {}),
-        description=description,
+        name, selection=keys, executor_def=dg.in_process_executor, tags=tags, description=description
     )
 
 

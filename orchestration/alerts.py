@@ -24,10 +24,10 @@ from lakeproof.config.model import Config
 from lakeproof.config.section.alerts import AlertsConfig
 from lakeproof.errors import LakeproofError
 from orchestration.policies import alert as alert_policy
-from orchestration.policies.alert import Alert, AlertMemory, AlertSeverity, Limits, Message
-from orchestration.start import Start
+from orchestration.policies.alert import AlertMemory
+from orchestration.start import RUNNING
 from resources import Settings
-from resources.messages import Line, Notifier, notifiers
+from resources.messages import Alert, AlertSeverity, Notifier, notifiers
 
 ALERTS = "alert_sensor"
 _INTERVAL_S = 28
@@ -35,7 +35,6 @@ _INTERVAL_S = 28
 _PROBLEMS_MAX = 500
 # Requests of one tick by each way: a tick ends within 60 s, also if nobody answers.
 _REQUESTS_MAX = 3
-_ON = Start()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def watched_by_alerts(config: Config, jobs: Sequence[str], assets: Sequence[dg.A
 
 
 def alert_sensor(
-    config: Config, names: Watched, clock: Callable[[], float] = time.time, start: Start = _ON, name: str = ALERTS
+    config: Config, names: Watched, clock: Callable[[], float] = time.time, start: str = RUNNING, name: str = ALERTS
 ) -> list[dg.SensorDefinition]:
     """Return the sensor, none if nobody is to be notified."""
     if not config.alerts.is_on:
@@ -68,7 +67,7 @@ def alert_sensor(
     @dg.sensor(
         name=name,
         minimum_interval_seconds=_INTERVAL_S,
-        default_status=start.sensor,
+        default_status=dg.DefaultSensorStatus(start),
         description=(
             "Notifies people, by the ways that `alerts` names, of failed runs, held tables, slots, proofs, expectations and "
             "assets that are too old: once, again while it lasts, and when it is over."
@@ -77,90 +76,53 @@ def alert_sensor(
     def sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
         alerts, now = settings.config().alerts, clock()
         state = _State.from_cursor(context.cursor, now)
-        runs = failed_runs(context.instance, names.jobs, state.runs, now)
+        runs = _failed_runs(context.instance, names.jobs, state, now)
         every = [
-            *runs.problems(),
+            *(
+                Alert(f"run/{job}", "run", "error", f"{job} failed", text, f"/runs/{run}")
+                for job, (run, text) in runs.items()
+            ),
             *failed_checks(context.instance, names.checks),
             *stale_assets(context.instance, names.assets),
-            *_held(settings, names.sources, context.log),
+            *_held_tables(settings, names.sources, context.log),
         ]
-        problems = sorted(chosen(every, alerts), key=lambda problem: (problem.severity, problem.key))[:_PROBLEMS_MAX]
-        limits = Limits(alerts.repeat_s, alerts.per_hour)
-        memories: dict[str, AlertMemory] = {}
-        for way in notifiers(alerts):
-            before = state.memories.get(way.name, AlertMemory())
-            sending = _Sending(way, limits, alerts.ui or "", context.log)
-            memories[way.name] = sending.tell(before, problems, now)
+        chosen = [p for p in every if p.kind in alerts.on and (alerts.least == "warn" or p.severity == "error")]
+        problems = sorted(chosen, key=lambda problem: (problem.severity, problem.key))[:_PROBLEMS_MAX]
+        memories = {
+            way.name: _tell(
+                way, state.memories.get(way.name, AlertMemory()), problems, alerts, now=now, log=context.log
+            )
+            for way in notifiers(alerts)
+        }
         reason = f"{len(problems)} known problems" if problems else "nothing is wrong"
-        return dg.SensorResult(skip_reason=reason, cursor=_State(memories, runs).to_cursor())
+        return dg.SensorResult(skip_reason=reason, cursor=alert_policy.cursor(memories, runs=runs, looked=now))
 
     return [sensor]
 
 
-def _held(settings: Settings, sources: Sequence[str], log: logging.Logger) -> list[Alert]:
-    problems: list[Alert] = []
-    for source in sources:
+def _tell(
+    way: Notifier,
+    memory: AlertMemory,
+    problems: Sequence[Alert],
+    alerts: AlertsConfig,
+    *,
+    now: float,
+    log: logging.Logger,
+) -> AlertMemory:
+    """Send what is due by one way and return its memory after it; what fails is due again at the next tick."""
+    memory = alert_policy.look(memory, problems, now)
+    messages = alert_policy.due_messages(memory, problems, now, alerts.repeat_s)
+    for _ in range(min(alerts.per_hour - len(memory.sent), _REQUESTS_MAX)):
+        part, messages = messages[: way.takes], messages[way.takes :]
+        if not part:
+            break
         try:
-            problems += held_tables(settings, [source])
-        except (LakeproofError, OSError) as error:
-            log.warning("the lake of %s can't be read: %s", source, error)
-    return problems
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """State that one tick passes to the next: the memory of each way, and the failed runs."""
-
-    memories: Mapping[str, AlertMemory]
-    runs: FailedRuns
-
-    def to_cursor(self) -> str:
-        runs = {job: list(failed) for job, failed in self.runs.runs.items()}
-        return alert_policy.cursor(self.memories, runs=runs, looked=self.runs.looked)
-
-    @classmethod
-    def from_cursor(cls, text: str | None, now: float) -> _State:
-        """Read a cursor; without one, or with that of another version of this file, runs count from now on."""
-        try:
-            document = json.loads(text or "{}")
-            memories = {str(way): AlertMemory.from_json(memory) for way, memory in document["ways"].items()}
-            runs = {str(job): (str(run), str(reason)) for job, (run, reason) in document["runs"].items()}
-            return cls(memories, FailedRuns(runs, float(document["looked"])))
-        except (ValueError, LookupError, TypeError, AttributeError):
-            return cls({}, FailedRuns({}, now))
-
-
-@dataclass(frozen=True, slots=True)
-class _Sending:
-    """One way of notifying people, in one tick."""
-
-    way: Notifier
-    limits: Limits
-    ui: str
-    log: logging.Logger
-
-    def tell(self, memory: AlertMemory, problems: Sequence[Alert], now: float) -> AlertMemory:
-        """Send what is due and return the memory after it; what fails is due again at the next tick."""
-        memory = alert_policy.look(memory, problems, now)
-        messages = alert_policy.due_messages(memory, problems, now, self.limits)
-        requests = min(alert_policy.room(memory, self.limits), _REQUESTS_MAX)
-        for _ in range(requests):
-            part, messages = messages[: self.way.takes], messages[self.way.takes :]
-            if not part:
-                break
-            try:
-                self.way.send([self._line(message) for message in part])
-            except LakeproofError as error:
-                self.log.warning("%d messages were not sent: %s", len(part), error)
-                break
-            memory = alert_policy.sent(memory, part, now)
-        return memory
-
-    def _line(self, message: Message) -> Line:
-        problem = message.problem
-        url = self.ui.rstrip("/") + problem.path if self.ui and problem.path else ""
-        since = datetime.fromtimestamp(message.since, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-        return Line(message.event, problem.key, problem.kind, problem.severity, problem.title, problem.text, since, url)
+            way.send(part)
+        except LakeproofError as error:
+            log.warning("%d messages were not sent: %s", len(part), error)
+            break
+        memory = alert_policy.sent(memory, part, now)
+    return memory
 
 
 # A run that has worked for this long has got over what its predecessor failed of.
@@ -175,25 +137,34 @@ _RETRIED = "dagster/will_retry"
 
 
 @dataclass(frozen=True, slots=True)
-class FailedRuns:
-    """The newest failed run of each job that has not got over it: job → (run, text); `looked` is the time of the look."""
+class _State:
+    """State that one tick passes to the next: the memory of each way, and failed runs.
 
+    `runs` has the newest failed run of each job that has not got over it, and its text; `looked` is the time of the look.
+    """
+
+    memories: Mapping[str, AlertMemory]
     runs: Mapping[str, tuple[str, str]]
     looked: float
 
-    def problems(self) -> Iterator[Alert]:
-        """Yield one problem for each job."""
-        for job, (run_id, text) in self.runs.items():
-            yield Alert(f"run/{job}", "run", "error", f"{job} failed", text, f"/runs/{run_id}")
+    @classmethod
+    def from_cursor(cls, text: str | None, now: float) -> _State:
+        """Read a cursor; without one, or with that of another version of this file, runs count from now on."""
+        try:
+            document = json.loads(text or "{}")
+            memories = {str(way): AlertMemory.from_json(memory) for way, memory in document["ways"].items()}
+            runs = {str(job): (str(run), str(reason)) for job, (run, reason) in document["runs"].items()}
+            return cls(memories, runs, float(document["looked"]))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return cls({}, {}, now)
 
 
-def failed_runs(
-    instance: DagsterInstance, jobs: Collection[str], before: FailedRuns, now: float | None = None
-) -> FailedRuns:
+def _failed_runs(
+    instance: DagsterInstance, jobs: Collection[str], state: _State, now: float
+) -> dict[str, tuple[str, str]]:
     """Return the failed runs of these jobs, from those of the look before and the runs that have ended since."""
-    now = time.time() if now is None else now
-    since = datetime.fromtimestamp(before.looked - 1.0, timezone.utc)
-    runs = {job: failed for job, failed in before.runs.items() if job in jobs}
+    since = datetime.fromtimestamp(state.looked - 1.0, timezone.utc)
+    runs = {job: failed for job, failed in state.runs.items() if job in jobs}
     records = instance.get_run_records(
         RunsFilter(statuses=_ENDED, updated_after=since), limit=_RUNS_MAX, ascending=True
     )
@@ -205,7 +176,7 @@ def failed_runs(
             runs.pop(run.job_name, None)
         else:
             runs[run.job_name] = run.run_id, _reason(instance, run.run_id)
-    return FailedRuns({job: failed for job, failed in runs.items() if not _is_over(instance, job, failed[0], now)}, now)
+    return {job: failed for job, failed in runs.items() if not _is_over(instance, job, failed[0], now)}
 
 
 def _is_over(instance: DagsterInstance, job: str, failed: str, now: float) -> bool:
@@ -247,24 +218,24 @@ def failed_checks(instance: DagsterInstance, checks: Iterable[dg.AssetCheckKey])
 
 
 def newest_evaluation(
-    instance: DagsterInstance, check: dg.AssetCheckKey, record: object
+    instance: DagsterInstance, check: dg.AssetCheckKey, record: Any
 ) -> dg.AssetCheckEvaluation | None:
-    """Return a check's newest evaluation, if it was ever evaluated; `record` is its newest execution."""
-    return _evaluation(record) or _evaluation_before(instance, check)
+    """Return a check's newest evaluation, if it was ever evaluated; `record` is its newest execution.
+
+    A proof that runs says nothing yet: then it is that of an execution before.
+    """
+    newest = _evaluation(record)
+    if newest is None:
+        before = instance.event_log_storage.get_asset_check_execution_history(check, limit=_CHECKS_MAX)
+        newest = next((evaluation for each in before if (evaluation := _evaluation(each)) is not None), None)
+    return newest
 
 
 def _evaluation(record: Any) -> dg.AssetCheckEvaluation | None:
-    """Return the evaluation of an execution; None while it runs, or if it came to none."""
-    # The class of such a record has no public name.
+    """Return the evaluation of an execution, whose class has no public name; None while it runs, or if it came to none."""
     event = None if record.event is None else record.event.dagster_event
     data = None if event is None else event.event_specific_data
     return data if isinstance(data, dg.AssetCheckEvaluation) else None
-
-
-def _evaluation_before(instance: DagsterInstance, check: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
-    """Return the newest evaluation behind executions without one: a proof that runs says nothing yet."""
-    records = instance.event_log_storage.get_asset_check_execution_history(check, limit=_CHECKS_MAX)
-    return next((evaluation for record in records if (evaluation := _evaluation(record)) is not None), None)
 
 
 def stale_assets(instance: DagsterInstance, assets: Sequence[dg.AssetKey]) -> Iterator[Alert]:
@@ -277,18 +248,18 @@ def stale_assets(instance: DagsterInstance, assets: Sequence[dg.AssetKey]) -> It
             yield Alert(f"age/{name}", "freshness", severity, f"{name} is too old", "", _page(asset, "overview"))
 
 
-def held_tables(settings: Settings, sources: Iterable[str]) -> Iterator[Alert]:
+def _held_tables(settings: Settings, sources: Iterable[str], log: logging.Logger) -> Iterator[Alert]:
     """Yield the tables that stand still in the lake, with reason and remedy."""
     for source in sources:
-        for table, held in settings.held_tables(source).items():
+        try:
+            every = settings.held_tables(source)
+        except (LakeproofError, OSError) as error:
+            log.warning("the lake of %s can't be read: %s", source, error)
+            continue
+        for table, held in every.items():
             text = f"{held.reason}; {held.remedy}"
             yield Alert(f"held/{source}/{table}", "held", "error", f"{source}: {table} is held", text)
 
 
 def _page(asset: dg.AssetKey, view: str) -> str:
     return "/assets/" + "/".join(quote(part, safe="") for part in asset.path) + f"?view={view}"
-
-
-def chosen(problems: Iterable[Alert], alerts: AlertsConfig) -> list[Alert]:
-    """Return the problems that the configuration has reported."""
-    return [p for p in problems if p.kind in alerts.on and (alerts.least == "warn" or p.severity == "error")]

@@ -22,13 +22,13 @@ from assets.daily import daily_asset
 from assets.maintenance import maintenance_asset
 from assets.outside import UNKNOWN, external_specs, postgres_specs
 from assets.slots import slot_asset
-from assets.support.keys import Layer, table_key, view_key
+from assets.support.keys import Layer, table_key
 from assets.views import view_asset
-from jobs.by_hand import jobs_by_hand
 from jobs.by_hand.replace import replace_jobs
+from jobs.by_hand.source import jobs_by_hand
 from jobs.names import VIEWS_REFRESH, SourceJob
 from jobs.source import Job, compaction_job, source_jobs, views_refresh_job
-from lakeproof.config.model import Config, SourceConfig, ViewConfig
+from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import ConfigError, LakeproofError
 from lakeproof.state.known_tables import with_known_tables
@@ -53,15 +53,12 @@ def build(file: Config, only: Sequence[str] | None = None, job: str | None = Non
     file = file if only is None else narrowed(file, only)
     config = file.model_copy(update={"sources": {name: _with_tables(file, name) for name in file.sources}})
     sources = [source for source in config.sources.values() if source.tables]
-    units, views_job, resources = (
-        compaction_units(config),
-        views_refresh_job(config),
-        _resources(str(config.path), elsewhere=config.compute is not None),
-    )
+    units = compaction_units(config)
+    resources = _resources(str(config.path), elsewhere=config.compute is not None)
     scheduled = [
         *(each for source in sources for each in source_jobs(config, source)),
-        *(compaction_job(unit) for unit in units),
-        *([views_job] if views_job else []),
+        *map(compaction_job, units),
+        *views_refresh_job(config),
     ]
     by_hand: list[Job | dg.JobDefinition] = [
         *(each for source in sources for each in jobs_by_hand(source)),
@@ -69,18 +66,18 @@ def build(file: Config, only: Sequence[str] | None = None, job: str | None = Non
     ]
     own = [each for each in (*scheduled, *by_hand) if each.name == job]
     if own:
-        chosen = [make() for jobs, make in _families(config, sources, units) if job in jobs]
+        chosen = [make() for jobs, make in _families(Catalog(config, is_shown=False), sources, units) if job in jobs]
         return dg.Definitions(assets=[asset for asset in chosen if asset], jobs=own, resources=resources)
     for source in config.sources.values():
         if not source.tables:
             _log.warning("sources.%s: %s", source.name, UNKNOWN)
     catalog, start = Catalog(config), start_of(config)
-    assets = [catalog.show(asset) for _, make in _families(config, sources, units) if (asset := make())]
+    assets = [asset for _, make in _families(catalog, sources, units) if (asset := make())]
     # A person who launches a job sees its end.
     names = watched_by_alerts(config, [each.name for each in scheduled], assets)
     part = sorted(only or ())
     return dg.Definitions(
-        assets=[*map(catalog.complete, [*postgres_specs(config), *external_specs(config)]), *assets],
+        assets=[*postgres_specs(catalog), *external_specs(catalog), *assets],
         jobs=[*scheduled, *by_hand],
         sensors=[
             *(slot_drain_sensor(source, outside_proofs(config, source), start=start) for source in sources),
@@ -100,22 +97,24 @@ def build(file: Config, only: Sequence[str] | None = None, job: str | None = Non
 Family = tuple[Collection[str], Callable[[], dg.AssetsDefinition | None]]
 
 
-def _families(config: Config, sources: Sequence[SourceConfig], units: Sequence[CompactionUnit]) -> Iterator[Family]:
+def _families(catalog: Catalog, sources: Sequence[SourceConfig], units: Sequence[CompactionUnit]) -> Iterator[Family]:
     """Yield every asset that runs, unmade, each with the jobs that select it."""
     for source in sources:
         name = source.name
-        yield {SourceJob.BOOTSTRAP.of(name)}, partial(snapshot_asset, config, source)
-        yield {SourceJob.DRAIN.of(name)}, partial(changes_asset, config, source)
-        yield {SourceJob.VERIFICATION.of(name)}, partial(proof_asset, config, source)
-        yield {SourceJob.VERIFICATION.of(name)}, partial(expectations_asset, config, source)
-        yield {SourceJob.MAINTENANCE.of(name)}, partial(maintenance_asset, config, source)
-        yield {SourceJob.SLOT.of(name)}, partial(slot_asset, source)
-        yield {SourceJob.DAILY.of(name)}, partial(daily_asset, config, source)
+        yield {SourceJob.BOOTSTRAP.of(name)}, partial(snapshot_asset, catalog, source)
+        yield {SourceJob.DRAIN.of(name)}, partial(changes_asset, catalog, source)
+        yield {SourceJob.VERIFICATION.of(name)}, partial(proof_asset, catalog, source)
+        yield {SourceJob.VERIFICATION.of(name)}, partial(expectations_asset, catalog, source)
+        yield {SourceJob.MAINTENANCE.of(name)}, partial(maintenance_asset, catalog, source)
+        yield {SourceJob.SLOT.of(name)}, partial(slot_asset, catalog, source)
+        yield {SourceJob.DAILY.of(name)}, partial(daily_asset, catalog, source)
     for unit in units:
-        yield {SourceJob.COMPACTION.of(unit.name)}, partial(compaction_asset, config, unit)
-    conditional = conditional_views(config)
-    for view in config.views.values():
-        yield {VIEWS_REFRESH}, partial(_view, config, view, conditional)
+        yield {SourceJob.COMPACTION.of(unit.name)}, partial(compaction_asset, catalog, unit)
+    conditional = conditional_views(catalog.config)
+    for view in catalog.config.views.values():
+        by = refreshed_by(catalog.config, view.name)
+        condition = view_condition() if Layer.VIEWS.key(view.name) in conditional else None
+        yield {VIEWS_REFRESH}, partial(view_asset, catalog, view, by, condition)
 
 
 @cache
@@ -126,37 +125,17 @@ def _resources(path: str, *, elsewhere: bool) -> dict[str, dg.ResourceDefinition
 
 def _lasting(config: Config, sources: Sequence[SourceConfig], units: Sequence[CompactionUnit]) -> LastingJobs:
     """Return the jobs that sensors keep going, each with the assets and views whose events its runs have."""
-    jobs: LastingJobs = {
+    jobs: dict[str, Collection[dg.AssetKey]] = {
         SourceJob.DRAIN.of(s.name): [table_key(Layer.CHANGES, s.name, t) for t in s.tables] for s in sources
     }
-    following = {
-        SourceJob.COMPACTION.of(unit.name): [
-            table_key(layer, source.name, table)
-            for source in unit.sources
-            for table in source.tables
-            for layer in (Layer.HISTORY, Layer.CURRENT)
+    for unit in [unit for unit in units if unit.is_continuous]:
+        layers = [
+            (layer, s.name, t) for layer in (Layer.HISTORY, Layer.CURRENT) for s in unit.sources for t in s.tables
         ]
-        + [
-            view_key(view)
-            for view in config.views
-            if {s.name for s in unit.sources} & {*sources_of(config.views, view)}
-        ]
-        for unit in units
-        if unit.is_continuous
-    }
-    return {**jobs, **following}
-
-
-def _view(config: Config, view: ViewConfig, conditional: frozenset[dg.AssetKey]) -> dg.AssetsDefinition:
-    asset, by = view_asset(config, view), refreshed_by(config, view.name)
-    condition = view_condition() if asset.key in conditional else None
-    return asset.map_asset_specs(
-        lambda spec: spec.replace_attributes(
-            automation_condition=condition,
-            description=f"{spec.description}\n\n{by}",
-            metadata={**spec.metadata, "refreshed_by": by},
-        )
-    )
+        names = {source.name for source in unit.sources}
+        views = [Layer.VIEWS.key(view) for view in config.views if names & {*sources_of(config.views, view)}]
+        jobs |= {SourceJob.COMPACTION.of(unit.name): [*(table_key(*each) for each in layers), *views]}
+    return jobs
 
 
 def _with_tables(config: Config, name: str) -> SourceConfig:

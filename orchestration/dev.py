@@ -1,7 +1,4 @@
-"""`dagster dev` with the guarded web server of `webserver.py`: `python -m orchestration.dev`, with the same arguments.
-
-The arguments for a developer's machine do not belong here; `scripts/ui.py` passes them.
-"""
+"""`dagster dev` with the guarded web server of `webserver.py`: `python -m orchestration.dev`, with the same arguments."""
 
 from __future__ import annotations
 

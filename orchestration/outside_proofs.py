@@ -7,7 +7,7 @@ check reports its own proof, so the check waits for the run's end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -16,10 +16,18 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from assets.checks.outcomes import RECORDED_AT, ProofOutcome, recorded_history, recorded_table, recorded_view
-from assets.checks.proof import CHECK, HISTORY_CHECK, ProofTargets, evaluation, proof_check_result, proof_targets
+from assets.checks.proof import (
+    CHECK,
+    HISTORY_CHECK,
+    ProofTargets,
+    evaluation,
+    proof_check_result,
+    proof_event,
+    proof_targets,
+)
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
-from lakeproof.state.due import LastProofs
+from lakeproof.state.due import LastProofs, last_proofs
 from lakeproof.storage.times import time_of
 from orchestration.alerts import newest_evaluation
 from resources import Settings
@@ -46,10 +54,6 @@ class _Recorded:
     outcome: Callable[[], ProofOutcome]
     waits_s: float = 0.0
 
-    @property
-    def time_s(self) -> float:
-        return time_of(self.time).timestamp()
-
 
 @dataclass(frozen=True, slots=True)
 class OutsideProofs:
@@ -65,7 +69,7 @@ class OutsideProofs:
         `newest` is that time as the last tick left it; if it is empty, all of the record is compared with Dagster's events.
         """
         try:
-            proofs = settings.last_proofs(self.source)
+            proofs = last_proofs(settings.lake_of(self.source))
         except LakeproofError:
             return [], newest
         recorded = {c: each for c, each in self._recorded(proofs) if each.by and each.time > newest}
@@ -80,7 +84,7 @@ class OutsideProofs:
             execution = executions.get(check)
             if execution is not None and _is_at_work(instance, execution, runs):
                 waits = True
-            elif execution is None or each.time_s - _reported_at(instance, check, execution) > each.waits_s:
+            elif time_of(each.time).timestamp() - _reported_at(instance, check, execution) > each.waits_s:
                 if reported == self.most:
                     # The next tick goes on with what Dagster does not have by then.
                     return events, newest
@@ -123,7 +127,7 @@ def _is_at_work(instance: DagsterInstance, execution: Any, runs: dict[str, bool]
 
 def _reported_at(instance: DagsterInstance, check: dg.AssetCheckKey, execution: Any) -> float:
     """Return the recorded time of the proof that Dagster has; that of a check that was never evaluated is before all."""
-    shown = newest_evaluation(instance, check, execution)
+    shown = None if execution is None else newest_evaluation(instance, check, execution)
     value = None if shown is None else shown.metadata.get(RECORDED_AT)
     return value.value if isinstance(value, dg.TimestampMetadataValue) else float("-inf")
 
@@ -134,6 +138,5 @@ def _events(check: dg.AssetCheckKey, recorded: _Recorded) -> Iterator[AssetEvent
     outside = f"proved outside of Dagster, by {recorded.by}"
     outcome = replace(outcome, reason=f"{outcome.reason}; {outside}" if outcome.reason else outside)
     if outcome.compared:
-        tags: Mapping[str, str] = {} if outcome.position is None else {"dagster/data_version": str(outcome.position)}
-        yield dg.AssetMaterialization(check.asset_key, outcome.reason, outcome.metadata, tags=dict(tags))
+        yield proof_event(check.asset_key, outcome)
     yield evaluation(proof_check_result(check, outcome))

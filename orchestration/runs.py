@@ -18,7 +18,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from jobs.names import SENSOR_TAG
 from lakeproof.config.model import Config
 from orchestration.policies.run import Phase, Run
-from orchestration.start import Start
+from orchestration.start import RUNNING
 
 _PHASES = {
     DagsterRunStatus.QUEUED: Phase.QUEUED,
@@ -69,14 +69,17 @@ RUNS_MAX = 25
 # Of each job, these are looked at: as many assets may have their newest event in a run of their own that stays.
 _LOOKED_AT_MAX = 1000
 _ENDED = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
-_ON = Start()
 
 # A job that a sensor keeps going, and the assets whose events its runs have.
 LastingJobs = Mapping[str, Collection[dg.AssetKey]]
 
 
 def old_runs_sensor(
-    config: Config, jobs: LastingJobs, clock: Callable[[], float] = time.time, start: Start = _ON, name: str = OLD_RUNS
+    config: Config,
+    jobs: LastingJobs,
+    clock: Callable[[], float] = time.time,
+    start: str = RUNNING,
+    name: str = OLD_RUNS,
 ) -> list[dg.SensorDefinition]:
     """Return the sensor, none if runs are kept for ever or there is no such job."""
     keep_s = config.dagster.keep_runs_s
@@ -86,7 +89,7 @@ def old_runs_sensor(
     @dg.sensor(
         name=name,
         minimum_interval_seconds=_INTERVAL_S,
-        default_status=start.sensor,
+        default_status=dg.DefaultSensorStatus(start),
         description=(
             f"Removes runs of {', '.join(sorted(jobs))} that a sensor has started and that ended more than "
             f"{keep_s / 86_400:g} days ago, with their events and output. A run with the newest event of an asset stays."

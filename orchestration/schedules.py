@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
 
 import dagster as dg
@@ -16,18 +17,20 @@ from assets.checks.expectations import expectation_keys
 from assets.checks.proof import due_proofs
 from assets.current import CompactionRun, CompactionUnit, compaction_units
 from assets.daily import daily_tables_of
-from assets.support.keys import Layer, table_key, view_key
+from assets.support.keys import Layer, table_key
 from jobs.names import VIEWS_REFRESH, SourceJob, run_tags
+from lakeproof.compaction.pending import compaction_has_work, group_has_work
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.view_graph import sources_of, with_inputs
 from lakeproof.errors import LakeproofError
+from lakeproof.state.due import due_days
 from lakeproof.state.due_work import compaction_is_pointless, drifted_views, refresh_is_pointless
+from lakeproof.state.source_state import SourceState
 from orchestration.policies import run as run_policy
 from orchestration.runs import fail_dead, recent_runs
-from orchestration.start import Start
+from orchestration.start import RUNNING
 from resources import Settings
 
-_ON = Start()
 # Dagster's tags of a run over a range of partitions.
 _RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
@@ -41,25 +44,23 @@ _SLOT_CRON = "*/15 * * * *"
 _DAILY_CRON = "10 * * * *"
 # A day that can't be made fails each run.
 _DAILY_PAUSE_S = 6 * 3600.0
+_EMPTY = "there is nothing in the lake yet"
 
-# Returns the reason to skip a tick, or None.
-SkipReason = Callable[[dg.ScheduleEvaluationContext, Settings], str | None]
-# Returns the run to request, or the reason why there is none; a schedule without one requests a run with the job's defaults.
-BuildRequest = Callable[[Settings], dg.RunRequest | dg.SkipReason]
+# Starts the run that a tick requests, with the job's defaults if it is none, and nothing if it is a reason to skip.
+Tick = Callable[[dg.ScheduleEvaluationContext, Settings], dg.RunRequest | str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A schedule of a job; it is `request`'s run, or one with the job's defaults."""
+    """A schedule of a job."""
 
     job: str
     cron: str
     description: str
-    skip_reason: SkipReason
-    request: BuildRequest | None = None
+    tick: Tick
 
 
-def schedules(config: Config, start: Start = _ON) -> list[dg.ScheduleDefinition]:
+def schedules(config: Config, start: str = RUNNING) -> list[dg.ScheduleDefinition]:
     """Return all schedules of a configuration."""
     sources = [source for source in config.sources.values() if source.tables]
     plans = [_compaction(unit) for unit in compaction_units(config) if not unit.is_continuous]
@@ -90,7 +91,7 @@ def _compaction(unit: CompactionUnit) -> _Plan:
     job, names = SourceJob.COMPACTION.of(unit.name), [source.name for source in unit.sources]
     writers = [job, *map(SourceJob.VERIFICATION.of, names), *map(SourceJob.MAINTENANCE.of, names)]
 
-    def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
+    def tick(context: dg.ScheduleEvaluationContext, settings: Settings) -> dg.RunRequest | str:
         states = [settings.lake_status(name).sources[name] for name in names]
         # Proof and maintenance hold the same lease, so a compaction beside them could only fail.
         for writer in writers:
@@ -100,72 +101,66 @@ def _compaction(unit: CompactionUnit) -> _Plan:
         # Compaction does not wait for these, but their dead runs would fill Dagster's queue.
         for other in (*map(SourceJob.BOOTSTRAP.of, names), *map(SourceJob.SLOT.of, names)):
             _in_progress(context, settings, other)
-        landed = all(state.landing for state in states)
-        has_work = landed and (settings.group_has_work(unit.name) if unit.is_group else settings.has_work(unit.name))
-        return next((why for state in states if (why := compaction_is_pointless(state, has_work=has_work))), None)
-
-    def request(settings: Settings) -> dg.RunRequest:
-        del settings
-        config = dg.RunConfig(ops={f"compact_{unit.name}": CompactionRun(report="changed")})
-        return dg.RunRequest(run_config=config)
+        landed, config = all(state.landing for state in states), settings.config()
+        has_work = landed and (
+            group_has_work(config, unit.name) if unit.is_group else compaction_has_work(config, unit.name)
+        )
+        reason = next((why for state in states if (why := compaction_is_pointless(state, has_work=has_work))), None)
+        run = dg.RunConfig(ops={f"compact_{unit.name}": CompactionRun(report="changed")})
+        return reason or dg.RunRequest(run_config=run)
 
     description = f"Compacts {unit.name} if something has landed, unless another writer of its lake is running."
     interval_s = min(source.compaction.interval_s for source in unit.sources)
-    return _Plan(job, cron_every(interval_s), description, skip_reason, request)
+    return _Plan(job, cron_every(interval_s), description, tick)
 
 
 def _maintenance(source: SourceConfig) -> _Plan:
     job = SourceJob.MAINTENANCE.of(source.name)
 
-    def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
-        if settings.newest_cut(source.name) is None:
-            return "there is nothing in the lake yet"
+    def tick(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         # The next tick is a day away, so a run waits for the lease instead of being skipped.
-        return _in_progress(context, settings, job)
+        return _EMPTY if settings.newest_cut(source.name) is None else _in_progress(context, settings, job)
 
-    return _Plan(job, _MAINTENANCE_CRON, f"Applies the retention of {source.name} to its lake.", skip_reason)
+    return _Plan(job, _MAINTENANCE_CRON, f"Applies the retention of {source.name} to its lake.", tick)
 
 
 def _verification(config: Config, source: SourceConfig, cron: str) -> _Plan:
     job = SourceJob.VERIFICATION.of(source.name)
 
-    def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
-        if settings.newest_cut(source.name) is None:
-            return "there is nothing in the lake yet"
-        return _in_progress(context, settings, job)
-
-    def request(settings: Settings) -> dg.RunRequest:
+    def tick(context: dg.ScheduleEvaluationContext, settings: Settings) -> dg.RunRequest | str:
+        reason = _EMPTY if settings.newest_cut(source.name) is None else _in_progress(context, settings, job)
+        if reason is not None:
+            return reason
         return dg.RunRequest(asset_selection=[*due_proofs(config, source, settings), *expectation_keys(source)])
 
     description = (
         f"Proves {source.name} equal to PostgreSQL: small tables every time; large tables, histories and views in turn. "
         "Also checks all expectations. Skipped while a proof is running."
     )
-    return _Plan(job, cron, description, skip_reason, request)
+    return _Plan(job, cron, description, tick)
 
 
 def _slot(source: SourceConfig) -> _Plan:
-    def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
+    def tick(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         del context
         # The check reports a slot that has disappeared; before the first landing there is nothing to check.
         return None if settings.lake_status(source.name).sources[source.name].landing else "there is no landing yet"
 
     description = f"Records the position of slot {source.slot}, and checks how long it will last."
-    return _Plan(SourceJob.SLOT.of(source.name), _SLOT_CRON, description, skip_reason)
+    return _Plan(SourceJob.SLOT.of(source.name), _SLOT_CRON, description, tick)
 
 
 def _daily(source: SourceConfig) -> _Plan:
     job, listed = SourceJob.DAILY.of(source.name), daily_tables_of(source)
 
-    def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
-        busy = _in_progress(context, settings, job)
+    def tick(context: dg.ScheduleEvaluationContext, settings: Settings) -> dg.RunRequest | str:
         runs = run_policy.JobRuns(recent_runs(context.instance, job), time.time())
-        return busy or run_policy.pause_after_failure(runs, _DAILY_PAUSE_S)
-
-    def request(settings: Settings) -> dg.RunRequest | dg.SkipReason:
-        due = settings.due_days(source.name, listed)
+        reason = _in_progress(context, settings, job) or run_policy.pause_after_failure(runs, _DAILY_PAUSE_S)
+        if reason is not None:
+            return reason
+        due = due_days(SourceState.of(settings.config(), source.name), listed, datetime.now(timezone.utc))
         if due is None:
-            return dg.SkipReason("no day of the last week is due")
+            return "no day of the last week is due"
         return dg.RunRequest(
             asset_selection=[table_key(Layer.DAILY, source.name, table) for table in due.tables],
             # As a backfill of a range in one run.
@@ -176,7 +171,7 @@ def _daily(source: SourceConfig) -> _Plan:
         f"Makes the days of {source.name} that have ended within the last week and are not there, or were made before the "
         "lake had all of them; days further back are for a person to ask for."
     )
-    return _Plan(job, _DAILY_CRON, description, skip_reason, request)
+    return _Plan(job, _DAILY_CRON, description, tick)
 
 
 def scheduled_views(config: Config) -> dict[str, list[str]]:
@@ -197,9 +192,9 @@ def _views(config: Config) -> _Plan:
     sources = {source for names in reads.values() for source in names}
     interval_s = min(config.sources[source].compaction.interval_s for source in sources)
 
-    def skip_reason(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
+    def tick(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
         busy = _in_progress(context, settings, VIEWS_REFRESH)
-        if busy:
+        if busy is not None:
             return busy
         state = settings.lake_status()
         drifted = drifted_views(settings.config(), state)
@@ -214,7 +209,7 @@ def _views(config: Config) -> _Plan:
         "Refreshes the views if one of their sources has a newer cut, an external table a newer version, or a view has"
         " drifted, unless a refresh is running."
     )
-    return _Plan(VIEWS_REFRESH, cron_every(interval_s), description, skip_reason)
+    return _Plan(VIEWS_REFRESH, cron_every(interval_s), description, tick)
 
 
 def _in_progress(context: dg.ScheduleEvaluationContext, settings: Settings, job: str) -> str | None:
@@ -225,22 +220,20 @@ def _in_progress(context: dg.ScheduleEvaluationContext, settings: Settings, job:
     return others.busy
 
 
-def _schedule(plan: _Plan, start: Start) -> dg.ScheduleDefinition:
+def _schedule(plan: _Plan, start: str) -> dg.ScheduleDefinition:
     @dg.schedule(
         name=f"{plan.job}_schedule",
         job_name=plan.job,
         cron_schedule=plan.cron,
-        default_status=start.schedule,
+        default_status=dg.DefaultScheduleStatus(start),
         description=plan.description,
     )
     def tick(context: dg.ScheduleEvaluationContext, settings: Settings) -> dg.RunRequest | dg.SkipReason:
         try:
-            reason = plan.skip_reason(context, settings)
-            if reason:
-                return dg.SkipReason(reason)
-            return dg.RunRequest() if plan.request is None else plan.request(settings)
+            answer = plan.tick(context, settings)
         except LakeproofError as error:
-            return dg.SkipReason(f"the state can't be read: {error}")
+            answer = f"the state can't be read: {error}"
+        return dg.SkipReason(answer) if isinstance(answer, str) else answer or dg.RunRequest()
 
     return tick
 
@@ -263,12 +256,12 @@ def conditional_views(config: Config) -> frozenset[dg.AssetKey]:
     """Return the views that have a condition."""
     is_chosen = config.dagster.views == "condition"
     views = scheduled_views(config).keys() - unseen_views(config)
-    return frozenset(view_key(view) for view in views) if is_chosen else frozenset()
+    return frozenset(Layer.VIEWS.key(view) for view in views) if is_chosen else frozenset()
 
 
 def refreshed_by(config: Config, view: str) -> str:
     """Return what refreshes a view without being asked, in a sentence for its page."""
-    if view_key(view) in conditional_views(config):
+    if Layer.VIEWS.key(view) in conditional_views(config):
         return f"`{VIEWS_CONDITION}` refreshes it when a table that it reads has a newer event."
     if view in scheduled_views(config):
         return f"`{VIEWS_REFRESH}_schedule` refreshes it when a source that it reads has a newer cut."
@@ -282,7 +275,7 @@ def refreshed_by(config: Config, view: str) -> str:
     return f"The run of {runs} refreshes it after each cut that has changes for it."
 
 
-def view_condition_sensor(config: Config, start: Start) -> list[dg.SensorDefinition]:
+def view_condition_sensor(config: Config, start: str) -> list[dg.SensorDefinition]:
     """Return the sensor, none if no view has a condition."""
     views = conditional_views(config)
     if not views:
@@ -291,7 +284,7 @@ def view_condition_sensor(config: Config, start: Start) -> list[dg.SensorDefinit
         dg.AutomationConditionSensorDefinition(
             VIEWS_CONDITION,
             target=dg.AssetSelection.assets(*views),
-            default_status=start.sensor,
+            default_status=dg.DefaultSensorStatus(start),
             minimum_interval_seconds=_INTERVAL_S,
             run_tags=run_tags("views"),
             description="Refreshes each view whose tables have a newer event.",

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 import dagster as dg
 
@@ -19,6 +20,7 @@ from assets.support.keys import Layer, table_key
 from jobs.names import SENSOR_TAG, SourceJob
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import LakeproofError
+from lakeproof.state.due_copies import recopy
 from lakeproof.state.slot import SlotStatus
 from orchestration.outside_proofs import OutsideProofs
 from orchestration.policies import copy as copy_policy
@@ -26,10 +28,8 @@ from orchestration.policies import lasting, slot_check
 from orchestration.policies import run as run_policy
 from orchestration.policies.run import JobRuns
 from orchestration.runs import fail_dead, recent_runs
-from orchestration.start import Start
+from orchestration.start import RUNNING
 from resources import Settings
-
-_ON = Start()
 
 _HELD_INTERVAL_S = 30
 # A round hour bounds a run's log and the age of its JVM, and brings new code and settings into use.
@@ -77,7 +77,7 @@ class LastingJob:
 
 
 def slot_drain_sensor(
-    source: SourceConfig, proofs: OutsideProofs, clock: Callable[[], float] = time.time, start: Start = _ON
+    source: SourceConfig, proofs: OutsideProofs, clock: Callable[[], float] = time.time, start: str = RUNNING
 ) -> dg.SensorDefinition:
     """Return the sensor `<source>_slot_drain_sensor`; `proofs` are the source's."""
     # It ends by its own time, and its successor begins a little earlier.
@@ -88,7 +88,7 @@ def slot_drain_sensor(
         name=f"{source.name}_slot_drain_sensor",
         job_name=job.name,
         minimum_interval_seconds=INTERVAL_S,
-        default_status=start.sensor,
+        default_status=dg.DefaultSensorStatus(start),
         description=(
             f"Keeps one drain of slot {source.slot} running. It asks the server about the slot, the lake's locks about "
             "processes, and then reads Dagster's runs, so it also recovers from runs that died without a word. It updates "
@@ -99,31 +99,28 @@ def slot_drain_sensor(
     def slot_drain_sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
         now, last = clock(), slot_check.LastReport.from_cursor(context.cursor)
         proved, newest = proofs.unreported(context.instance, settings, _newest_proof(context.cursor))
+        decision = None
         try:
             slot = settings.slot_status(source.name)
         except LakeproofError as error:
-            events, last = _check(last, unreachable_result(source, str(error)), slot_check.UNREACHABLE, now)
-            return dg.SensorResult(
-                skip_reason=f"the slot can't be read: {error}",
-                cursor=_cursor(slot_check.UNREACHABLE, last, newest),
-                asset_events=[*proved, *events],
-            )
-        health = slot_check_result(source, slot)
-        events, last = _check(last, health, _level(health) if slot.has_landing else slot_check.OK, now)
-        decision = job.look(context, settings, _place(source, slot), now)
+            level, reason = slot_check.UNREACHABLE, f"the slot can't be read: {error}"
+            health = unreachable_result(source, str(error))
+        else:
+            health = slot_check_result(source, slot)
+            level = slot_check.OK if health.passed or not slot.has_landing else health.severity.value
+            decision = job.look(context, settings, _place(source, slot), now)
+            reason = decision.reason
+        is_due, last = slot_check.decide_report(last, level, now)
+        # The state is for people alone, beside the ticks.
+        state = level if decision is None else reason
         return dg.SensorResult(
-            run_requests=job.requests(decision),
-            skip_reason=None if decision.start else decision.reason,
-            cursor=_cursor(decision.reason, last, newest),
-            asset_events=[*proved, *events],
+            run_requests=[] if decision is None else job.requests(decision),
+            skip_reason=None if decision is not None and decision.start else reason,
+            cursor=json.dumps({"state": state, "check": last.to_json(), "proof": newest}),
+            asset_events=[*proved, *([evaluation(health)] if is_due else [])],
         )
 
     return slot_drain_sensor
-
-
-def _cursor(state: str, last: slot_check.LastReport, newest_proof: str) -> str:
-    """Return the cursor; `state` is for people alone, beside the ticks."""
-    return json.dumps({"state": state, "check": last.to_json(), "proof": newest_proof})
 
 
 def _newest_proof(cursor: str | None) -> str:
@@ -132,18 +129,6 @@ def _newest_proof(cursor: str | None) -> str:
         return str(json.loads(cursor or "{}")["proof"])
     except (ValueError, LookupError, TypeError):
         return ""
-
-
-def _level(health: dg.AssetCheckResult) -> str:
-    return slot_check.OK if health.passed else health.severity.value
-
-
-def _check(
-    last: slot_check.LastReport, health: dg.AssetCheckResult, level: str, now: float
-) -> tuple[list[dg.AssetCheckEvaluation], slot_check.LastReport]:
-    """Return the check's result as an event of this tick if it must be reported now, and the state to keep."""
-    is_due, last = slot_check.decide_report(last, level, now)
-    return [evaluation(health)] if is_due else [], last
 
 
 def _place(source: SourceConfig, status: SlotStatus) -> lasting.Workplace | None:
@@ -157,7 +142,7 @@ def _place(source: SourceConfig, status: SlotStatus) -> lasting.Workplace | None
 
 
 def compaction_sensor(
-    unit: CompactionUnit, clock: Callable[[], float] = time.time, start: Start = _ON
+    unit: CompactionUnit, clock: Callable[[], float] = time.time, start: str = RUNNING
 ) -> dg.SensorDefinition:
     """Return the sensor `<source or group>_compaction_sensor`."""
     options = CompactionRun(until="max_seconds", max_seconds=LASTING_S, report="changed")
@@ -167,7 +152,7 @@ def compaction_sensor(
         name=f"{job.name}_sensor",
         job_name=job.name,
         minimum_interval_seconds=INTERVAL_S,
-        default_status=start.sensor,
+        default_status=dg.DefaultSensorStatus(start),
         description=(
             f"Keeps one compaction of {unit.name} running, which brings changes into the lake within seconds after they "
             "have landed, and refreshes the views that read them. It looks at the lake's locks and at Dagster's runs."
@@ -202,7 +187,7 @@ def _landings(settings: Settings, unit: CompactionUnit) -> lasting.Workplace | N
     return lasting.Workplace("a process follows the landing" if is_followed else None)
 
 
-def held_sensor(source: SourceConfig, start: Start = _ON) -> dg.SensorDefinition:
+def held_sensor(source: SourceConfig, start: str = RUNNING) -> dg.SensorDefinition:
     """Return the sensor `<source>_held_sensor`."""
     job = SourceJob.BOOTSTRAP.of(source.name)
 
@@ -210,7 +195,7 @@ def held_sensor(source: SourceConfig, start: Start = _ON) -> dg.SensorDefinition
         name=f"{source.name}_held_sensor",
         job_name=job,
         minimum_interval_seconds=_HELD_INTERVAL_S,
-        default_status=start.sensor,
+        default_status=dg.DefaultSensorStatus(start),
         description=(
             f"Copies the tables of {source.name} that are held until they have a new snapshot, and tables new in the "
             "publication. It reads the lake only. Repeated copies that do not help are spaced further and further apart."
@@ -218,7 +203,7 @@ def held_sensor(source: SourceConfig, start: Start = _ON) -> dg.SensorDefinition
     )
     def held_sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
         try:
-            due = settings.due_copies(source.name)
+            due = recopy(settings.config(), source.name, datetime.now(timezone.utc))
             snapshot = settings.lake_status(source.name).sources[source.name].snapshot
             locked = settings.has_live_process(job)
         except LakeproofError as error:

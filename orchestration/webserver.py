@@ -54,13 +54,6 @@ def read_login(file: Path) -> tuple[str, str]:
     return user, password
 
 
-def _guarded(original: Any, outermost: Middleware) -> Any:
-    def build_middleware(self: DagsterWebserver[Any, Any]) -> list[Middleware]:
-        return [outermost, *original(self)]
-
-    return build_middleware
-
-
 def serve() -> None:
     """Run the server; ends with status 2 and one line on stderr if the login can't be read."""
     try:
@@ -68,8 +61,13 @@ def serve() -> None:
     except (OSError, ValueError) as error:
         sys.stderr.write(f"lakeproof: {error}\n")
         sys.exit(2)
+    original: Any = DagsterWebserver.build_middleware
+
+    def build_middleware(self: DagsterWebserver[Any, Any]) -> list[Middleware]:
+        return [outermost, *original(self)]
+
     # Dagster has no setting for this; every app it creates uses the middleware of this method.
-    DagsterWebserver.build_middleware = _guarded(DagsterWebserver.build_middleware, outermost)  # type: ignore[method-assign]  # on purpose
+    DagsterWebserver.build_middleware = build_middleware  # type: ignore[method-assign]  # on purpose
     main()  # type: ignore[no-untyped-call]  # Click's command has no types
 
 
@@ -90,11 +88,6 @@ class RequestGuard:
         self._hosts = frozenset(host.lower() for host in hosts)
         self._login = login
 
-    def _is_logged_in(self, scope: Scope, headers: Mapping[str, str]) -> bool:
-        if self._login is None or scope["path"] in _WITHOUT_LOGIN:
-            return True
-        return _is_login(headers.get("authorization", ""), self._login)
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
         if scope["type"] not in ("http", "websocket"):
@@ -103,7 +96,8 @@ class RequestGuard:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         reason = request_refusal(scope, headers, self._hosts)
         status, extra = 403, {}
-        if reason is None and not self._is_logged_in(scope, headers):
+        is_open = scope["path"] in _WITHOUT_LOGIN
+        if reason is None and not is_open and not _is_login(headers.get("authorization", ""), self._login):
             reason, status, extra = (
                 "a user and a password are needed",
                 401,
@@ -150,7 +144,9 @@ def _name(host: str) -> str:
     return host if host.endswith("]") else host.rpartition(":")[0] or host
 
 
-def _is_login(authorization: str, login: tuple[str, str]) -> bool:
+def _is_login(authorization: str, login: tuple[str, str] | None) -> bool:
+    if login is None:
+        return True
     scheme, _, text = authorization.partition(" ")
     if scheme.lower() != "basic":
         return False

@@ -27,7 +27,7 @@ from dagster_pipes import PipesContextData, PipesDefaultContextLoader, PipesPara
 from lakeproof.cli.pipes import ERROR, EVENT, FOLDER, RESULT
 from lakeproof.config.model import Config
 from lakeproof.config.section.spark import ARGUMENTS, ComputeConfig
-from lakeproof.errors import ConfigError, DefiniteError, LakeproofError, TransientError
+from lakeproof.errors import ConfigError, DefiniteError, TransientError
 from lakeproof.events import Event, RunControl
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
@@ -78,15 +78,26 @@ def run_elsewhere(
         ) as session:
             arguments = [word for pair in session.get_bootstrap_cli_arguments().items() for word in pair]
             command = [*arguments, "--config", compute.config or str(config.path), *words]
-            _check_length(command)
+            if (length := sum(len(word) + 1 for word in command)) > _ARGUMENTS_MAX:
+                reason = (
+                    f"its command line would have {length:,} characters, and a machine takes {_ARGUMENTS_MAX:,} at most"
+                )
+                raise ConfigError(_PLACE, reason, "select fewer tables in one run")
             process = ChildProcess(compute.command, command)
             ending = None
             try:
-                stopping = _Stopping(store, folder, process, compute.stop_s)
+                asked_at = None
                 while (ending := process.ended(_POLL_S)) is None:
                     messages.take(session.get_custom_messages())
-                    if control.stop.requested:
-                        stopping.ask()
+                    if not control.stop.requested:
+                        continue
+                    if asked_at is None:
+                        store.put(LakePaths.message_stop(folder), b"")
+                        asked_at = time.monotonic()
+                    elif time.monotonic() - asked_at >= compute.stop_s:
+                        process.terminate()
+                        # Once: a second signal would break off what ends cleanly.
+                        asked_at = float("inf")
             finally:
                 if ending is None:
                     process.terminate()
@@ -97,39 +108,13 @@ def run_elsewhere(
     return _result(messages.last, ending)
 
 
-@dataclass(slots=True)
-class _Stopping:
-    """The end of a command on request: a document first, a signal when that has not helped."""
-
-    store: Store
-    folder: str
-    process: ChildProcess
-    grace_s: float
-    asked_at: float | None = None
-    terminated: bool = False
-
-    def ask(self) -> None:
-        now = time.monotonic()
-        if self.asked_at is None:
-            self.store.put(LakePaths.message_stop(self.folder), b"")
-            self.asked_at = now
-        elif not self.terminated and now - self.asked_at >= self.grace_s:
-            self.process.terminate()
-            self.terminated = True
-
-
-def _check_length(command: Sequence[str]) -> None:
-    length = sum(len(word) + 1 for word in command)
-    if length > _ARGUMENTS_MAX:
-        reason = f"its command line would have {length:,} characters, and a machine takes {_ARGUMENTS_MAX:,} at most"
-        raise ConfigError(_PLACE, reason, "select fewer tables in one run")
-
-
 def _result(message: Mapping[str, Any], ending: Ending) -> Any:
     if RESULT in message:
         return message[RESULT]["document"]
     if ERROR in message:
-        raise _error(message[ERROR])
+        sent = message[ERROR]
+        kind = TransientError if sent["status"] == TransientError.exit_status else DefiniteError
+        raise kind(sent["thing"], sent["reason"], sent["remedy"])
     shown = f"; its last output: {' | '.join(ending.output)}" if ending.output else ""
     raise DefiniteError(
         _PLACE,
@@ -137,11 +122,6 @@ def _result(message: Mapping[str, Any], ending: Ending) -> Any:
         "run it by hand with `check` in place of the words after it: it needs lakeproof with the extras spark and pipes, and"
         " a configuration with the same lake",
     )
-
-
-def _error(sent: Mapping[str, Any]) -> LakeproofError:
-    kind = TransientError if sent["status"] == TransientError.exit_status else DefiniteError
-    return kind(sent["thing"], sent["reason"], sent["remedy"])
 
 
 class LakeMessageReader(dg.PipesBlobStoreMessageReader):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from inspect import cleandoc
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -56,11 +56,10 @@ def _pyspark(path: str) -> dg.ResourceDefinition:
 
 def fixed(resource: Settings | Compute) -> dg.ResourceDefinition:
     """Return the resource on its own configuration file; a run that gives it any configuration is refused."""
-    # Dagster's type has functions of configured resources alone in mind, which take nothing.
-    start = cast("Callable[[dg.InitResourceContext], object]", resource.get_resource_definition().resource_fn)
 
     def make(context: dg.InitResourceContext) -> object:
-        return start(context)
+        resource.setup_for_execution(context)
+        return resource
 
     return _shown(make, type(resource))
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import smtplib
 import ssl
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from email.message import EmailMessage
+from functools import partial
 from http.client import HTTPException
-from typing import Protocol
+from typing import Literal
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from lakeproof.config.section.alerts import AlertsConfig, EmailConfig
+from lakeproof.config.section.alerts import AlertsConfig, EmailConfig, PagerDutyConfig, SlackConfig, WebhookConfig
 from lakeproof.errors import TransientError
 
 # A sensor's tick must end within 60 s, and there are four ways.
@@ -26,145 +28,133 @@ _LINES_MAX = 20
 _TEXT_MAX = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A message in words: `event` is problem, worse, lasts or over; `url` is a page in the UI, or empty."""
+AlertSeverity = Literal["warn", "error"]
 
-    event: str
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something that is wrong now: `key` is the same as long as it is the same problem; `path` is its page in the UI."""
+
     key: str
     kind: str
-    severity: str
+    severity: AlertSeverity
     title: str
-    text: str
-    since: str
-    url: str
+    text: str = ""
+    path: str = ""
 
-    def in_words(self) -> str:
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A problem to tell of: new, grown worse, lasting still, or over; `since` in seconds since 1970."""
+
+    event: Literal["problem", "worse", "lasts", "over"]
+    problem: Alert
+    since: float
+
+    @property
+    def time(self) -> str:
+        """Return the time since when, for people."""
+        return datetime.fromtimestamp(self.since, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+
+    def url(self, ui: str | None) -> str:
+        """Return the problem's page in the UI, empty if it has none."""
+        return ui.rstrip("/") + self.problem.path if ui and self.problem.path else ""
+
+    def in_words(self, ui: str | None) -> str:
         """Return it as one line."""
-        mark = "OK" if self.event == "over" else self.severity.upper()
-        state = {"worse": " (worse)", "lasts": f" (since {self.since})", "over": f" is over (since {self.since})"}
-        parts = [f"{mark}: {self.title}{state.get(self.event, '')}", self.text[:_TEXT_MAX], self.url]
-        return " | ".join(part for part in parts if part)
+        mark = "OK" if self.event == "over" else self.problem.severity.upper()
+        states = {"worse": " (worse)", "lasts": f" (since {self.time})", "over": f" is over (since {self.time})"}
+        title = f"{mark}: {self.problem.title}{states.get(self.event, '')}"
+        return " | ".join(part for part in (title, self.problem.text[:_TEXT_MAX], self.url(ui)) if part)
 
 
-class Notifier(Protocol):
-    """One way of notifying people; `send` takes `takes` lines at most, and raises TransientError if it fails."""
+@dataclass(frozen=True, slots=True)
+class Notifier:
+    """One way of notifying people; `send` takes `takes` messages at most, and raises TransientError if it fails."""
 
     name: str
-    takes: int
-
-    def send(self, lines: Sequence[Line]) -> None: ...
+    send: Callable[[Sequence[Message]], None]
+    takes: int = 10_000
 
 
 def notifiers(config: AlertsConfig) -> list[Notifier]:
     """Return the configured ways."""
-    result: list[Notifier] = []
+    ways = []
     if config.slack is not None:
-        result.append(_Slack(config))
+        ways.append(Notifier("slack", partial(_slack, config.slack, config.ui)))
     if config.webhook is not None:
-        result.append(_Webhook(config))
+        ways.append(Notifier("webhook", partial(_webhook, config.webhook, config.ui)))
     if config.email is not None:
-        result.append(_Email(config))
+        ways.append(Notifier("email", partial(_email, config.email, config.ui)))
     if config.pagerduty is not None:
-        result.append(_PagerDuty(config))
-    return result
+        # One event is about one incident.
+        ways.append(Notifier("pagerduty", partial(_pagerduty, config.pagerduty, config.ui), takes=1))
+    return ways
 
 
-def _listed(lines: Sequence[Line]) -> str:
-    more = [f"and {len(lines) - _LINES_MAX} more"] if len(lines) > _LINES_MAX else []
-    return "\n".join([*(line.in_words() for line in lines[:_LINES_MAX]), *more])
+def _listed(messages: Sequence[Message], ui: str | None) -> str:
+    more = [f"and {len(messages) - _LINES_MAX} more"] if len(messages) > _LINES_MAX else []
+    return "\n".join([*(message.in_words(ui) for message in messages[:_LINES_MAX]), *more])
 
 
-class _Slack:
-    name, takes = "slack", 10_000
-
-    def __init__(self, config: AlertsConfig) -> None:
-        assert config.slack is not None  # noqa: S101  its own caller has looked
-        self._url = config.slack.url
-
-    def send(self, lines: Sequence[Line]) -> None:
-        # Slack reads these three in a text.
-        text = _listed(lines).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        _post(self.name, self._url.resolve(), {"text": text})
+def _slack(config: SlackConfig, ui: str | None, messages: Sequence[Message]) -> None:
+    # Slack reads these three in a text.
+    text = _listed(messages, ui).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    _post("slack", config.url.resolve(), {"text": text})
 
 
-class _Webhook:
-    name, takes = "webhook", 10_000
-
-    def __init__(self, config: AlertsConfig) -> None:
-        assert config.webhook is not None  # noqa: S101  its own caller has looked
-        self._config = config.webhook
-
-    def send(self, lines: Sequence[Line]) -> None:
-        authorization = self._config.authorization
-        headers = {} if authorization is None else {"Authorization": authorization.resolve()}
-        messages = [{name: getattr(line, name) for name in Line.__slots__} for line in lines]
-        _post(self.name, self._config.url.resolve(), {"from": "lakeproof", "messages": messages}, headers)
+def _webhook(config: WebhookConfig, ui: str | None, messages: Sequence[Message]) -> None:
+    headers = {} if config.authorization is None else {"Authorization": config.authorization.resolve()}
+    listed = []
+    for message in messages:
+        about = asdict(message.problem)
+        del about["path"]
+        listed.append({"event": message.event, **about, "since": message.time, "url": message.url(ui)})
+    _post("webhook", config.url.resolve(), {"from": "lakeproof", "messages": listed}, headers)
 
 
-class _PagerDuty:
-    # One event is about one incident.
-    name, takes = "pagerduty", 1
-
-    def __init__(self, config: AlertsConfig) -> None:
-        assert config.pagerduty is not None  # noqa: S101  its own caller has looked
-        self._config = config.pagerduty
-
-    def send(self, lines: Sequence[Line]) -> None:
-        for line in lines:
-            _post(self.name, self._config.url, self._event(line))
-
-    def _event(self, line: Line) -> dict[str, object]:
+def _pagerduty(config: PagerDutyConfig, ui: str | None, messages: Sequence[Message]) -> None:
+    for message in messages:
+        problem, url = message.problem, message.url(ui)
         event: dict[str, object] = {
-            "routing_key": self._config.routing_key.resolve(),
-            "event_action": "resolve" if line.event == "over" else "trigger",
-            "dedup_key": f"lakeproof/{line.key}"[:255],
+            "routing_key": config.routing_key.resolve(),
+            "event_action": "resolve" if message.event == "over" else "trigger",
+            "dedup_key": f"lakeproof/{problem.key}"[:255],
         }
-        if line.event != "over":
+        if message.event != "over":
             event["client"] = "lakeproof"
             event["payload"] = {
-                "summary": line.title[:1024],
-                "source": line.key,
-                "severity": "warning" if line.severity == "warn" else "error",
-                "class": line.kind,
-                "custom_details": {"text": line.text, "since": line.since},
+                "summary": problem.title[:1024],
+                "source": problem.key,
+                "severity": "warning" if problem.severity == "warn" else "error",
+                "class": problem.kind,
+                "custom_details": {"text": problem.text, "since": message.time},
             }
-            if line.url:
-                event["links"] = [{"href": line.url, "text": "Dagster"}]
-        return event
+            if url:
+                event["links"] = [{"href": url, "text": "Dagster"}]
+        _post("pagerduty", config.url, event)
 
 
-class _Email:
-    name, takes = "email", 10_000
-
-    def __init__(self, config: AlertsConfig) -> None:
-        assert config.email is not None  # noqa: S101  its own caller has looked
-        self._config = config.email
-
-    def send(self, lines: Sequence[Line]) -> None:
-        mail = EmailMessage()
-        mail["From"], mail["To"] = self._config.sender, ", ".join(self._config.to)
-        first = " ".join(lines[0].in_words().split())[:150]
-        mail["Subject"] = first if len(lines) == 1 else f"{first} and {len(lines) - 1} more"
-        mail.set_content(_listed(lines))
-        try:
-            _mail(self._config, mail)
-        except (OSError, smtplib.SMTPException) as error:
-            raise _failed(self.name, f"the mail server {self._config.host} did not take it", error) from None
-
-
-def _mail(config: EmailConfig, mail: EmailMessage) -> None:
-    context = ssl.create_default_context()
-    if config.tls == "tls":
-        server: smtplib.SMTP = smtplib.SMTP_SSL(config.host, config.port, timeout=TIMEOUT_S, context=context)
-    else:
-        server = smtplib.SMTP(config.host, config.port, timeout=TIMEOUT_S)
-    with server:
-        if config.tls == "starttls":
-            server.starttls(context=context)
-        if config.user is not None and config.password is not None:
-            server.login(config.user, config.password.resolve())
-        server.send_message(mail)
+def _email(config: EmailConfig, ui: str | None, messages: Sequence[Message]) -> None:
+    mail = EmailMessage()
+    mail["From"], mail["To"] = config.sender, ", ".join(config.to)
+    first = " ".join(messages[0].in_words(ui).split())[:150]
+    mail["Subject"] = first if len(messages) == 1 else f"{first} and {len(messages) - 1} more"
+    mail.set_content(_listed(messages, ui))
+    try:
+        context = ssl.create_default_context()
+        if config.tls == "tls":
+            server: smtplib.SMTP = smtplib.SMTP_SSL(config.host, config.port, timeout=TIMEOUT_S, context=context)
+        else:
+            server = smtplib.SMTP(config.host, config.port, timeout=TIMEOUT_S)
+        with server:
+            if config.tls == "starttls":
+                server.starttls(context=context)
+            if config.user is not None and config.password is not None:
+                server.login(config.user, config.password.resolve())
+            server.send_message(mail)
+    except (OSError, smtplib.SMTPException) as error:
+        raise _failed("email", f"the mail server {config.host} did not take it", error) from None
 
 
 class _NoRedirect(HTTPRedirectHandler):

@@ -1,7 +1,4 @@
-"""dagster-pyspark's lazy resource with the engine's session in it; it imports PySpark.
-
-Its use is in `compute.py`, its settings in `lakeproof.lake.spark.session`.
-"""
+"""dagster-pyspark's lazy resource with the engine's session in it; it imports PySpark."""
 
 from pathlib import Path
 from typing import Any

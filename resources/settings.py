@@ -4,38 +4,23 @@ Decisions do not belong here (`orchestration.policies`), nor anything that write
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timezone
+from collections.abc import Iterable
 from pathlib import Path
 
 import dagster as dg
 
-from lakeproof.compaction.pending import compaction_has_work, group_has_work
+from lakeproof.compaction.pending import compaction_has_work
 from lakeproof.config.load import load
 from lakeproof.config.model import Config
-from lakeproof.descriptions import describe_quietly
 from lakeproof.errors import LakeproofError
 from lakeproof.lake.planning.set_aside import set_aside
-from lakeproof.lake.records.described import read_described
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import HeldReport, describe_all
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog.descriptions import TableDescription
-from lakeproof.state.due import (
-    DueDays,
-    DueProofs,
-    LastProofs,
-    due_days,
-    due_proofs,
-    last_proofs,
-)
-from lakeproof.state.due_copies import Recopy, recopy
 from lakeproof.state.due_work import FollowState, follow_state
-from lakeproof.state.shortfall import Shortfall, shortfall
 from lakeproof.state.slot import SlotStatus, ask_slot
-from lakeproof.state.source_state import SourceState
 from lakeproof.state.status import StatusReport, lake_status
 from lakeproof.storage.source_lake import SourceLake
 from resources.run_lock import has_live_process, hold_run_lock
@@ -74,19 +59,6 @@ class Settings(dg.ConfigurableResource["Settings"]):
         A server that does not answer soon is a TransientError: a tick must end within 60 s, and other ticks wait for it.
         """
         return ask_slot(self.config(), source, "lakeproof dagster")[1]
-
-    def shortfall(self, source: str) -> Shortfall:
-        """Return what the lake lacks of a source; connects to no server."""
-        config = self.config()
-        return shortfall(config, SourceState.of(config, source))
-
-    def keep_descriptions(self, source: str) -> None:
-        """Keep the comments and types of the source's tables in the lake, if they have changed; never raises for that."""
-        describe_quietly(self.config(), source, lambda event: _LOG.warning("%s", event.message))
-
-    def descriptions(self, source: str) -> Mapping[TableName, TableDescription]:
-        """Return the comments and types of the source's tables as the lake has them; connects to no server."""
-        return read_described(self.lake_of(source))
 
     def lake_status(self, source: str | None = None) -> StatusReport:
         """Return the state in the lake of a source and the views that read it, or of all sources; connects to no server."""
@@ -132,26 +104,6 @@ class Settings(dg.ConfigurableResource["Settings"]):
         """Return what the lake shows of a process that follows the source's landing; connects to no server."""
         return follow_state(self.lake_of(source))
 
-    def due_copies(self, source: str) -> Recopy:
-        """Return the tables that may be copied automatically; connects to no server."""
-        return recopy(self.config(), source, datetime.now(timezone.utc))
-
-    def last_proofs(self, source: str) -> LastProofs:
-        """Return the lake's record of the last proofs; connects to no server."""
-        return last_proofs(self.lake_of(source))
-
-    def due_for_proof(self, source: str, views: Sequence[str]) -> DueProofs:
-        """Return the known tables, histories and `views` whose turn it is; connects to no server."""
-        return due_proofs(self.config(), source, views)
-
-    def due_days(self, source: str, listed: Collection[TableName]) -> DueDays | None:
-        """Return the days that are due of the listed tables, as many as one run makes; connects to no server."""
-        return due_days(SourceState.of(self.config(), source), listed, datetime.now(timezone.utc))
-
     def has_work(self, source: str) -> bool:
         """Return True if a compaction would write something, or finish an interrupted cycle."""
         return compaction_has_work(self.config(), source)
-
-    def group_has_work(self, group: str) -> bool:
-        """Return True if a compaction of a group would; raises LakeproofError if one of its sources has to wait."""
-        return group_has_work(self.config(), group)

@@ -1,25 +1,22 @@
 """The Great Expectations suites of the configuration, as checks on an asset of their own.
 
-Evaluating them does not belong here (`lakeproof.commands.expect`). `dagster-ge` needs a Great Expectations below 1.0, so
-version 1 is called directly.
+`dagster-ge` needs a Great Expectations below 1.0, so version 1 is called directly, by `lakeproof.commands.expect`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from assets.catalog import Catalog
 from assets.support import metadata as md
-from assets.support.command_call import run_command, table_words
-from assets.support.engine_call import failure
-from assets.support.keys import Layer, LayerTable, table_key, table_spec
+from assets.support.engine_call import failure, run_command, table_words
+from assets.support.keys import Layer, table_key
 from lakeproof.cli.results import from_json
-from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.model import SourceConfig
 from lakeproof.errors import ConfigError
 from lakeproof.expectations.configured import Expectation, expectations
-from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.storage.paths import LakePaths
 from resources import Compute
 
 if TYPE_CHECKING:
@@ -37,7 +34,7 @@ def expectation_keys(source: SourceConfig) -> dict[dg.AssetKey, TableName]:
     }
 
 
-def expectations_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition | None:
+def expectations_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition | None:
     """Return the asset for all expectations of one source's current tables, None if the configuration has none.
 
     The checks are not on `current` itself: Dagster shows a result only until the asset is materialized again, and compaction
@@ -52,7 +49,15 @@ def expectations_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinit
 
     @dg.multi_asset(
         name=f"expect_{source.name}",
-        specs=[_spec(config, source, table) for table in keys.values()],
+        specs=[
+            catalog.spec(
+                key,
+                f"The results of the last evaluation of the expectations of {table}, at the newest cut.",
+                {"greatexpectations"},
+                [table_key(Layer.CURRENT, source.name, table)],
+            )
+            for key, table in keys.items()
+        ],
         check_specs=[
             dg.AssetCheckSpec(key.name, asset=key.asset_key, description=_description(each))
             for key, each in checks.items()
@@ -68,43 +73,25 @@ def expectations_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinit
         tables = {key: table for key, table in keys.items() if any(check.asset_key == key for check in selected)}
         words = table_words("--tables", tables.values())
         report = from_json(ExpectReport, run_command(context, compute, "expect", source.name, *words))
+        about = md.lsns(checked_at_lsn=report.position)
         for key, table in tables.items():
             evaluated = {each.name: each for each in report.tables.get(table, ())}
             results = [
-                _result(check, each, evaluated, md.lsns(checked_at_lsn=report.position))
+                _result(check, each, evaluated, about)
                 for check, each in checks.items()
                 if check.asset_key == key and check in selected
             ]
             if key in assets:
-                yield _materialization(key, report.position, results)
+                failed = [each.check_name for each in results if not each.passed and each.check_name]
+                metadata = md.merged(
+                    about,
+                    {"evaluated": len(results), "failed": len(failed)},
+                    md.optional(failed_checks=", ".join(failed) or None),
+                )
+                yield md.result(md.event(key, metadata, report.position))
             yield from results
 
     return expectations_of_tables
-
-
-def _spec(config: Config, source: SourceConfig, table: TableName) -> dg.AssetSpec:
-    return table_spec(
-        config,
-        LayerTable(source, table, Layer.EXPECTATIONS, LakePaths(source.name).current(table)),
-        deps=[table_key(Layer.CURRENT, source.name, table)],
-        kinds={"greatexpectations"},
-        description=f"The results of the last evaluation of the expectations of {table}, at the newest cut.",
-    )
-
-
-def _materialization(
-    key: dg.AssetKey, position: Lsn, results: Sequence[dg.AssetCheckResult]
-) -> dg.MaterializeResult[None]:
-    failed = [each.check_name for each in results if not each.passed]
-    return dg.MaterializeResult(
-        asset_key=key,
-        data_version=md.data_version(position),
-        metadata=md.merged(
-            md.lsns(checked_at_lsn=position),
-            {"evaluated": len(results), "failed": len(failed)},
-            md.optional(failed_checks=", ".join(map(str, failed)) or None),
-        ),
-    )
 
 
 def _description(expectation: Expectation) -> str:

@@ -59,8 +59,8 @@ def table_outcome(table: TableName, report: ProofReport, proved: Proved | None, 
         md.optional(verified_by=verified.kind if verified else None),
         _compared("whole", proved.whole if proved else None, "whole_at_lsn"),
         _compared("differed", differed, "differed_at_lsn"),
-        _cut(report),
         md.optional(
+            cut=report.lake.cut if report.lake else None,
             source_rows=proof.source_rows if proof else None,
             lake_rows=proof.lake_rows if proof else None,
             differing_buckets=proof.differing_buckets if proof and compared else None,
@@ -105,11 +105,10 @@ def _repair(repair: TableRepair | None) -> md.Metadata:
 
 def history_outcome(table: TableName, report: ProofReport, proved: Proved | None, unreached: str) -> ProofOutcome:
     """Return the outcome on a table's history."""
-    proof = report.lake.histories.get(table) if report.lake else None
-    last = proved.history if proved else None
-    if proof is not None:
-        here = md.lsns(compared_at_lsn=report.lake.position if report.lake else None)
-        return _history(proof.status, proof.rows, proof.reason, md.merged(_cut(report), here, _recorded(last)))
+    lake, last = report.lake, proved.history if proved else None
+    if lake is not None and (proof := lake.histories.get(table)) is not None:
+        here = md.merged(md.optional(cut=lake.cut), md.lsns(compared_at_lsn=lake.position), _recorded(last))
+        return _history(proof.status, proof.rows, proof.reason, here)
     since = last.time if last is not None and last.status in _WRONG else None
     return _unreached(unreached, since, last)
 
@@ -172,7 +171,3 @@ def _compared(name: str, last: Compared | None, lsn: str) -> md.Metadata:
     if last is None:
         return {}
     return md.merged(md.lsns(**{lsn: last.position}), md.times(**{f"{name}_at": time_of(last.time)}))
-
-
-def _cut(report: ProofReport) -> md.Metadata:
-    return md.optional(cut=report.lake.cut if report.lake else None)

@@ -13,16 +13,18 @@ from dataclasses import dataclass
 import dagster as dg
 from pydantic import Field
 
+from assets.catalog import Catalog
 from assets.checks.outcomes import UNREACHED, ProofOutcome, history_outcome, table_outcome, view_outcome
 from assets.support import metadata as md
-from assets.support.command_call import run_command, table_words
-from assets.support.keys import SPARK_POOL, Layer, proof_key, table_key, uri, view_key
+from assets.support.engine_call import run_command, table_words
+from assets.support.keys import SPARK_POOL, Layer, proof_key, table_key
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.names import TableName
 from lakeproof.proof.result import ProofReport
-from lakeproof.state.due import LastProofs
+from lakeproof.state import due as state_due
+from lakeproof.state.due import LastProofs, last_proofs
 from lakeproof.storage.paths import LakePaths
 from resources import Compute, Settings
 
@@ -59,7 +61,7 @@ def proof_targets(config: Config, source: SourceConfig) -> ProofTargets:
     return ProofTargets(
         {proof_key(table_key(Layer.CURRENT, source.name, table)): table for table in source.tables},
         {proof_key(table_key(Layer.HISTORY, source.name, table)): table for table in source.tables},
-        {proof_key(view_key(view.name)): view.name for view in _views(config, source)},
+        {proof_key(Layer.VIEWS.key(view.name)): view.name for view in _views(config, source)},
     )
 
 
@@ -72,9 +74,9 @@ def _subset(targets: ProofTargets, keys: Collection[dg.AssetKey]) -> ProofTarget
 
 
 def due_proofs(config: Config, source: SourceConfig, settings: Settings) -> list[dg.AssetKey]:
-    """Return the keys of the proofs whose turn it is."""
+    """Return the keys of the proofs whose turn it is; connects to no server."""
     targets = proof_targets(config, source)
-    due = settings.due_for_proof(source.name, list(targets.views.values()))
+    due = state_due.due_proofs(settings.config(), source.name, list(targets.views.values()))
     tables = [key for key, table in targets.tables.items() if table in due.tables]
     histories = [key for key, table in targets.histories.items() if table in due.histories]
     return [*tables, *histories, *(key for key, view in targets.views.items() if view in due.views)]
@@ -89,14 +91,19 @@ def _views(config: Config, source: SourceConfig) -> list[ViewConfig]:
     return [view for view in config.views.values() if prover(view) == source.name]
 
 
-def proof_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
+def proof_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the proofs of one source: one run makes all selected proofs, those of tables under one snapshot."""
-    targets = proof_targets(config, source)
+    targets = proof_targets(catalog.config, source)
+    specs = _specs(catalog, source, targets)
+    # One of the tables, which are compacted together, and every view.
+    first = {next(iter(targets.tables)), *targets.views}
 
     @dg.multi_asset(
         name=f"prove_{source.name}",
         pool=SPARK_POOL,
-        specs=list(_specs(config, source, targets)),
+        specs=[spec if spec.key in first else spec.replace_attributes(deps=()) for spec in specs],
+        # In a process that runs everything it comes after what it has no input of.
+        op_tags={"dagster/priority": "-5"},
         check_specs=[
             dg.AssetCheckSpec(check.name, asset=check.asset_key, description=_description(targets, check.asset_key))
             for check in targets.checks
@@ -115,17 +122,39 @@ def proof_asset(config: Config, source: SourceConfig) -> dg.AssetsDefinition:
         except dg.Failure as failure:
             # The run fails, but only after each check has reported that nothing was compared, with its earlier result.
             failed = failure
-        outcomes = _verdicts(selected, proofs, settings.last_proofs(source.name), failed)
+        outcomes = _verdicts(selected, proofs, last_proofs(settings.lake_of(source.name)), failed)
         for check in selected.checks:
             outcome = outcomes[check.asset_key]
             if outcome.compared and check.asset_key in assets:
-                yield _materialization(check.asset_key, outcome)
+                yield md.result(proof_event(check.asset_key, outcome))
             if check in checks:
                 yield proof_check_result(check, outcome)
         if failed is not None:
             raise failed
 
-    return proof
+    # Dagster looks at every check for each input of a step: an input for each of 1,000 tables would take it a second.
+    return dg.AssetsDefinition(
+        specs=specs,
+        node_def=proof.op,
+        keys_by_input_name=proof.keys_by_input_name,
+        keys_by_output_name=proof.keys_by_output_name,
+        check_specs_by_output_name=proof.node_check_specs_by_output_name,
+        can_subset=True,
+    )
+
+
+def _specs(catalog: Catalog, source: SourceConfig, targets: ProofTargets) -> list[dg.AssetSpec]:
+    place = {"dagster/uri": catalog.uri(LakePaths(source.name).proof_record), "source": source.name}
+    return [
+        catalog.spec(
+            key,
+            _description(targets, key),
+            {"spark", "postgres"} if key in targets.tables else {"spark"},
+            [dg.AssetKey(key.path[1:])],
+            metadata=place,
+        )
+        for key in (*targets.tables, *targets.histories, *targets.views)
+    ]
 
 
 def _parts() -> Mapping[str, type]:
@@ -166,9 +195,9 @@ def _verdicts(
     }
 
 
-def _materialization(key: dg.AssetKey, outcome: ProofOutcome) -> dg.MaterializeResult[None]:
-    version = None if outcome.position is None else md.data_version(outcome.position)
-    return dg.MaterializeResult(asset_key=key, metadata=outcome.metadata, data_version=version)
+def proof_event(key: dg.AssetKey, outcome: ProofOutcome) -> dg.AssetMaterialization:
+    """Return the event of a comparison."""
+    return md.event(key, outcome.metadata, outcome.position, outcome.reason)
 
 
 def evaluation(result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
@@ -195,26 +224,6 @@ def proof_check_result(check: dg.AssetCheckKey, outcome: ProofOutcome) -> dg.Ass
         description=outcome.reason,
         metadata=outcome.metadata,
     )
-
-
-def _specs(config: Config, source: SourceConfig, targets: ProofTargets) -> Iterator[dg.AssetSpec]:
-    owners = {key: source.table_config(t).owners for key, t in {**targets.tables, **targets.histories}.items()}
-    owners |= {key: config.views[view].owners for key, view in targets.views.items()}
-    for key in (*targets.tables, *targets.histories, *targets.views):
-        yield dg.AssetSpec(
-            key=key,
-            deps=[dg.AssetKey(key.path[1:])],
-            group_name=Layer.PROOF.value,
-            description=_description(targets, key),
-            kinds={"spark", "postgres"} if key in targets.tables else {"spark"},
-            owners=list(owners[key]),
-            skippable=True,
-            metadata={
-                "dagster/table_name": f"{Layer.PROOF.value}.{'.'.join(key.path[1:])}",
-                "dagster/uri": uri(config.location, LakePaths(source.name).proof_record),
-                "source": source.name,
-            },
-        )
 
 
 def _description(targets: ProofTargets, key: dg.AssetKey) -> str:

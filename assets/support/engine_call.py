@@ -10,16 +10,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 import dagster as dg
-from dagster import DagsterInstance, DagsterRunStatus
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 
+from assets.support.event_log import to_run_log
+from lakeproof.config.table_names import table_text
 from lakeproof.errors import LakeproofError, TransientError
-from lakeproof.events import Stop
+from lakeproof.events import RunControl, Stop
+from lakeproof.names import TableName
+from resources import Compute
 
 T = TypeVar("T")
 # The calls of this process that have not ended.
@@ -32,12 +36,8 @@ _RETRY_S = 15
 _TICK_S = 0.25
 
 
-def _nothing() -> None:
-    """The default of `meanwhile`."""
-
-
 def run_engine(
-    engine: Callable[[Stop], T], meanwhile: Callable[[], None] = _nothing, achieved: Callable[[], str] | None = None
+    engine: Callable[[Stop], T], meanwhile: Callable[[], None] = lambda: None, achieved: Callable[[], str] | None = None
 ) -> T:
     """Return the engine's result; `meanwhile` runs in the calling thread, about four times a second and once at the end.
 
@@ -107,7 +107,8 @@ def _stopped(own_run: OwnRun | None, achieved: Callable[[], str] | None) -> Base
         except (LakeproofError, OSError) as error:
             text = f"{text}; how far it came can't be read: {error}"
     own_run.note(text)
-    if achieved is not None and own_run.is_only_step and own_run.is_canceling():
+    run = own_run.read() if achieved is not None and own_run.is_only_step else None
+    if isinstance(run, DagsterRun) and run.status is DagsterRunStatus.CANCELING:
         return dg.Failure(text, allow_retries=False)
     return dg.DagsterExecutionInterruptedError(text)
 
@@ -139,6 +140,25 @@ def run_engine_in_turn(engine: Callable[[Stop], T], tries: int = 0, achieved: Ca
         if failure.allow_retries and tries < _RETRIES_MAX:
             raise dg.RetryRequested(_RETRIES_MAX, _RETRY_S) from failure
         raise
+
+
+def run_command(
+    context: dg.AssetExecutionContext | dg.OpExecutionContext,
+    compute: Compute,
+    *words: str,
+    achieved: Callable[[], str] | None = None,
+) -> Any:
+    """Return the result of a command, as it prints it with `--json`; raises as `run_engine_in_turn` does."""
+    report = to_run_log(context.log.info)
+    return run_engine_in_turn(
+        lambda stop: compute.run(context, words, RunControl(report, stop)), context.retry_number, achieved
+    )
+
+
+def table_words(option: str, tables: Iterable[TableName]) -> list[str]:
+    """Return an option with a list of tables as a command takes it; nothing without a table."""
+    listed = ",".join(map(table_text, tables))
+    return [option, listed] if listed else []
 
 
 _log = logging.getLogger("lakeproof.dagster")
@@ -179,14 +199,13 @@ class OwnRun:
         is_only_step = len(context.job_def.nodes) == 1
         return cls(context.instance, context.run_id, note=context.log.info, is_only_step=is_only_step)
 
-    def is_canceling(self) -> bool:
-        """True if a person has terminated the run, and its process is to end; False also if that can't be read."""
+    def read(self) -> DagsterRun | Literal["deleted"] | None:
+        """Return the run's record; None if it can't be read: a database that is away has many errors, and ends no work."""
         try:
-            run = self.instance.get_run_by_id(self.run_id)
-        except Exception as error:  # noqa: BLE001  (as below)
-            _unread(self.run_id, error)
-            return False
-        return run is not None and run.status is DagsterRunStatus.CANCELING
+            return self.instance.get_run_by_id(self.run_id) or "deleted"
+        except Exception as error:  # noqa: BLE001  (as above)
+            _log.warning("the record of run %s can't be read: %s", self.run_id, type(error).__name__)
+            return None
 
     def check(self) -> None:
         """Look at the record if that is due; raise RunIsOverError if the run is over, and as Dagster does if canceled."""
@@ -194,12 +213,10 @@ class OwnRun:
         if now_s - self._looked_s < LOOK_S:
             return
         self._looked_s = now_s
-        try:
-            run = self.instance.get_run_by_id(self.run_id)
-        except Exception as error:  # noqa: BLE001  (a database that is away has many errors, and ends no work)
-            _unread(self.run_id, error)
-            return
+        run = self.read()
         if run is None:
+            return
+        if run == "deleted":
             raise RunIsOverError("was deleted")
         if run.status is DagsterRunStatus.CANCELED or self._is_long_canceling(run.status, now_s):
             raise dg.DagsterExecutionInterruptedError
@@ -213,7 +230,3 @@ class OwnRun:
         if self._canceling_s is None:
             self._canceling_s = now_s
         return now_s - self._canceling_s >= CANCELING_S
-
-
-def _unread(run_id: str, error: Exception) -> None:
-    _log.warning("the record of run %s can't be read: %s", run_id, type(error).__name__)

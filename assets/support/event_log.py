@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import TextIO
 
 import dagster as dg
 
@@ -29,35 +30,26 @@ _PROGRESS = ".progress"
 _PROCESS_ONLY = frozenset({"drain.flush", "drain.rates", FOLLOWED_CUTS, FOLLOWED_VIEWS})
 
 
-class _Stderr(logging.Handler):
+class _Stderr(logging.StreamHandler[TextIO]):
     """Writes to the current stderr: Dagster replaces it during a step, and restores it afterwards."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record; an error is reported as the module `logging` does."""
-        try:
-            sys.stderr.write(f"{self.format(record)}\n")
-            sys.stderr.flush()
-        except Exception:  # noqa: BLE001  nothing that is logged may end a run
-            self.handleError(record)
-
-
-def _process_logger() -> logging.Logger:
-    """Return a logger that writes to stderr; without its own handler, Dagster's processes would show nothing."""
-    logger = logging.getLogger("lakeproof.dagster")
-    if not logger.handlers:
-        logger.addHandler(_Stderr())
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
-    return logger
+        """Write one record."""
+        self.stream = sys.stderr
+        super().emit(record)
 
 
 def to_process_log(event: Event) -> None:
     """Write an event to the process's stderr, which Dagster keeps with the run."""
-    _process_logger().info("%s %s", event.kind, event.message)
+    logger = logging.getLogger("lakeproof.dagster")
+    if not logger.handlers:
+        # Without a handler of its own, Dagster's processes would show nothing.
+        handler = _Stderr()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    logger.info("%s %s", event.kind, event.message)
 
 
 def to_run_page(context: dg.OpExecutionContext) -> Report:

@@ -1,25 +1,16 @@
-"""Asset keys: the layers of the lake, the key of every asset, and the groups in which Dagster shows them.
-
-The assets themselves do not belong here; each family has its own module.
-"""
+"""Asset keys: the layers of the lake, the key of every asset, and the group in which Dagster shows it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from pathlib import PurePosixPath
-from urllib.parse import quote
 
 import dagster as dg
 
-from lakeproof.config.location import LakeLocation
-from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.model import ViewConfig
 from lakeproof.config.section.external_table import ExternalTable
 from lakeproof.names import TableName
-from lakeproof.storage.open import open_store
 
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_]+")
 
@@ -45,6 +36,10 @@ class Layer(str, Enum):
         """True if the layer has an asset for each table of a source, `<layer>/<source>/<schema>/<table>`."""
         return self not in {Layer.VIEWS, Layer.EXTERNAL, Layer.SLOTS, Layer.MAINTENANCE, Layer.PROOF}
 
+    def key(self, name: str) -> dg.AssetKey:
+        """Return `<layer>/<name>`, of a source or of a view."""
+        return dg.AssetKey([self.value, name])
+
 
 @lru_cache(maxsize=1 << 16)
 def table_key(layer: Layer, source: str, table: TableName) -> dg.AssetKey:
@@ -54,26 +49,6 @@ def table_key(layer: Layer, source: str, table: TableName) -> dg.AssetKey:
     `TableName.key` has `%20`, and a hyphen itself is `-2D`.
     """
     return dg.AssetKey([layer.value, source, *table.key.replace("-", "%2D").replace("%", "-").split("/")])
-
-
-def source_key(source: str) -> dg.AssetKey:
-    """Return `postgres/<source>`, the key of a source whose tables are not known."""
-    return dg.AssetKey([Layer.POSTGRES.value, source])
-
-
-def slot_key(source: str) -> dg.AssetKey:
-    """Return `slots/<source>`."""
-    return dg.AssetKey([Layer.SLOTS.value, source])
-
-
-def maintenance_key(source: str) -> dg.AssetKey:
-    """Return `maintenance/<source>`."""
-    return dg.AssetKey([Layer.MAINTENANCE.value, source])
-
-
-def view_key(view: str) -> dg.AssetKey:
-    """Return `views/<view>`."""
-    return dg.AssetKey([Layer.VIEWS.value, view])
 
 
 def external_key(table: ExternalTable) -> dg.AssetKey:
@@ -90,6 +65,13 @@ def external_key(table: ExternalTable) -> dg.AssetKey:
 
 def _written(match: re.Match[str]) -> str:
     return "".join(f"-{octet:02X}" for octet in match[0].encode())
+
+
+def read_keys(view: ViewConfig) -> dict[str, dg.AssetKey]:
+    """Return the asset of each name in a view's SQL."""
+    keys = {name: table_key(Layer.CURRENT, source, table) for name, (source, table) in view.reads.items()}
+    keys |= {name: Layer.VIEWS.key(other) for name, other in view.views.items()}
+    return keys | {name: external_key(table) for name, table in view.external.items()}
 
 
 def proof_key(proved: dg.AssetKey) -> dg.AssetKey:
@@ -111,66 +93,6 @@ def group_of(key: dg.AssetKey) -> str:
     return f"{path[1]}_{layer}"
 
 
-# Raise it when the same changes would produce different rows: the UI then marks older materializations as outdated.
-COMPACTION_CODE_VERSION = "1"
-
 # Proofs, days, maintenance and views, each of which may start a JVM of `spark.driver_memory`: dagster.yaml limits how
 # many work at a time. Compactions are not in it: nothing may keep them waiting, and a continuous one would keep its place.
 SPARK_POOL = "lakeproof_spark"
-
-
-@dataclass(frozen=True, slots=True)
-class LayerTable:
-    """A source's table in one layer; `store_key` locates it in the lake's store."""
-
-    source: SourceConfig
-    table: TableName
-    layer: Layer
-    store_key: str
-
-
-def table_spec(
-    config: Config,
-    target: LayerTable,
-    *,
-    deps: Iterable[dg.AssetKey],
-    kinds: set[str],
-    description: str,
-    code_version: str | None = None,
-) -> dg.AssetSpec:
-    """Return the spec of a table in one layer, with the owners and the description that the configuration has for it."""
-    source, table, layer = target.source, target.table, target.layer
-    options = source.table_config(table)
-    return dg.AssetSpec(
-        key=table_key(layer, source.name, table),
-        deps=list(deps),
-        group_name=layer.value,
-        description=f"{description}\n\n{options.description}".rstrip(),
-        kinds=kinds,
-        owners=list(options.owners),
-        code_version=code_version,
-        skippable=True,
-        metadata={
-            "dagster/table_name": f"{layer.value}.{source.name}.{table}",
-            "dagster/uri": uri(config.location, target.store_key),
-            "source": source.name,
-        },
-    )
-
-
-# Hadoop's names of stores, and everybody else's.
-_SCHEMES = {"s3a": "s3"}
-
-
-def uri(lake: LakeLocation, key: str) -> str:
-    """Return the URI of a key in a lake."""
-    base, is_folder = _base(lake)
-    return f"{base}/{quote(key) if is_folder else key}"
-
-
-@lru_cache(maxsize=4)
-def _base(lake: LakeLocation) -> tuple[str, bool]:
-    """Return the URI of a lake, and if it is a folder of this machine; found out once for all the assets of a location."""
-    url = open_store(lake).url("")
-    scheme, separator, rest = url.partition("://")
-    return (f"{_SCHEMES.get(scheme, scheme)}://{rest}", False) if separator else (PurePosixPath(url).as_uri(), True)

@@ -1,7 +1,6 @@
 """Engine values as Dagster metadata: every LSN as text for people and as an integer for plots.
 
-Metadata reports state; nothing reads it back to make a decision. The choice of values does not belong here; each asset
-family's module makes it.
+Metadata reports state; nothing reads it back to make a decision.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import dagster as dg
 from lakeproof.lsn import Lsn
 
 Metadata = dict[str, Any]
+_DATA_VERSION = "dagster/data_version"
 
 
 def lsns(**values: Lsn | None) -> Metadata:
@@ -42,9 +42,24 @@ def row_count(rows: int | None) -> Metadata:
     return {} if rows is None else {"dagster/row_count": rows}
 
 
-def data_version(position: Lsn) -> dg.DataVersion:
-    """Return the data version of a table at a position: the LSN's text."""
-    return dg.DataVersion(str(position))
+def size(rows: int | None, size_bytes: int | None, chunks: int | None) -> Metadata:
+    """Return the size of a copy; None values are for `optional` to leave out."""
+    return {"dagster/row_count": rows, "dagster/size_bytes": size_bytes, "chunks": chunks}
+
+
+def event(
+    key: dg.AssetKey, metadata: Metadata, version: object | None, description: str | None = None
+) -> dg.AssetMaterialization:
+    """Return the event of an asset; its data version is the text of `version`, an LSN for most."""
+    tags = {} if version is None else {_DATA_VERSION: str(version)}
+    return dg.AssetMaterialization(key, description, metadata, tags=tags)
+
+
+def result(event: dg.AssetMaterialization) -> dg.MaterializeResult[None]:
+    """Return the same as the result of a run's own asset."""
+    version = (event.tags or {}).get(_DATA_VERSION)
+    data_version = None if version is None else dg.DataVersion(version)
+    return dg.MaterializeResult(asset_key=event.asset_key, metadata=event.metadata, data_version=data_version)
 
 
 def merged(*parts: Mapping[str, Any]) -> Metadata:

@@ -27,7 +27,7 @@ _HOUR_S = 3600.0
 _EVENTS_S = 3 * _HOUR_S
 _PROOF_S = {"hourly": 26 * _HOUR_S, "daily": 72 * _HOUR_S, "off": 0.0}
 # Four runs of the slot's schedule.
-_SLOT_S = _HOUR_S
+SLOT_S = _HOUR_S
 # Dagster's policies know no shorter window.
 _WINDOW_MIN_S = 60.0
 # An asset without changes has this many events within its window.
@@ -46,13 +46,15 @@ def window_s(config: Config, source: SourceConfig, table: TableName, layer: Laye
     """Return the greatest age of a table's newest event in a layer, in seconds; 0 if it may have any age."""
     own, common = source.table_config(table).freshness, source.freshness
     if layer is Layer.CHANGES:
-        return _first(own.changes_s, common.changes_s, _EVENTS_S)
-    if layer is Layer.CURRENT:
+        windows = (own.changes_s, common.changes_s, _EVENTS_S)
+    elif layer is Layer.CURRENT:
         is_continuous = source.compaction.mode == "continuous"
-        return _first(own.current_s, common.current_s, _EVENTS_S if is_continuous else 0.0)
-    if layer is Layer.PROOF:
-        return _first(own.proof_s, common.proof_s, _PROOF_S[config.proof_interval])
-    return 0.0
+        windows = (own.current_s, common.current_s, _EVENTS_S if is_continuous else 0.0)
+    elif layer is Layer.PROOF:
+        windows = (own.proof_s, common.proof_s, _PROOF_S[config.proof_interval])
+    else:
+        return 0.0
+    return next(window for window in windows if window is not None)
 
 
 @lru_cache(maxsize=64)
@@ -62,15 +64,6 @@ def policy(seconds: float) -> dg.FreshnessPolicy | None:
         return None
     fail = max(seconds, 2 * _WINDOW_MIN_S)
     return dg.FreshnessPolicy.time_window(fail_window=timedelta(seconds=fail), warn_window=timedelta(seconds=fail / 2))
-
-
-def slot_policy() -> dg.FreshnessPolicy | None:
-    """Return the policy of a slot, whose schedule runs every 15 minutes."""
-    return policy(_SLOT_S)
-
-
-def _first(*values: float | None) -> float:
-    return next(value for value in values if value is not None)
 
 
 class EventBudget:
@@ -133,21 +126,18 @@ class Throttle(Generic[K, V]):
     def take_due(self, now_s: float) -> dict[K, V]:
         """Return the changes that are due and count them as reported; `now_s` comes from a monotonic clock."""
         with self._lock:
-            due = [key for key in self._waiting if self._is_due(key, now_s)]
-            due.sort(key=lambda key: self._last_event_s.get(key, _NEVER_S))
-            return self._take([key for key in due if self._is_paid(key, now_s)], now_s)
+            last_s = {key: self._last_event_s.get(key, _NEVER_S) for key in self._waiting}
+            urgent = {key for key, change in self._waiting.items() if self._is_urgent(change)}
+            due = [key for key, at_s in last_s.items() if key in urgent or now_s - at_s >= self._every_s]
+            due.sort(key=last_s.__getitem__)
+            if self._budget is not None:
+                due = [key for key in due if self._budget.spend(self._events, now_s, must=key in urgent)]
+            return self._take(due, now_s)
 
     def take_all(self, now_s: float) -> dict[K, V]:
         """Return all changes not reported yet, at the end of a run."""
         with self._lock:
             return self._take(list(self._waiting), now_s)
-
-    def _is_due(self, key: K, now_s: float) -> bool:
-        return self._is_urgent(self._waiting[key]) or now_s - self._last_event_s.get(key, _NEVER_S) >= self._every_s
-
-    def _is_paid(self, key: K, now_s: float) -> bool:
-        must = self._is_urgent(self._waiting[key])
-        return self._budget is None or self._budget.spend(self._events, now_s, must=must)
 
     def _take(self, keys: Iterable[K], now_s: float) -> dict[K, V]:
         taken = {key: self._waiting.pop(key) for key in keys}

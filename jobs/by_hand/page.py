@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -21,15 +21,24 @@ if TYPE_CHECKING:
     from lakeproof.snapshot.run import SnapshotReport
 
 
-def job_of(step: dg.OpDefinition, name: str, tags: Mapping[str, str], description: str) -> dg.JobDefinition:
-    """Return the job that is this one step, in one process."""
-    graph = dg.GraphDefinition(name, node_defs=[step])
-    return graph.to_job(executor_def=dg.in_process_executor, tags=tags, description=description)
+def job_by_hand(
+    name: str, tags: Mapping[str, str], description: str, *, op: str, pool: str | None = None
+) -> Callable[[Callable[..., None]], dg.JobDefinition]:
+    """Return a decorator: the job that is this one step, in one process."""
+
+    def job(step: Callable[..., None]) -> dg.JobDefinition:
+        graph = dg.GraphDefinition(name, node_defs=[dg.op(name=op, pool=pool, out=dg.Out(dg.Nothing))(step)])
+        return graph.to_job(executor_def=dg.in_process_executor, tags=tags, description=description)
+
+    return job
 
 
-def source_job_of(step: dg.OpDefinition, kind: SourceJob, source: SourceConfig, description: str) -> dg.JobDefinition:
-    """Return the job of a source that is this one step."""
-    return job_of(step, kind.of(source.name), source_tags(kind, source), description)
+def source_job(
+    source: SourceConfig, kind: SourceJob, description: str, pool: str | None = None
+) -> Callable[[Callable[..., None]], dg.JobDefinition]:
+    """Return the same for a job of a source."""
+    op = f"{kind.value}_{source.name}"
+    return job_by_hand(kind.of(source.name), source_tags(kind, source), description, op=op, pool=pool)
 
 
 class Confirmed(dg.Config):

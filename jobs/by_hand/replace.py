@@ -4,15 +4,16 @@ Computing and committing do not belong here (`lakeproof.commands.refresh`). The 
 that is what confirms the second.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import dagster as dg
 from pydantic import Field
 
 from assets.support import metadata as md
-from assets.support.command_call import run_command
-from assets.support.keys import SPARK_POOL, view_key
-from jobs.by_hand.page import Confirmed, is_confirmed, job_of, not_done, show
+from assets.support.engine_call import run_command
+from assets.support.keys import SPARK_POOL, Layer
+from jobs.by_hand.page import Confirmed, is_confirmed, job_by_hand, not_done, show
 from jobs.names import VIEWS_REPLACE, VIEWS_TAKE_BACK, run_tags
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config
@@ -41,46 +42,46 @@ class TakeBackRun(Confirmed):
 
 def replace_jobs(config: Config) -> list[dg.JobDefinition]:
     """Return the jobs that replace a view and take that back; none if the configuration has no view."""
-    return [_replace_job(), _take_back_job()] if config.views else []
 
-
-def _replace_job() -> dg.JobDefinition:
-    @dg.op(name="replace_view", pool=SPARK_POOL, out=dg.Out(dg.Nothing))
+    @job_by_hand(
+        VIEWS_REPLACE,
+        run_tags("replace"),
+        "Shows what an edited view would change: rows, columns, samples. With the preview's id it applies that.",
+        op="replace_view",
+        pool=SPARK_POOL,
+    )
     def replaced(context: dg.OpExecutionContext, config: ReplaceRun, compute: Compute) -> None:
-        from lakeproof.commands.refresh import ReplaceReport
-
         words = ["--apply", "--preview", config.confirm] if config.confirm else ["--samples", str(config.samples)]
-        done = from_json(ReplaceReport, run_command(context, compute, "replace", config.view, *words))
-        show(context, {"changed": done.done == "applied", **_metadata(done)})
-        if done.done == "applied":
-            _materialized(context, done)
-        elif done.preview is not None:
+        done = _run(context, compute, config.view, words)
+        if done.done != "applied" and done.preview is not None:
             context.log.warning("nothing was changed. To apply it, launch with confirm: %s", done.preview)
 
-    description = (
-        "Shows what an edited view would change: rows, columns, samples. With the preview's id it applies that."
+    @job_by_hand(
+        VIEWS_TAKE_BACK,
+        run_tags("take_back"),
+        "Returns a view to the definition that was applied before. The confirmation is the view's name.",
+        op="take_view_back",
+        pool=SPARK_POOL,
     )
-    return job_of(replaced, VIEWS_REPLACE, run_tags("replace"), description)
-
-
-def _take_back_job() -> dg.JobDefinition:
-    @dg.op(name="take_view_back", pool=SPARK_POOL, out=dg.Out(dg.Nothing))
     def taken_back(context: dg.OpExecutionContext, config: TakeBackRun, compute: Compute) -> None:
-        from lakeproof.commands.refresh import ReplaceReport
-
-        if not is_confirmed(config, config.view):
+        if is_confirmed(config, config.view):
+            _run(context, compute, config.view, ["--take-back"])
+        else:
             not_done(context, config.view, "return to the definition that was applied before")
-            return
-        done = from_json(ReplaceReport, run_command(context, compute, "replace", config.view, "--take-back"))
-        show(context, {"changed": True, **_metadata(done)})
-        _materialized(context, done)
 
-    description = "Returns a view to the definition that was applied before. The confirmation is the view's name."
-    return job_of(taken_back, VIEWS_TAKE_BACK, run_tags("take_back"), description)
+    return [replaced, taken_back] if config.views else []
 
 
-def _materialized(context: dg.OpExecutionContext, done: "ReplaceReport") -> None:
-    context.log_event(dg.AssetMaterialization(view_key(done.view), metadata=_metadata(done)))
+def _run(context: dg.OpExecutionContext, compute: Compute, view: str, words: Sequence[str]) -> "ReplaceReport":
+    """Run the command, and show what it has done: on the run's page, and if the view was changed as its event."""
+    from lakeproof.commands.refresh import ReplaceReport
+
+    done = from_json(ReplaceReport, run_command(context, compute, "replace", view, *words))
+    is_changed = done.done in {"applied", "taken_back"}
+    show(context, {"changed": is_changed, **_metadata(done)})
+    if is_changed:
+        context.log_event(dg.AssetMaterialization(Layer.VIEWS.key(done.view), metadata=_metadata(done)))
+    return done
 
 
 def _metadata(done: "ReplaceReport") -> md.Metadata:

@@ -16,4 +16,4 @@ Applying a finished copy to the lake does not belong here (`lakeproof.lake`), no
     status.py       the newest snapshot's state
 """
 
-__all__ = ["attempts", "copy", "folder", "incarnation", "paused", "progress", "run", "state", "status"]
+__all__ = ["copy", "folder", "incarnation", "paused", "progress", "run", "state", "status"]

@@ -1,7 +1,5 @@
 """Decides which messages about problems are sent now: once for each, again when it lasts or grows, and when it is over.
 
-Pure: no instance, socket or clock is touched here. `orchestration.alerts` finds the problems, `resources.messages` sends.
-
 Each way of notifying people has a memory of its own, and it changes only by what was sent: what could not be sent is
 due again at the next look.
 """
@@ -11,45 +9,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+
+from resources.messages import Alert, AlertSeverity, Message
 
 # A problem that comes and goes within this time is reported once.
 SETTLED_S = 60.0
 _HOUR_S = 3600.0
 
-AlertSeverity = Literal["warn", "error"]
 _RANK: Mapping[AlertSeverity, int] = {"warn": 0, "error": 1}
-
-
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """Something that is wrong now: `key` is the same as long as it is the same problem; `path` is its page in the UI."""
-
-    key: str
-    kind: str
-    severity: AlertSeverity
-    title: str
-    text: str = ""
-    path: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A problem to tell of: new, grown worse, lasting still, or over; `since` in seconds since 1970."""
-
-    event: Literal["problem", "worse", "lasts", "over"]
-    problem: Alert
-    since: float
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
     """A problem that was reported, and when; `gone_since` if it is no more, but may come back."""
 
-    kind: str
-    severity: AlertSeverity
-    title: str
-    path: str
+    problem: Alert
     since: float
     sent_at: float
     gone_since: float | None = None
@@ -57,7 +31,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class AlertMemory:
-    """The problems that one way has reported, and the times of its messages within the last hour."""
+    """The problems that one way has reported, and the times of its requests within the last hour."""
 
     reported: Mapping[str, Reported] = field(default_factory=dict)
     sent: tuple[float, ...] = ()
@@ -72,18 +46,13 @@ class AlertMemory:
         try:
             if not isinstance(document, dict):
                 return cls()
-            reported = {str(key): Reported(**one) for key, one in document["reported"].items()}
+            reported = {
+                str(key): Reported(**{**one, "problem": Alert(**one["problem"])})
+                for key, one in document["reported"].items()
+            }
             return cls(reported, tuple(float(at_s) for at_s in document["sent"]))
         except (KeyError, TypeError, ValueError, AttributeError):
             return cls()
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """`repeat_s`: what lasts is reported again after this time, 0 never; `per_hour`: messages within an hour."""
-
-    repeat_s: float
-    per_hour: int
 
 
 def look(memory: AlertMemory, problems: Sequence[Alert], now: float) -> AlertMemory:
@@ -96,31 +65,29 @@ def look(memory: AlertMemory, problems: Sequence[Alert], now: float) -> AlertMem
     return AlertMemory(reported, tuple(sent for sent in memory.sent if now - sent < _HOUR_S))
 
 
-def room(memory: AlertMemory, limits: Limits) -> int:
-    """Return how many requests may be sent now; `memory` has seen `look`."""
-    return max(0, limits.per_hour - len(memory.sent))
+def due_messages(memory: AlertMemory, problems: Sequence[Alert], now: float, repeat_s: float) -> list[Message]:
+    """Return the messages to send now, the worst first; `memory` has seen `look`.
 
-
-def due_messages(memory: AlertMemory, problems: Sequence[Alert], now: float, limits: Limits) -> list[Message]:
-    """Return the messages to send now, the worst first; `memory` has seen `look`."""
+    What lasts is reported again after `repeat_s`, 0 never.
+    """
     messages = [
-        message for problem in problems if (message := _of(memory.reported.get(problem.key), problem, now, limits))
+        message for problem in problems if (message := _of(memory.reported.get(problem.key), problem, now, repeat_s))
     ]
     messages += [
-        Message("over", Alert(key, one.kind, one.severity, one.title, "", one.path), one.since)
-        for key, one in memory.reported.items()
+        Message("over", one.problem, one.since)
+        for one in memory.reported.values()
         if one.gone_since is not None and now - one.gone_since >= SETTLED_S
     ]
     messages.sort(key=lambda message: (message.event == "over", -_RANK[message.problem.severity], message.problem.key))
     return messages
 
 
-def _of(reported: Reported | None, problem: Alert, now: float, limits: Limits) -> Message | None:
+def _of(reported: Reported | None, problem: Alert, now: float, repeat_s: float) -> Message | None:
     if reported is None:
         return Message("problem", problem, now)
-    if _RANK[problem.severity] > _RANK[reported.severity]:
+    if _RANK[problem.severity] > _RANK[reported.problem.severity]:
         return Message("worse", problem, reported.since)
-    if limits.repeat_s and now - reported.sent_at >= limits.repeat_s:
+    if repeat_s and now - reported.sent_at >= repeat_s:
         return Message("lasts", problem, reported.since)
     return None
 
@@ -133,9 +100,8 @@ def sent(memory: AlertMemory, messages: Sequence[Message], now: float) -> AlertM
         if message.event == "over":
             reported.pop(problem.key, None)
         else:
-            reported[problem.key] = Reported(
-                problem.kind, problem.severity, problem.title, problem.path, message.since, now
-            )
+            # The text may be long, and nobody reads it again.
+            reported[problem.key] = Reported(replace(problem, text=""), message.since, now)
     return AlertMemory(reported, (*memory.sent, now))
 
 

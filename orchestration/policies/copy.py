@@ -1,7 +1,4 @@
-"""Decides if a run that copies tables without being asked may start, and which tables it copies.
-
-Pure: no instance, lake or clock is touched here. `lakeproof.state.due_copies` decides which tables are due.
-"""
+"""Decides if a run that copies tables without being asked may start, and which of those that are due it copies."""
 
 from __future__ import annotations
 

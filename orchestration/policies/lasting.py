@@ -1,7 +1,5 @@
 """Decides if a run that lasts (a drain, a continuous compaction) must be started, and which of its runs are dead.
 
-Pure: no server, lake, instance or clock is touched here; `orchestration.sensors` observes and carries out the decision.
-
 Two ways to see life are asked, and the word of a run's record is none of them. The lock of the job (`policies.run`) says if
 any of its runs has a process. The place of the work says who does it now, whosever process that is: the slot has a reader,
 the landing a follower. So a run that is slow to its work, or stopped for a while, is alive as long as its process is; and a
@@ -67,14 +65,14 @@ def decide_run(kind: LastingKind, place: Workplace | None, job: JobRuns, max_sec
     """
     if place is None:
         return Decision(False, "there is no landing yet: bootstrap first")
-    dead = tuple(run.id for run in job.runs if is_dead(run, job) or _was_never_picked_up(run, job.now))
+    dead = tuple(
+        run.id
+        for run in job.runs
+        if is_dead(run, job) or (run.phase is Phase.STARTING and job.now - run.created > STARTING_S_MAX)
+    )
     live = [run for run in job.runs if run.id not in dead and run.phase in _LIVE]
     start, reason = _start(kind, place, live, job, max_seconds)
     return Decision(start, reason, dead)
-
-
-def _was_never_picked_up(run: Run, now: float) -> bool:
-    return run.phase is Phase.STARTING and now - run.created > STARTING_S_MAX
 
 
 def _start(
@@ -89,18 +87,15 @@ def _start(
     if live:
         return True, f"{kind.noun} {live[0].id[:8]} is about to end; its successor {kind.waits}"
     if place.worker is not None:
-        return False, f"{place.worker}, {_whose(job)}"
+        # None of the sensor's runs is in progress.
+        whose = "which is not a run of this sensor's"
+        if job.locked:
+            whose = "in a run that somebody has started, or one that is over and ends itself"
+        return False, f"{place.worker}, {whose}"
     wait_s = retry_at(job.runs) - job.now
     if wait_s > 0:
         return False, f"the last {kind.noun} failed; the next try is in {wait_s:.0f} s"
     return True, kind.idle
-
-
-def _whose(job: JobRuns) -> str:
-    """Say whose a worker is while none of the sensor's runs is in progress."""
-    if job.locked:
-        return "in a run that somebody has started, or one that is over and ends itself"
-    return "which is not a run of this sensor's"
 
 
 def retry_at(runs: Sequence[Run]) -> float:

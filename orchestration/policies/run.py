@@ -1,8 +1,7 @@
 """Runs as the policies see them: which are dead, and which are in the way of a new one.
 
-Pure: no instance, lake or clock is touched here. `lakeproof.compaction.pending` decides if there is anything to do,
-and the lease makes sure that two writers never meet in the lake. Only pointless runs are prevented here: each would
-be a process for nothing.
+`lakeproof.compaction.pending` decides if there is anything to do, and the lease keeps two writers from meeting in the
+lake. Only pointless runs are prevented here: each would be a process for nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Decides when the slot drain sensor reports the result of its slot's check again.
 
-Pure: no server, instance or clock is touched here. `assets.slots` turns a slot's state into a result.
-
 The slot's own job runs every 15 minutes, the sensor every 15 s. So the sensor reports changes only: an event costs some 9 KB
 in Dagster's database and is kept, a reading of the slot costs nothing.
 """

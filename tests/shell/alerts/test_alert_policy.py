@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from orchestration.policies.alert import SETTLED_S, Alert, AlertMemory, Limits, cursor, due_messages, look, room, sent
+from orchestration.policies.alert import SETTLED_S, AlertMemory, cursor, due_messages, look, sent
+from resources.messages import Alert
 
-_LIMITS = Limits(repeat_s=1000, per_hour=3)
+_REPEAT_S, _PER_HOUR = 1000, 3
 _Looks = list[tuple[float, list[Alert]]]
 _WARN, _ERROR = Alert("a", "slot", "warn", "a"), Alert("a", "slot", "error", "a")
 
@@ -15,8 +16,8 @@ _WARN, _ERROR = Alert("a", "slot", "warn", "a"), Alert("a", "slot", "error", "a"
 def _tick(memory: AlertMemory, problems: Sequence[Alert], now: float) -> tuple[AlertMemory, list[tuple[str, str]]]:
     """Look and send everything that is due, in one request."""
     memory = look(memory, problems, now)
-    messages = due_messages(memory, problems, now, _LIMITS)
-    if not messages or not room(memory, _LIMITS):
+    messages = due_messages(memory, problems, now, _REPEAT_S)
+    if not messages or len(memory.sent) >= _PER_HOUR:
         return memory, []
     return sent(memory, messages, now), [(message.event, message.problem.key) for message in messages]
 
@@ -65,7 +66,6 @@ def test_what_grows_worse_and_what_lasts_is_reported_again() -> None:
 
 def test_no_more_requests_than_an_hour_may_have_and_nothing_is_lost() -> None:
     """The rest waits and is sent together; errors come first."""
-    limits = Limits(repeat_s=0, per_hour=3)
     problems = [Alert(f"p{n}", "run", "warn", f"p{n}") for n in range(5)]
     memory, counts = AlertMemory(), []
     for now, some in [
@@ -74,7 +74,7 @@ def test_no_more_requests_than_an_hour_may_have_and_nothing_is_lost() -> None:
         (3600.0, [*problems, _ERROR]),
     ]:
         memory = look(memory, some, now)
-        messages = due_messages(memory, some, now, limits) if room(memory, limits) else []
+        messages = due_messages(memory, some, now, 0) if len(memory.sent) < _PER_HOUR else []
         memory = sent(memory, messages, now) if messages else memory
         counts.append([message.problem.key for message in messages])
     assert counts == [["p0"], ["p1"], ["p2"], [], [], [], ["a", "p3", "p4"]]
@@ -84,8 +84,8 @@ def test_what_was_not_sent_is_due_again() -> None:
     """The memory changes by what was sent alone."""
     memory = look(AlertMemory(), [_ERROR], 0)
     assert (
-        due_messages(memory, [_ERROR], 0, _LIMITS)
-        == due_messages(look(memory, [_ERROR], 0), [_ERROR], 0, _LIMITS)
+        due_messages(memory, [_ERROR], 0, _REPEAT_S)
+        == due_messages(look(memory, [_ERROR], 0), [_ERROR], 0, _REPEAT_S)
         != []
     )
 

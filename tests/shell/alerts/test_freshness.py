@@ -67,7 +67,7 @@ def test_nothing_starts_by_itself_if_the_configuration_or_the_environment_says_s
     assert {sensor.default_status.value for sensor in defs.sensors or ()} == {"STOPPED"}
     schedules = [s for s in defs.schedules or () if isinstance(s, dg.ScheduleDefinition)]
     assert {schedule.default_status.value for schedule in schedules} == {"STOPPED"}
-    assert start_of(load(path), {"LAKEPROOF_START": "running"}).is_running
+    assert start_of(load(path), {"LAKEPROOF_START": "running"}) == "RUNNING"
     with pytest.raises(ConfigError, match="LAKEPROOF_START"):
         start_of(load(path), {"LAKEPROOF_START": "on"})
 

@@ -372,3 +372,15 @@ def test_a_resource_shows_its_type_and_what_it_is(tmp_path: Path) -> None:
     }
     assert "The configuration" in shown["settings"][1]
     assert "dagster-pyspark" in shown["compute"][1]
+
+
+def test_a_proof_of_many_tables_waits_for_few_things(defs: dg.Definitions) -> None:
+    """In a run of everything it follows compaction and views; Dagster's work on a step is its inputs times its checks."""
+    graph = defs.resolve_implicit_global_asset_job_def().graph
+    inputs = {
+        node.name: {name: of.get_node_dependencies() for name, of in deps.items()}
+        for node, deps in graph.dependencies.items()
+    }
+    waits_for = {each.node for of in inputs["prove_crm"].values() for each in of}
+    assert waits_for == {"compact_crm", "views__per_customer"}
+    assert len(inputs["prove_shop"]) == 2, "it has two tables and two histories, and a view"

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from operator import attrgetter
+from pathlib import Path
+from types import SimpleNamespace
 
+from assets import current
 from assets.cycles import EVENTS, TableTotals, totals
 from assets.support.pace import EVENTS_PER_S, EventBudget, Throttle
+from lakeproof.cli.results import to_json
+from lakeproof.config.load import load
+from lakeproof.errors import TransientError
+from lakeproof.events import FOLLOWED_CUTS, Event
 from lakeproof.lake.cycle.runner import CutReport, TableCut
-from lakeproof.lake.records.documents import NOBODY
+from lakeproof.lake.records.documents import NOBODY, Cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
+from resources import Settings
+from tests.support.shell.sample import write_sample
 
 MANY = [TableName("s", f"t{n:03}") for n in range(200)]
 A, B = MANY[:2]
@@ -60,3 +70,20 @@ def test_a_few_tables_have_theirs_every_minute() -> None:
     throttle.add(totals([_cut(127, [], altered=(A,))]))
     taken = throttle.take_due(596.0)
     assert [*taken] == [A]
+
+
+def test_what_a_cycle_did_is_reported_later_if_the_lake_cannot_be_read_now(tmp_path: Path) -> None:
+    """A lake on a network may be away for a moment: the next event has the changes of both."""
+    config = load(write_sample(tmp_path))
+    (unit,) = [unit for unit in current.compaction_units(config) if unit.name == "crm"]
+    (table,) = unit.sources[0].tables
+    settings, lines = _Unreadable(config_path=str(config.path)), logging.getLogger("test")
+    reporter = current._Reporter(SimpleNamespace(log=lines), settings, unit, every_s=60)  # type: ignore[arg-type]  # it logs
+    reporter.hear(Event(FOLLOWED_CUTS, "", {"cuts": to_json({"crm": [_cut(1, [table])]})}))
+    reporter.write_due()
+    assert reporter._cuts.take_all(0) == {("crm", table): totals([_cut(1, [table])])[table]}
+
+
+class _Unreadable(Settings):
+    def newest_cut(self, source: str) -> Cut | None:  # noqa: ARG002  (it answers for every source)
+        raise TransientError("the lake", "it is away", "wait")

@@ -15,11 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from assets.checks.proof import ProofRun
-from jobs.by_hand.pause import PauseRun, ResumeRun
-from jobs.by_hand.rebuild import RebuildRun
-from jobs.by_hand.recover import RecoverRun
 from jobs.by_hand.replace import ReplaceRun, TakeBackRun
-from jobs.by_hand.teardown import TeardownRun
+from jobs.by_hand.source import PauseRun, RebuildRun, RecoverRun, ResumeRun, TeardownRun
 from lakeproof.config.load import load
 from lakeproof.hidden_columns import ORD
 from orchestration.build import build

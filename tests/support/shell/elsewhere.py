@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.support.command_call import run_command
+from assets.support.engine_call import run_command
 from resources import Compute
 
 HERE = json.dumps([sys.executable, "-m", "lakeproof"])
