@@ -24,27 +24,38 @@ _END_S = 2.0
 class Interruption:
     """Inside its `with` block, the first signal requests `stop` and the second raises KeyboardInterrupt.
 
-    If the block has not ended `_END_S` seconds after that, the process ends. Does nothing outside the main thread, where
-    Python takes no signal handlers.
+    If the block has not ended `_END_S` seconds after that, the process ends. A thread of its own counts the signals: the main
+    thread runs a handler only between two of its steps, and a signal that comes as it begins to wait would be seen when the
+    wait is over. Does nothing outside the main thread, where Python takes no signal handlers.
     """
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
+        self._asked = False
         self._previous: dict[signal.Signals, Any] = {}
+        self._previous_pipe, self._pipe = -1, -1
         self._left = threading.Event()
         self._end_others: list[Callable[[], None]] = []
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
             self._previous = {number: signal.getsignal(number) for number in _SIGNALS}
+            numbers, self._pipe = os.pipe()
+            os.set_blocking(self._pipe, False)
+            self._previous_pipe = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
+            threading.Thread(target=self._follow, args=(numbers,), name="lakeproof-signals", daemon=True).start()
             self.arm()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._left.set()
+        if not self._previous:
+            return
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
+        signal.set_wakeup_fd(self._previous_pipe)
+        os.close(self._pipe)
 
     def arm(self) -> None:
         """Install the handlers; call it again after starting a Spark session, which installs its own for SIGINT."""
@@ -56,6 +67,18 @@ class Interruption:
         """Call `end` at a second signal: it ends, without waiting, what this process has started."""
         self._end_others.append(end)
 
+    def _follow(self, numbers: int) -> None:
+        """Read the signals' numbers from a pipe until its other end is closed."""
+        asked = False
+        while number := os.read(numbers, 1):
+            if number[0] not in _SIGNALS:
+                continue
+            self._stop.request()
+            if asked:
+                self._end_at_once()
+            asked = True
+        os.close(numbers)
+
     def _end_at_once(self) -> None:
         for end in self._end_others:
             end()
@@ -64,11 +87,10 @@ class Interruption:
             os._exit(TRY_AGAIN)
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        again = self._stop.requested
+        again, self._asked = self._asked, True
         # Each time: an exception raised amid a wait may have taken the word that others wait for.
         self._stop.request()
         if again:
-            threading.Thread(target=self._end_at_once, name="lakeproof-end", daemon=True).start()
             raise KeyboardInterrupt
         if os.isatty(_STDERR):
             # Write to the descriptor directly: the stream may be in the middle of a write.

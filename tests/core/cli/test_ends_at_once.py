@@ -54,6 +54,37 @@ def test_a_second_signal_ends_a_command_whose_threads_are_in_the_middle_of_a_tab
     assert time.monotonic() - began < 30
 
 
+# Another thread gets the signals, so the main thread's wait goes on: as it does if one comes just before it begins.
+_WAITS = """
+import signal, time
+from lakeproof.cli.interruption import Interruption
+from lakeproof.events import Stop
+
+with Interruption(Stop()):
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    print("at work", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_signals_count_while_the_main_thread_does_not_look_at_them() -> None:
+    """A second signal was lost if it came between the main thread's look and its wait: the command went on."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _WAITS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "at work\n"
+        began = time.monotonic()
+        while process.poll() is None and time.monotonic() - began < 50:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        errors = process.communicate(timeout=5)[1]
+    assert process.returncode == 3
+    assert "lakeproof: interrupted" in errors
+    assert time.monotonic() - began < 30
+
+
 @pytest.fixture
 def driver() -> Any:
     """As much of a session as is asked for, with a driver that runs."""
