@@ -33,6 +33,13 @@ def chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chain:
     return chain
 
 
+def test_a_feed_has_every_row_of_every_transaction(chain: Chain) -> None:
+    """Each table's, in their order, from the first of the landing on."""
+    feed = lakeproof.transactions(chain.lake.url(""), "shop")
+    rows = [[row for part in each.changes for row in part.rows.column("id").to_pylist()] for each in feed]
+    assert rows == [[0, 1, 2]] * LINKS
+
+
 def _go_on(chain: Chain) -> None:
     """Land twenty more, and remove what comes before the fifteenth."""
     for number in range(LINKS, LINKS + 20):
