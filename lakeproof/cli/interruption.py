@@ -24,9 +24,9 @@ _END_S = 2.0
 class Interruption:
     """Inside its `with` block, the first signal requests `stop` and the second raises KeyboardInterrupt.
 
-    If the block has not ended `_END_S` seconds after that, the process ends. A thread of its own counts the signals: the main
-    thread runs a handler only between two of its steps, and a signal that comes as it begins to wait would be seen when the
-    wait is over. Does nothing outside the main thread, where Python takes no signal handlers.
+    If the block has not ended `_END_S` seconds after that, the process ends. A thread of its own counts the signals: the
+    main thread runs a handler only between two of its steps, and a signal that comes as it begins to wait would be seen when
+    the wait is over. Does nothing outside the main thread, where Python takes no signal handlers.
     """
 
     def __init__(self, stop: Stop) -> None:

@@ -75,3 +75,15 @@ def test_a_large_transaction_is_reported_once_a_second() -> None:
     assert [event.fields.get("fraction") for event in events] == [None, 0.0, 0.5]
     assert events[0].message == "33.6 MB of transactions that have not ended were received"
     assert events[-1].message == "a transaction of 67.1 MB: 33.6 MB decoded, about 4 s left"
+
+
+def test_no_time_left_is_shown_of_a_large_transaction_before_there_is_a_rate() -> None:
+    """At its first report no time has passed, and then nothing may be decoded for a while."""
+    events, now = list[Event](), [0.0]
+    large = LargeProgress(events.append, "shop", lambda: now[0])
+    for second, part in ((1.0, 0), (2.0, 0), (3.0, 1)):
+        now[0] = second
+        large.report(0, (part, 4 * LARGE_BYTES))
+    large = LargeProgress(events.append, "shop", lambda: now[0])
+    large.report(0, (2 * LARGE_BYTES, 4 * LARGE_BYTES))
+    assert [" left" in event.message for event in events] == [False, False, True, False]

@@ -7,11 +7,14 @@ from collections import Counter
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import CAME
+from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.committer import LoggedOperation, PendingCommit
 from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError, VersionChanges, changed_places
 from lakeproof.lake.delta.log.cleaned import begin_at
@@ -148,3 +151,20 @@ def test_what_cannot_be_read_here(table: str, damage: str) -> None:
     else:
         (Path(table) / commit_name(1)).unlink()
     assert changed_places(table, 0, 1, ["id"], 9) is None
+
+
+def test_a_file_goes_with_its_last_row_and_not_before(tmp_path: Path) -> None:
+    """A row that is marked already can't be marked again."""
+    path = str(tmp_path)
+    write_deltalake(path, pa.table({"id": [1, 2, 3]}))
+    (file,) = read_state(path, 0).files
+    for version, (places, left) in enumerate((([0, 2], [2]), ([1], list[int]())), start=1):
+        change = PendingCommit(path, read_state(path, version - 1))
+        assert change.mark({file: np.array(places)}) == len(places)
+        change.commit(None, LoggedOperation("DELETE", {}, {}))
+        rows = [row for batch in DeltaRows.open(path, version).batches() for row in batch.column("id").to_pylist()]
+        assert rows == left
+        assert bool(read_state(path, version).files) is bool(left)
+        if left:
+            with pytest.raises(InvariantError, match="a row would be deleted twice"):
+                PendingCommit(path, read_state(path, version)).mark({file: np.array([0, 1])})

@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakeproof.lake.cycle.upkeep.logs import hold_for_foreign_commits
+from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.delta.log.commits import (
     DeltaCommit,
@@ -105,6 +106,20 @@ def test_a_commit_that_is_half_there_is_no_commit(tmp_path: Path, data: bytes) -
     (Path(path) / commit_name(1)).write_bytes(data)
     with pytest.raises(LogGapError, match="version 1 of its log is empty or damaged"):
         read_commit(path, 1)
+
+
+def test_a_commit_that_a_cut_names_must_not_be_empty(tmp_path: Path) -> None:
+    """Though a checkpoint has its version: Delta takes such a one for a commit of nothing. One cleaned away is none."""
+    path = str(tmp_path)
+    for number in range(2):
+        write_deltalake(path, pa.table({"v": [number]}), mode="append")
+    DeltaTable(path).create_checkpoint()
+    assert DeltaRows.open(path, 1).rows == 2
+    (tmp_path / commit_name(1)).write_bytes(b"")
+    with pytest.raises(LogGapError, match="version 1 of its log is empty, and a cut names it"):
+        DeltaRows.open(path, 1)
+    (tmp_path / commit_name(1)).unlink()
+    assert DeltaRows.open(path, 1).rows == 2
 
 
 @pytest.mark.parametrize("damaged", ["00000000000000000001.json", "00000000000000000001.checkpoint.parquet"])

@@ -15,7 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 from lakeproof.errors import TransientError
 from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.committer import AddedFile, LoggedOperation, PendingCommit
-from lakeproof.lake.delta.files.optimize import SmallFiles
+from lakeproof.lake.delta.files.optimize import SmallFiles, is_crowded
+from lakeproof.lake.delta.log.commits import read_commit
 from lakeproof.lake.delta.log.protocol import metadata_of, new_fields
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
@@ -41,6 +42,20 @@ def test_files_are_put_together_in_a_commit_of_the_version_that_was_read(tmp_pat
     assert SmallFiles(NO_SPARK, state, "v").optimize(1, "{}") == 3
     assert len(read_state(str(tmp_path), 3).files) == 1
     assert DeltaTable(tmp_path).to_pyarrow_table().column("v").to_pylist() == [0, 1, 2]
+    commit = read_commit(str(tmp_path), 3)
+    assert commit is not None
+    assert not commit.changes_data, "who streams the table would get its rows again"
+
+
+def test_a_table_whose_own_commits_crowd_it_is_noticed(tmp_path: Path) -> None:
+    """Without reading its log: after each cycle every table is asked."""
+    state: TableState | None = None
+    for number in range(4):
+        entry = {"path": f"{number}.parquet", "size": 9, "stats": '{"numRecords": 1}', "partitionValues": {}}
+        state = _with_file(str(tmp_path), entry, state)
+    assert is_crowded(str(tmp_path), 3, 4)
+    assert not is_crowded(str(tmp_path), 3, 5)
+    assert not is_crowded(str(tmp_path), 2, 3), "another version than the one made last"
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,11 +21,13 @@ from lakeproof.errors import LakeError
 from lakeproof.failpoints import watched
 from lakeproof.lake.delta.committer import AddedFile, CommitInfo, LoggedOperation, PendingCommit
 from lakeproof.lake.delta.files.needed import sync_commits, table_files, unneeded
+from lakeproof.lake.delta.log.checkpoint import TOMBSTONES_S, write_checkpoint
 from lakeproof.lake.delta.log.cleaned import begin_at, clean_log, named_through, remove_unreadable
 from lakeproof.lake.delta.log.commits import (
     NO_VERSION,
     DeltaCommit,
     LogGapError,
+    checksum_name,
     commit_name,
     newest_version,
     read_actions,
@@ -192,6 +195,37 @@ def test_a_checkpoint_that_is_cut_short_is_not_there(tmp_path: Path) -> None:
     assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGXFSZ
     assert not list((tmp_path / "t" / "_delta_log").glob("*checkpoint*"))
     assert read_state(path, 1).files.keys() == {"0.parquet", "1.parquet"}
+
+
+def test_a_checkpoint_names_the_files_that_went_within_a_week(tmp_path: Path) -> None:
+    """Others' VACUUM keeps such files for readers of older versions; and a log must not remember all that ever went."""
+    path = table(tmp_path / "t", [OURS, OURS, OURS])
+    now_ms = int(time.time() * 1000)
+    went = {"0.parquet": now_ms - 1000 * (TOMBSTONES_S - 60), "1.parquet": now_ms - 1000 * (TOMBSTONES_S + 60)}
+    removals = [
+        {"remove": {"path": name, "deletionTimestamp": time_ms, "dataChange": True}} for name, time_ms in went.items()
+    ]
+    with (Path(path) / commit_name(2)).open("a", encoding="utf-8") as file:
+        file.writelines("\n" + json.dumps(removal) for removal in removals)
+    write_checkpoint(Folder.at(path), read_state(path, 2))
+    (checkpoint,) = (tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet")
+    rows = pq.read_table(checkpoint)
+    named = {kind: [row["path"] for row in rows.column(kind).to_pylist() if row] for kind in ("add", "remove")}
+    assert named == {"add": ["2.parquet"], "remove": ["0.parquet"]}
+
+
+def test_the_checksum_file_says_what_the_version_has(tmp_path: Path) -> None:
+    """Readers of Delta check what they have read of the log against it."""
+    entry = {"path": "1.parquet", "size": 7, "partitionValues": {}, "stats": '{"numRecords":1}'}
+    change = PendingCommit(str(tmp_path), None)
+    change.set_metadata(metadata_of([{"name": "v", "type": "string", "nullable": True, "metadata": {}}], {}))
+    change.add([AddedFile(entry), AddedFile(entry | {"path": "2.parquet"})])
+    state = change.commit(CommitInfo(OURS, 5, "{}"), LoggedOperation("WRITE", {}, {}))
+    checksum = json.loads((tmp_path / checksum_name(0)).read_text(encoding="utf-8"))
+    assert (checksum["tableSizeBytes"], checksum["numFiles"]) == (14, 2)
+    assert (checksum["numMetadata"], checksum["metadata"]) == (1, state.metadata)
+    assert (checksum["numProtocol"], checksum["protocol"]) == (1, state.protocol)
+    assert [(txn["appId"], txn["version"]) for txn in checksum["setTransactions"]] == [(OURS, 5)]
 
 
 def test_what_is_restored_must_be_there(tmp_path: Path) -> None:

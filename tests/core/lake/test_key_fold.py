@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.hidden_columns import ORD
-from lakeproof.lake.fold.key_fold import KeyFold, fold_keys
-from lakeproof.lake.rows.change import FIRST, Removed, Unsupported
-from lakeproof.lake.rows.file_rows import LandedRange
+from lakeproof.hidden_columns import FROM, OP, ORD, TEXT, UNCHANGED
+from lakeproof.lake.fold.key_fold import KeyFold, fold_keys, keyed_change
+from lakeproof.lake.records.held import HeldCause, TableHeldError
+from lakeproof.lake.rows.change import FIRST, Numbers, Removed, Unsupported
+from lakeproof.lake.rows.file_rows import DIGEST, LandedRange
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.reader import Slice, slices
 from lakeproof.landing.segments.segment import SegmentLimits, SegmentWriter
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.rows import Batch, TableBatch
+from lakeproof.schema import Identity
 from tests.core.landing.landing_segments import START, WRITER, inserts, new_chain, version
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
@@ -187,3 +191,78 @@ def test_keys_above_the_limit_are_not_read_to_the_end(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="keys take more than"):
         fold_keys(replace(range_, slices=(noted,)), _MIXED, None, key_bytes_max=10_000, rows_at_once=100)
     assert 0 < sum(noted.read) < 1000
+
+
+@dataclass(frozen=True)
+class _Before:
+    """A table before a range, by its rows."""
+
+    rows: pa.Table
+
+    def fetch(self, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
+        return self.rows.filter(pc.is_in(self.rows.column("id"), keys.column("id").combine_chunks())).select(columns)
+
+    def counts(self, keys: pa.Table) -> Numbers:
+        existing = self.rows.column("id").to_pylist()
+        return np.array([existing.count(key) for key in keys.column("id").to_pylist()], np.int64)
+
+
+@pytest.mark.parametrize(
+    ("changes", "alive"),
+    [
+        ([("insert", 1, "a")], [True]),
+        ([("delete", 2, "a")], [False]),
+        ([("before", 2, "a"), ("update", 2, "b")], [False, True]),
+        ([("before", 2, "a"), ("update", 2, "b"), ("before", 2, "b"), ("update", 2, "c")], [False, False, False, True]),
+        ([("insert", 2, "b"), ("delete", 2, "a")], [True, False]),
+        ([("insert", 1, "a"), ("insert", 1, "b")], None),
+        ([("delete", 2, "a"), ("delete", 2, "b")], None),
+        ([("insert", 2, "b")], None),
+        ([("insert", 3, "a"), ("insert", 3, "b"), ("delete", 3, "a")], [False, True, False]),
+    ],
+)
+def test_a_configured_key_is_held_only_if_two_rows_would_have_it(
+    changes: list[tuple[str, int, str]], alive: list[bool] | None
+) -> None:
+    """The table has a row under key 2. At commit a key has one row; between a transaction's changes it may have more."""
+    ops, keys, digests = (pa.array(column) for column in zip(*changes, strict=True))
+    after = pa.table([keys, digests, ops, pa.array(range(len(changes)), pa.int64())], ["id", DIGEST, OP, ORD])
+    schema, before = replace(TABLE, identity=Identity.FULL), _Before(pa.table({"id": [2]}))
+    if alive is None:
+        with pytest.raises(TableHeldError) as held:
+            keyed_change(schema, after, before)
+        assert held.value.cause is HeldCause.KEY_NOT_UNIQUE
+    else:
+        assert keyed_change(schema, after, before)[0].tolist() == alive
+
+
+def test_values_that_updates_leave_out_come_from_the_row_that_set_them(tmp_path: Path) -> None:
+    """A change of the range, or the table's row: which may itself name another, or keep the value as a text beside it."""
+    chain = new_chain(tmp_path / "lake")
+    batch = _batch([(1010, "update", key) for key in (1, 2, 3, 4, 4)])
+    (changed,) = batch.changes
+    columns = dict(zip(changed.rows.schema.names, changed.rows.columns, strict=True))
+    columns[UNCHANGED] = pa.array([[1], [1], [1], None, [1]], pa.list_(pa.int16()))
+    columns["c1"] = pa.array([None, None, None, "of the range", None])
+    rows = pa.record_batch(list(columns.values()), schema=changed.rows.schema)
+    batch.changes[0] = TableBatch(TABLE, rows, ChangeCounts(updates=5, unchanged=4))
+    writer = SegmentWriter(chain, WRITER)
+    writer.add(batch)
+    writer.finish(Lsn(1010))
+    notes, hidden = pa.array(["of the lake", "of an older row", None]), [None, None, '{"2":"too long"}']
+    stored = {"id": pa.array([1, 2, 3], pa.int32()), "note": notes, TEXT: pa.array(hidden, pa.string())}
+    before = _Before(pa.table(stored | {ORD: pa.array([40, 41, 42]), FROM: [None, '{"2":7}', None]}))
+    landed = _range(chain, 1000, 1010, moved=100)
+    folded = fold_keys(landed, ChangeCounts(updates=5, unchanged=4), before)
+    (file,) = folded.files
+    (history,) = folded.history([(file, file.in_range)])
+    first = landed.first_ordinals[1]
+    named = ['{"2":40}', '{"2":7}', '{"2":42}', None, f'{{"2":{first + 3}}}']
+    assert history.column(FROM).to_pylist() == named
+    (current,) = folded.current([(file, file.alive)])
+    assert current.select(["id", "note", TEXT]).to_pylist() == [
+        {"id": 1, "note": "of the lake", TEXT: None},
+        {"id": 2, "note": "of an older row", TEXT: None},
+        {"id": 3, "note": None, TEXT: '{"2":"too long"}'},
+        {"id": 4, "note": "of the range", TEXT: None},
+    ]

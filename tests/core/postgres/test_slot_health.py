@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from lakeproof.config.model import HealthConfig
-from lakeproof.drain.slot_health import Level, slot_health
+from lakeproof.drain.slot_health import WINDOW_S, Level, slot_health
 from lakeproof.landing.chain import Chain, NewHead
-from lakeproof.landing.segments.manifest import ChainSource
+from lakeproof.landing.segments.manifest import ChainSource, Manifest, ManifestKind
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.postgres.replication_slot import SlotState
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import text_of_time
 
 END = Lsn(10_000_000)
 SLOT = SlotState(
@@ -58,6 +59,20 @@ def test_the_rate_is_the_landings(chain: Chain) -> None:
     assert health.wal_bytes_per_s == pytest.approx(1000, rel=0.01)
     assert health.seconds_left == pytest.approx(100, rel=0.01)
     assert (health.limit, health.level) == ("max_slot_wal_keep_size", Level.WARN)
+
+
+@pytest.mark.parametrize("landed", range(9))
+def test_the_rate_is_of_the_last_five_minutes_or_a_little_more(chain: Chain, landed: int) -> None:
+    """A manifest each 100 s, of 10 kB and then of 1 kB less each time; what came long before says nothing of today."""
+    for number in range(1, landed + 1):
+        end = Lsn(int(chain.end) + 11_000 - 1_000 * number)
+        span, written_at = (chain.end, end), text_of_time(later(100.0 * number))
+        place = (chain.next_number, chain.incarnation, chain.next_ordinal)
+        chain.append(Manifest(ManifestKind.PROGRESS, *place, *span, None, "0" * 32, written_at))
+    since = max((n for n in range(landed + 1) if 1001 - 100 * n >= WINDOW_S), default=0)
+    health = slot_health(SLOT, END, chain, LIMITS, later(1001))
+    bytes_since = int(END) - int(chain.manifest(chain.first_number + since).end_lsn)
+    assert health.wal_bytes_per_s == pytest.approx(bytes_since / (1001 - 100 * since), rel=0.01)
 
 
 def test_without_a_limit_or_a_landing_nothing_is_made_up(chain: Chain) -> None:

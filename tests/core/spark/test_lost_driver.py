@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +18,15 @@ from pyspark.errors import PySparkException
 
 from lakeproof.errors import TableError
 from lakeproof.lake.spark import driver as driver_module
-from lakeproof.lake.spark.driver import DriverLostError, driver_lives, driver_started, how_ended, stop_session, why_lost
+from lakeproof.lake.spark.driver import (
+    DriverLostError,
+    driver_lives,
+    driver_started,
+    filtered_stderr,
+    how_ended,
+    stop_session,
+    why_lost,
+)
 
 
 def session(process: subprocess.Popen[bytes] | None, stop: Any = None) -> Any:
@@ -162,3 +173,15 @@ def test_a_driver_whose_log_has_an_error_of_memory_is_named_by_it() -> None:
         driver_started([])
     assert end is not None
     assert end.reason == "its process has ended: it had no memory left (OutOfMemoryError in its log)"
+
+
+def test_a_start_leaves_no_descriptor_open() -> None:
+    """A process that follows for months may start many drivers, and has a thousand descriptors."""
+    before = sorted(file.name for file in Path("/proc/self/fd").iterdir())
+    with filtered_stderr() as lines:
+        os.write(2, b"hello\n")
+    for thread in threading.enumerate():
+        if thread.name == "lakeproof-stderr":
+            thread.join(10)
+    assert list(lines) == ["hello"]
+    assert sorted(file.name for file in Path("/proc/self/fd").iterdir()) == before

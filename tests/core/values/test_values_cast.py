@@ -172,6 +172,16 @@ def test_what_postgresql_does_not_print_is_malformed(kind: str, texts: list[str]
         result.refuse_malformed(column(kind))
 
 
+@pytest.mark.parametrize("text", ["\\000", "ax41", "xx41", "\\\\41", "41"])
+def test_octets_of_another_form_are_malformed_also_alone(text: str) -> None:
+    """The older form has backslashes and letters as well; read as digits they would be other octets."""
+    for texts in ([text, text], [text, "\\x41"], [text, None]):
+        result = cast("bytea", *texts)
+        assert result.malformed is not None
+        assert result.malformed.to_pylist() == [each == text for each in texts]
+        assert result.values.to_pylist() == [b"A" if each == "\\x41" else None for each in texts]
+
+
 def test_a_malformed_text_overflows_not_and_the_others_do() -> None:
     """The three ways of a text stand beside each other."""
     result = cast("date", "2024-01-01", "infinity", "today", "2023-02-30", None)
