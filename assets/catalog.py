@@ -107,7 +107,6 @@ class Catalog:
         deps: Iterable[dg.AssetKey] = (),
         *,
         code_version: str | None = None,
-        condition: dg.AutomationCondition[Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> dg.AssetSpec:
         """Return the spec of an asset; what the configuration says of a table comes behind the description."""
@@ -129,7 +128,6 @@ class Catalog:
             kinds=kinds,
             skippable=True,
             code_version=code_version,
-            automation_condition=condition,
             group_name=group_of(key),
             description=description if layer is Layer.PROOF else self._described(description, about),
             freshness_policy=policy(self._window_s(layer, proved, about)),

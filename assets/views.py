@@ -37,9 +37,8 @@ def view_asset(
                 {"deltalake", "spark", "sql"},
                 sorted(set(read_keys(view).values())),
                 code_version=hashlib.sha256(view.sql().encode()).hexdigest()[:12],
-                condition=condition,
                 metadata={"refreshed_by": refreshed_by},
-            )
+            ).replace_attributes(automation_condition=condition)
         ],
         pool=SPARK_POOL,
         op_tags={"lakeproof/view": view.name},
