@@ -14,7 +14,12 @@ from lakeproof.config.model import Config, SourceConfig
 from lakeproof.continuity.gap import SlotAndChain, check_no_gap
 from lakeproof.continuity.same_history import check_same_history
 from lakeproof.drain.acknowledge import acknowledge
-from lakeproof.drain.catalog.publications import Publications, PublicationsChangedError, recorded_names
+from lakeproof.drain.catalog.publications import (
+    Publications,
+    PublicationsChangedError,
+    StreamOutdatedError,
+    recorded_names,
+)
 from lakeproof.drain.catalog.resolver import CatalogResolver
 from lakeproof.drain.catalog.watch import CatalogWatch
 from lakeproof.drain.counts import DrainReport, Flush, Totals
@@ -106,8 +111,8 @@ class Supervisor:
                 reason = self._attempt_in_room()
             except FencedError:
                 raise
-            except PublicationsChangedError as error:
-                self._emit("drain.publications", f"{error.thing}: {error.reason}; connecting again")
+            except StreamOutdatedError as error:
+                self._emit("drain.outdated", f"{error.thing}: {error.reason}; connecting again")
                 again = True
             except (TransientError, NoRoomError, StreamFailedError) as error:
                 if self._goal.stop.requested and isinstance(error, TransientError):
@@ -223,12 +228,8 @@ class Supervisor:
     def _session(
         self, stream: ReplicationStream, publications: Sequence[str], existing: Sequence[str], goal: Goal
     ) -> SessionEnd:
-        self._emit(
-            "drain.start",
-            f"draining {self._source.name} from {self._chain.end}",
-            slot=self._source.slot,
-            start_lsn=str(self._chain.end),
-        )
+        message = f"draining {self._source.name} from {self._chain.end}"
+        self._emit("drain.start", message, slot=self._source.slot, start_lsn=str(self._chain.end))
         # The slot may be behind: a drain killed right after its manifest has not acknowledged it.
         self._confirmed = acknowledge(stream, self._chain.newest)
         self._pulse.connect(self._chain.end)

@@ -84,7 +84,7 @@ class DrainReadiness:
 
     def observe(self, event: Event) -> None:
         """Remember why the drain is not connected."""
-        if event.kind in {"drain.reconnect", "drain.spill_limit", "drain.publications"}:
+        if event.kind in {"drain.reconnect", "drain.spill_limit", "drain.publications", "drain.outdated"}:
             self._reason = event.message
 
     def why_not_ready(self) -> str | None:

@@ -18,14 +18,26 @@ from lakeproof.errors import TransientError
 from lakeproof.landing.catalog_history import newest_catalog
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
+from lakeproof.names import TableName
 
 
-class PublicationsChangedError(TransientError):
-    """The source has other publications than the stream was opened with: the stream is opened again, with the new ones."""
+class StreamOutdatedError(TransientError):
+    """The stream was opened with, or says, what is so no more: it is opened again."""
+
+
+class PublicationsChangedError(StreamOutdatedError):
+    """The source has other publications than the stream was opened with."""
 
     def __init__(self, source: SourceConfig) -> None:
         reason = "one of them was created or dropped while the drain ran"
         super().__init__(f"publications of {source.name}", reason, "connect again")
+
+
+class NameOutdatedError(StreamOutdatedError):
+    """The stream has announced a table by a name that it has no more, and may go on with it."""
+
+    def __init__(self, source: SourceConfig, before: TableName, now: TableName) -> None:
+        super().__init__(f"stream of {source.name}", f"it calls {now} by its former name {before}", "connect again")
 
 
 @dataclass(slots=True)

@@ -46,7 +46,7 @@ from lakeproof.drain.catalog.new_files import (
     without_empty_partitions,
 )
 from lakeproof.drain.catalog.passing_partitions import PassingPartitions
-from lakeproof.drain.catalog.publications import PublicationsChangedError
+from lakeproof.drain.catalog.publications import NameOutdatedError, PublicationsChangedError
 from lakeproof.drain.catalog.readings import Readings
 from lakeproof.errors import TransientError
 from lakeproof.failpoints import failpoint
@@ -55,7 +55,7 @@ from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.manifest import Manifest
 from lakeproof.lsn import Lsn
-from lakeproof.names import Oid
+from lakeproof.names import Oid, TableName
 from lakeproof.pgoutput.rows import PartitionRows
 from lakeproof.postgres.catalog.fingerprint import CatalogReading, CommitVisibility, existing, observe_catalog
 from lakeproof.postgres.catalog.published import publications_of
@@ -112,7 +112,8 @@ class CatalogWatch:
         self._rules: Mapping[str, int] = {}
         self._visibility = CommitVisibility(chain.newest.catalog_lsn or Lsn.ZERO)
         self._waiting: dict[Oid, _Waiting] = {}
-        self._schemas: dict[Oid, str] = {}
+        self._schemas: dict[Oid, SchemaVersion] = {}
+        self._renamed: dict[Oid, tuple[TableName, Lsn]] = {}
         self._passing = PassingPartitions()
         self._seen: list[PartitionRows] = []
         self._due_at = 0.0
@@ -132,13 +133,17 @@ class CatalogWatch:
     def due(self) -> bool:
         if time.monotonic() < self._retry_at:
             return False
-        return self.wait_s == 0 or any(w.upper_lsn <= self._chain.end for w in self._waiting.values())
+        known_to = [
+            *(w.upper_lsn for w in self._waiting.values()),
+            *(upper_lsn for _, upper_lsn in self._renamed.values()),
+        ]
+        return self.wait_s == 0 or any(upper_lsn <= self._chain.end for upper_lsn in known_to)
 
     def saw(self, version: SchemaVersion) -> None:
         """Note a Relation message's version; if it is new, or of a new table, a reading is due soon."""
         before = self._schemas.get(version.oid)
-        self._schemas[version.oid] = version.id
-        if before is not None and before != version.id:
+        self._schemas[version.oid] = version
+        if before is not None and before.id != version.id:
             self._due_at = 0.0
         elif before is None and self._previous is not None and version.oid not in self._previous.tables:
             # A table created in the stream should be read before it is altered. Some sources create tables all the time.
@@ -158,9 +163,11 @@ class CatalogWatch:
         """Read the catalog and compare; returns the manifest that was appended if something differs. No segment may be open.
 
         The `last` reading of a session decides what earlier ones could not tell apart, as the worse of both.
-        Raises FencedError if another writer has the number, PublicationsChangedError if the source has other publications
-        than at the beginning, and the error of a session's first reading.
+        Raises FencedError if another writer has the number, StreamOutdatedError if the stream has to be opened again, and
+        the error of a session's first reading.
         """
+        if not last:
+            self._check_names()
         self._read_at = time.monotonic()
         self._due_at = self._read_at + self._source.drain.catalog_interval_s
         try:
@@ -177,11 +184,30 @@ class CatalogWatch:
             self._retry_at = time.monotonic() + _RETRY_S
             return None
         self._has_read, self._last = True, last
+        self._note_names(reading)
         return self._compare(reading, existing_tables)
 
     def close(self) -> None:
         close_quietly(self._conn)
         self._conn = None
+
+    def _note_names(self, reading: CatalogReading) -> None:
+        """Note the tables that the stream has announced by another name than this reading's."""
+        for oid, version in self._schemas.items():
+            table = reading.fingerprint.tables.get(oid)
+            if table is None or table.table == version.table:
+                self._renamed.pop(oid, None)
+            elif oid not in self._renamed or self._renamed[oid][0] != table.table:
+                self._renamed[oid] = table.table, reading.upper_lsn
+
+    def _check_names(self) -> None:
+        """Raise NameOutdatedError if the stream is past a reading, and would go on with a name that is not the reading's.
+
+        A walsender announces a partitioned table once for each partition, and not again when the root alone is renamed.
+        """
+        for oid, (name, upper_lsn) in self._renamed.items():
+            if upper_lsn <= self._chain.end and self._schemas[oid].table != name:
+                raise NameOutdatedError(self._source, self._schemas[oid].table, name)
 
     def _recall(self) -> None:
         """Use the newest reading of the chain, if it has one, as the one before."""

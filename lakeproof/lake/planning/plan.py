@@ -24,14 +24,14 @@ from lakeproof.lake.planning.catalog_drift import (
 )
 from lakeproof.lake.planning.entries import Entrant, EntryLimit, created_tables_to_enter, entering_until
 from lakeproof.lake.planning.landing.order import CycleOrdinals, cycle_ordinals, range_ordinals
-from lakeproof.lake.planning.schema_change import describe_change, renamed_away, taken_in
+from lakeproof.lake.planning.schema_change import describe_change, last_entries, renamed_away, taken_in
 from lakeproof.lake.planning.schema_changes import (
     CatalogUnread,
     SchemaDecision,
     decide_changes,
     decide_recorded_changes,
-    last_entries,
     newer_recorded,
+    under_other_names,
     way_out_of,
 )
 from lakeproof.lake.planning.set_aside import with_paused
@@ -346,6 +346,7 @@ def _end_of_range(
             for since, version in expected
             if entry.from_lsn > since and _changes(version, entry.version)
         ]
+        changes += [max(before.start, place) for place, _, _ in under_other_names(before.chain, manifest, expected)]
         if changes and min(changes) < stop:
             return min(changes)
         rows += manifest.rows
@@ -373,11 +374,13 @@ def _not_outdated(
     chain.reread_start()
     lost = {t for t, p in pending.items() if chain.start is not None and p.consistent_point < chain.kept_from}
     oldest = min((p.consistent_point for t, p in pending.items() if t not in lost), default=start)
-    passed = [entry for m in chain.between(oldest, start) for entry in m.schemas] if oldest < start else []
+    passed = list(chain.between(oldest, start)) if oldest < start else []
     for table, snapshot in pending.items():
         version, point = snapshot.table.version, snapshot.consistent_point
         cut_table = before.tables.get(table)
-        newer = [taken_in(e.version) for e in passed if e.from_lsn > point and _changes(version, e.version)]
+        entries = [entry for manifest in passed for entry in manifest.schemas if entry.from_lsn > point]
+        newer = [taken_in(entry.version) for entry in entries if _changes(version, entry.version)]
+        newer += [other for m in passed for _, _, other in under_other_names(chain, m, [(point, version)])]
         recorded = None if newer or point >= start else newer_recorded(chain, version, (point, start))
         newer += [] if recorded is None else [recorded]
         at_lsn = point if cut_table is None else cut_table.at_lsn

@@ -14,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from lakeproof.landing.segments.manifest import Manifest, SchemaEntry
+from lakeproof.lsn import Lsn
+from lakeproof.names import Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.values.exact_kinds import FIXED_SIZE_KINDS, WHOLE_KINDS, needs_key_text
 from lakeproof.values.types import ARRAY, EXACT_TEXT, precision_scale, spark_type
@@ -84,6 +87,14 @@ def renamed_away(version: SchemaVersion, landed: SchemaVersion) -> bool:
     By the time the catalog is read, the table may have its old name again.
     """
     return landed.oid == version.oid and landed.table != version.table
+
+
+def last_entries(manifest: Manifest) -> list[SchemaEntry]:
+    """Return the schemas that come into force, the last of each table, name and transaction."""
+    last: dict[tuple[TableName, Oid, Lsn], SchemaEntry] = {}
+    for entry in sorted(manifest.schemas, key=lambda e: e.from_seq):
+        last[entry.version.table, entry.version.oid, entry.from_lsn] = entry
+    return list(last.values())
 
 
 def compare_schemas(old: SchemaVersion, new: SchemaVersion) -> SchemaDifference:

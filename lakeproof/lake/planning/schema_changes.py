@@ -15,7 +15,7 @@ is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -65,7 +65,12 @@ def decide_changes(chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable
     """
     decisions, after = dict[TableName, SchemaDecision](), Lsn(int(start) + 1)
     away = dict[TableName, SchemaDecision]()
+    standing = [(start, c.version) for c in tables.values()]
     for manifest in chain.between(start, after):
+        away |= {
+            v.table: _away(chain, tables[v.table], other)
+            for _, v, other in under_other_names(chain, manifest, standing)
+        }
         entries: dict[TableName, list[SchemaEntry]] = {}
         for entry in sorted(manifest.schemas, key=lambda e: e.from_seq):
             if entry.from_lsn != after:
@@ -83,12 +88,27 @@ def decide_changes(chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable
     return decisions | away
 
 
-def last_entries(manifest: Manifest) -> list[SchemaEntry]:
-    """Return the schemas that come into force, the last of each table, name and transaction."""
-    last: dict[tuple[TableName, Oid, Lsn], SchemaEntry] = {}
-    for entry in sorted(manifest.schemas, key=lambda e: e.from_seq):
-        last[entry.version.table, entry.version.oid, entry.from_lsn] = entry
-    return list(last.values())
+def under_other_names(
+    chain: Chain, manifest: Manifest, tables: Iterable[tuple[Lsn, SchemaVersion]]
+) -> Iterator[tuple[Lsn, SchemaVersion, SchemaVersion]]:
+    """Yield those of `tables` of which a segment has rows, after their position, under another name, with its schema.
+
+    A stream goes on with the name that it first announced if the root of partitions alone is renamed. So a table that was
+    copied by its new name may get rows by the old one, whose schema is no new one. What is announced after the position is
+    left out: it is a change of schema like any other.
+    """
+    by_oid: dict[Oid, list[tuple[Lsn, SchemaVersion]]] = {}
+    for since, version in tables:
+        by_oid.setdefault(version.oid, []).append((since, version))
+    for file in manifest.files:
+        for since, version in by_oid.get(file.oid, ()):
+            start = max(since, manifest.start_lsn)
+            is_new = any(e.version.id == file.schema_id and e.from_lsn > start for e in manifest.schemas)
+            if file.table == version.table or is_new or start >= manifest.end_lsn:
+                continue
+            pieces = [p for p in slices(chain, start, manifest.end_lsn, file.table) if p.file == file]
+            if count_changes(pieces, start, manifest.end_lsn).rows:
+                yield start, version, _version_of(chain, pieces[0])
 
 
 def defaults_for_old_rows(

@@ -243,6 +243,39 @@ def test_a_snapshot_older_than_its_tables_schema_does_not_enter(source: Simulate
     assert "after its snapshot its schema changed: columns added: extra" in result.held[A].reason
 
 
+def _known_by_two_names(source: SimulatedSource) -> Lsn:
+    """Let `b` be the new name of `a`, whose rows come by the old one before and after a copy of `b`; return its point."""
+    source.tables[B].version = replace(source.tables[B].version, oid=source.tables[A].version.oid)
+    insert(source, "a")
+    source.flush()
+    source.snapshot(["b"])
+    point = source.chain.end
+    insert(source, "a")
+    source.flush()
+    return point
+
+
+def test_rows_that_come_by_a_former_name_hold_the_table(source: SimulatedSource) -> None:
+    """No schema announces them: the stream goes on with the name that it first had."""
+    point = _known_by_two_names(source)
+    first = planned(source, None)
+    assert (set(first.tables), first.end) == ({B}, point)
+    second = planned(source, cut_of(source, first))
+    assert not second.tables
+    assert "its rows came under another name" in second.held[B].reason
+    assert second.end == source.chain.end
+
+
+def test_a_copy_whose_rows_came_by_a_former_name_does_not_enter(source: SimulatedSource) -> None:
+    """The lake is past them."""
+    source.snapshot(["b"])
+    cut = replace(cut_of(source, planned(source, None)), tables={})
+    _known_by_two_names(source)
+    result = planned(source, replace(cut, position=source.chain.end))
+    assert not result.tables
+    assert "after its snapshot its schema changed: the table was renamed" in result.held[B].reason
+
+
 def test_a_position_finds_the_newest_cut_before_it(source: SimulatedSource) -> None:
     """A position before the first cut finds none."""
     source.snapshot(["a"])

@@ -137,7 +137,8 @@ def test_open_says_which_cut_it_gives(spark: SparkSession, past: Past) -> None:
         assert given(cut.position) == given(str(Lsn(int(cut.position) + 1))) == cut.number
         assert cut.commit_time is not None
         position = datetime.fromisoformat(cut.commit_time)
-        assert given(position) == cut.number, f"seed {SEED}"
+        # Transactions of a later cut may all have committed by then.
+        assert given(position) == max(c.number for c in cuts if c.commit_time == cut.commit_time), f"seed {SEED}"
         if following is not None and following.commit_time is not None and following.commit_time > cut.commit_time:
             assert given(datetime.fromisoformat(following.commit_time) - timedelta(microseconds=1)) == cut.number
 
