@@ -3,8 +3,6 @@
 The settings of the tools do not belong here (pyproject.toml). A part that fails does not stop the next part; the time limit
 does. Tests with servers spend most of their time waiting, so they run beside those with Spark, and the output of each of the
 two parts is shown when it has ended.
-If a few tests of `make test` fail while another part runs beside them, they run once more, alone and with the same seed
-(`_again`): tests that then pass are named at the end, to be fixed. `make test-all` has no such second run.
 Each part of `make test-all` that has run writes its row into docs/testing.md (`whole_run.py`).
 """
 
@@ -44,17 +42,13 @@ _OTHERS = tuple(
     sorted({f"tests/core/{path.parent.name}" for path in (ROOT / "tests" / "core").glob("*/test_*.py")} - {*_OF_ROWS})
 )
 _PAGE = ROOT / "docs" / "testing.md"
-# The part with Spark has two JVMs; more at once would need more than 8 GB.
 _AT_ONCE = 2
 # A folder in memory for the files of `make test`: the engine waits for the disk after each file that it writes, 8 ms for a
 # file and its folder on a usual disk, and the tests' lakes are gone at the end. `make test-all` is on the disk.
 _MEMORY = Path("/dev/shm")  # noqa: S108  a folder with a name that nobody has is made in it
 _MEMORY_FREE_MIN = 6 << 30
-# More failures than this are not explained by a busy machine.
-_AGAIN_MAX = 3
-_BUSY = "passed again"
 _NOTHING = "nothing ran"
-_GOOD = {"passed", _BUSY, _NOTHING}
+_GOOD = {"passed", _NOTHING}
 # Characters of a failed test's message in its line at the end.
 _MESSAGE_MAX = 300
 
@@ -74,10 +68,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a part; `tests`, `failures` and `failed` are empty if it does not run pytest.
-
-    `failures` has a line for each failed test, `failed` their names as pytest takes them.
-    """
+    """The result of a part; `tests` and `failures`, a line for each failed test, are empty if it does not run pytest."""
 
     name: str
     outcome: str
@@ -85,7 +76,6 @@ class Result:
     place: whole_run.Place
     tests: str = ""
     failures: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
 
 
 CHECK = (
@@ -100,13 +90,8 @@ CHECK = (
 )
 _FOLDERS = tuple(f"tests/{name}" for name in ("properties", "scenarios", "shell", "edges", "applications"))
 TESTS = (
-    # A JVM gets faster with each test, so there is one per core and no more. Each takes the next file when it has ended one:
-    # both end at about the same time. Files with many short tests are last.
-    Part(
-        "with Spark",
-        (*_PYTEST, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "spark", *_FOLDERS),
-        beside=True,
-    ),
+    # A JVM gets faster with each test, so there is one: a second takes as much of the processor for half of the tests.
+    Part("with Spark", (*_PYTEST, "-m", "spark", *_FOLDERS), beside=True),
     # These mostly wait: for a server, a network that is down, a process that is to be killed.
     Part(
         "without Spark",
@@ -201,8 +186,6 @@ def main() -> int:
             results.append(result)
             if arguments.which == "test-all":
                 _record(result)
-        if arguments.which == "test":
-            results += _again(results, deadline)
     wall_s = time.monotonic() - started
     # The failures come last, since often only the end of a long output is kept.
     print("\n".join([*_table(results, wall_s), *(line for result in results for line in result.failures)]), flush=True)
@@ -254,26 +237,6 @@ def _results(parts: Sequence[Part], deadline: float) -> Iterator[Result]:
         except BaseException:
             processes.end()
             raise
-
-
-def _again(results: list[Result], deadline: float) -> list[Result]:
-    """Run the failed tests of parts that ran beside others once more, if they are few and nothing else failed.
-
-    If all of them pass, the consequences of their parts in `results` become _BUSY.
-    """
-    beside = {part.name for part in CHECK + TESTS if part.beside}
-    wrong = [result for result in results if result.outcome != "passed"]
-    failed = [test for result in wrong for test in result.failed]
-    clear = all(result.name in beside and result.outcome == "failed (1)" and result.failed for result in wrong)
-    if not wrong or not clear or len(failed) > _AGAIN_MAX:
-        return []
-    result = _run(Part("again, alone", (*_PYTEST, *failed)), deadline, _Processes())
-    if result.outcome == "passed":
-        for number, earlier in enumerate(results):
-            if earlier in wrong:
-                unsteady = tuple(line.replace("failed:", "unsteady, passed alone:", 1) for line in earlier.failures)
-                results[number] = replace(earlier, outcome=_BUSY, failures=unsteady)
-    return [result]
 
 
 class _Processes:
@@ -328,19 +291,18 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _counted(path: Path) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """Return pytest's counts, e.g. "103 passed, 2 skipped", and a line and pytest's name for each failed test."""
+def _counted(path: Path) -> tuple[str, tuple[str, ...]]:
+    """Return pytest's counts, e.g. "103 passed, 2 skipped", and a line for each failed test."""
     if not path.exists():
-        return "", (), ()
+        return "", ()
     # Written by our own pytest a moment ago.
     suite = ET.parse(path).getroot()[0]  # noqa: S314  we have just written it
     failed = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
     skipped = int(suite.attrib["skipped"])
     counts = {"passed": int(suite.attrib["tests"]) - failed - skipped, "failed": failed, "skipped": skipped}
     cases = [case for case in suite if case.find("failure") is not None or case.find("error") is not None]
-    named = (f"{case.attrib['classname'].replace('.', '/')}.py::{case.attrib['name']}" for case in cases)
     counted = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-    return counted, tuple(_failure(case) for case in cases), tuple(dict.fromkeys(named))
+    return counted, tuple(_failure(case) for case in cases)
 
 
 def _failure(case: ET.Element) -> str:
