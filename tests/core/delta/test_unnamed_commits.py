@@ -21,7 +21,7 @@ from lakeproof.errors import LakeError
 from lakeproof.failpoints import watched
 from lakeproof.lake.delta.committer import AddedFile, CommitInfo, LoggedOperation, PendingCommit
 from lakeproof.lake.delta.files.needed import sync_commits, table_files, unneeded
-from lakeproof.lake.delta.log.checkpoint import TOMBSTONES_S, write_checkpoint
+from lakeproof.lake.delta.log.checkpoint import TOMBSTONES_S, read_checkpoint, write_checkpoint
 from lakeproof.lake.delta.log.cleaned import begin_at, clean_log, named_through, remove_unreadable
 from lakeproof.lake.delta.log.commits import (
     NO_VERSION,
@@ -212,6 +212,18 @@ def test_a_checkpoint_names_the_files_that_went_within_a_week(tmp_path: Path) ->
     rows = pq.read_table(checkpoint)
     named = {kind: [row["path"] for row in rows.column(kind).to_pylist() if row] for kind in ("add", "remove")}
     assert named == {"add": ["2.parquet"], "remove": ["0.parquet"]}
+
+
+def test_a_checkpoint_has_a_domain_as_the_commit_has_it(tmp_path: Path) -> None:
+    """As a table has one by which somebody clusters it; a log whose checkpoint can't be read holds the table."""
+    path = table(tmp_path / "t", [OURS, OURS])
+    domain = {"domain": "delta.clustering", "configuration": '{"clusteringColumns":[["v"]]}', "removed": False}
+    with (Path(path) / commit_name(1)).open("a", encoding="utf-8") as file:
+        file.write("\n" + json.dumps({"domainMetadata": domain}))
+    write_checkpoint(Folder.at(path), read_state(path, 1))
+    (checkpoint,) = (Path(path) / "_delta_log").glob("*.checkpoint.parquet")
+    actions = dict(read_checkpoint(Folder.at(path), checkpoint.name))
+    assert actions["domainMetadata"] == domain
 
 
 def test_the_checksum_file_says_what_the_version_has(tmp_path: Path) -> None:

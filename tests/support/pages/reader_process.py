@@ -57,7 +57,8 @@ def _lakeproof(path: str, version: int, columns: list[str]) -> Iterable[tuple[An
     open_store(path.partition("/shop/")[0])
     rows = arrow_rows.DeltaRows.open(path, version)
     assert "pyspark" not in sys.modules
-    return _rows(pa.Table.from_batches(rows.batches(columns)))
+    batches = list(rows.batches(columns))
+    return _rows(pa.Table.from_batches(batches)) if batches else []
 
 
 READERS: Mapping[str, Callable[[str, int, list[str]], Iterable[tuple[Any, ...]]]] = {

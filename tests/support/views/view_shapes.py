@@ -57,7 +57,7 @@ SHAPES: dict[str, tuple[str, str]] = {
         "SELECT k, sum(v) AS s FROM (SELECT grp AS k, val AS v FROM items UNION ALL SELECT kind, qty FROM parts) GROUP BY k",
     ),
     "averages_alone": (KEYS, "SELECT grp, avg(val) AS a, count(*) AS n FROM items GROUP BY grp"),
-    "sum_of_floats": (KEYS, "SELECT grp, sum(CAST(val AS double) / 3) AS s FROM items GROUP BY grp"),
+    "sum_of_floats": (KEYS, "SELECT grp, sum(CAST(val AS double) / 4) AS s FROM items GROUP BY grp"),
     "extremes": (KEYS, "SELECT grp, min(val) AS a, max(note) AS b, avg(val) AS c FROM items GROUP BY grp"),
     "count_distinct": (KEYS, "SELECT grp, count(DISTINCT val) AS n FROM items GROUP BY grp"),
     "having": (KEYS, "SELECT grp, count(*) AS n FROM items GROUP BY grp HAVING count(*) > 2"),

@@ -172,7 +172,8 @@ def _read(action: Action) -> Action:
     for name, value in action.items():
         if value is None or name.endswith("_parsed"):
             continue
-        if name in _MAPS:
+        # The configuration of a domain is a text, the metadata's is a map.
+        if name in _MAPS and not isinstance(value, str):
             read[name] = dict(value)
         else:
             read[name] = _read(value) if isinstance(value, dict) else value
