@@ -22,9 +22,12 @@ Two-phase is never asked for: the option would set a flag of the slot for good.
 
 from __future__ import annotations
 
+import os
+import socket
 import struct
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import final
 
@@ -67,6 +70,8 @@ _REPLY_INTERVAL_S = 0.1
 # What has come, or is in a cut, is reported this soon: the server measures its lags by it.
 _NOTED_INTERVAL_S = 1.0
 _START_RETRY_S = 0.1
+# A server reads what was sent within milliseconds, unless it hangs.
+_LAST_READ_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +181,17 @@ class ReplicationStream:
         self.close()
 
     def close(self) -> None:
-        """Close the socket at once; ending COPY politely would first bring the rest of a large transaction."""
+        """Close the socket; ending COPY politely would first bring the rest of a large transaction.
+
+        The kernel resets a connection that is closed with unread bytes, and the server forgets what it has not read of it:
+        the last acknowledgement. So a server that answers gets to its end first, for `_LAST_READ_S` at most.
+        """
+        if self._failure is None:
+            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._conn.fileno())) as sent:
+                sent.shutdown(socket.SHUT_WR)
+                until = time.monotonic() + _LAST_READ_S
+                while wait_readable(sent.fileno(), max(until - time.monotonic(), 0.0)) and sent.recv(LARGE_FETCH_BYTES):
+                    pass
         close_quietly(self._conn)
 
     def read(self, max_bytes: int, timeout_s: float) -> Received:
