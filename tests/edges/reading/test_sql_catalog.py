@@ -69,6 +69,7 @@ def _current(spark: SparkSession, database: Database) -> None:
     )
 
 
+@pytest.mark.full
 def test_names_follow_the_cuts(database: Database, config: Config, spark: SparkSession) -> None:
     """Each table of a cut has a name; the next cut moves those whose table it changed."""
     bootstrap(config, "shop")

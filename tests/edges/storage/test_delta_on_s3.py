@@ -80,6 +80,7 @@ def rows_of(spark: SparkSession, table: str) -> list[dict[str, Any]]:
     return as_numbers(spark.read.format("delta").load(table).toArrow())
 
 
+@pytest.mark.full
 def test_landed_files_become_a_tables_files(spark: SparkSession, store: Store) -> None:
     """A first entry, a range with rows left out and rows of its own, and changes by Spark: each one commit."""
     parts = [random_rows(random.Random(n), 60, n * 60) for n in range(3)]

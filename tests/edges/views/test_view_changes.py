@@ -63,6 +63,7 @@ def _without_spark(shop: Shop, first: int) -> Counter[tuple[int, str, str, str]]
     return counts
 
 
+@pytest.mark.full
 def test_each_cut_s_rows_come_and_go(shop: Shop, spark: SparkSession) -> None:
     """K of n equal rows; several versions in one step; a cut without a commit; files put together are no change."""
     shop.refresh(("a", 1.0), ("a", 1.0), ("b", -0.0))

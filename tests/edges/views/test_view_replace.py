@@ -115,6 +115,7 @@ def test_an_edit_is_seen_applied_and_taken_back(place: Edited) -> None:
         take_back(config, "a", spark)
 
 
+@pytest.mark.full
 def test_columns_come_go_and_change_their_types(place: Edited) -> None:
     """The table stays; the cut before has the old columns; a refresh goes on with the new ones."""
     config, spark = place.config, place.spark
