@@ -30,7 +30,8 @@ def shop(database: Database) -> Database:
         "CREATE SCHEMA inner_one",
         "CREATE TABLE keyed (id int PRIMARY KEY, v text) WITH (autovacuum_enabled = off)",
         "CREATE TABLE bare (v text)",
-        "CREATE TABLE amounts (id int PRIMARY KEY, total numeric, doc text) WITH (autovacuum_enabled = off)",
+        "CREATE TABLE amounts (id int PRIMARY KEY, total numeric, doc text)"
+        " WITH (autovacuum_enabled = off, toast.autovacuum_enabled = off)",
         "ALTER TABLE amounts ALTER doc SET STORAGE EXTERNAL",
         "CREATE TABLE inner_one.far (id int, v int, PRIMARY KEY (id, v))",
         "INSERT INTO keyed SELECT i, 'x' FROM generate_series(1, 5000) i",
