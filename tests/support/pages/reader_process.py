@@ -36,6 +36,8 @@ def _polars(path: str, version: int, columns: list[str]) -> Iterable[tuple[Any, 
 def _duckdb(path: str, version: int, columns: list[str]) -> Iterable[tuple[Any, ...]]:
     duckdb = importlib.import_module("duckdb")
     files = deltalake.DeltaTable(path, version=version).file_uris()
+    if not files:
+        return []
     listed = ", ".join(f'"{name}"' for name in columns)
     read = f"SELECT {listed} FROM read_parquet(?, union_by_name = true)"  # noqa: S608  the test's own names
     return list(duckdb.execute(read, [files]).fetchall())
