@@ -70,7 +70,6 @@ _REPLY_INTERVAL_S = 0.1
 # What has come, or is in a cut, is reported this soon: the server measures its lags by it.
 _NOTED_INTERVAL_S = 1.0
 _START_RETRY_S = 0.1
-# A server reads what was sent within milliseconds, unless it hangs.
 _LAST_READ_S = 1.0
 
 
@@ -183,8 +182,8 @@ class ReplicationStream:
     def close(self) -> None:
         """Close the socket; ending COPY politely would first bring the rest of a large transaction.
 
-        The kernel resets a connection that is closed with unread bytes, and the server forgets what it has not read of it:
-        the last acknowledgement. So a server that answers gets to its end first, for `_LAST_READ_S` at most.
+        The kernel resets a connection that is closed with unread bytes, and the server forgets what it has not read of it,
+        the last acknowledgement. So it may get to its end first, for `_LAST_READ_S` at most.
         """
         if self._failure is None:
             with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._conn.fileno())) as sent:
