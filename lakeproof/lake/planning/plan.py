@@ -24,7 +24,7 @@ from lakeproof.lake.planning.catalog_drift import (
 )
 from lakeproof.lake.planning.entries import Entrant, EntryLimit, created_tables_to_enter, entering_until
 from lakeproof.lake.planning.landing.order import CycleOrdinals, cycle_ordinals, range_ordinals
-from lakeproof.lake.planning.schema_change import describe_change, last_entries, renamed_away, taken_in
+from lakeproof.lake.planning.schema_change import by_oid, describe_change, last_entries, renamed_away, taken_in
 from lakeproof.lake.planning.schema_changes import (
     CatalogUnread,
     SchemaDecision,
@@ -337,6 +337,7 @@ def _end_of_range(
     """Return where the range ends: after enough rows, and before a table's schema changes."""
     in_force = [(c.at_lsn, c.version) for t, c in before.tables.items() if t not in held]
     expected = [*in_force, *((entrant.place, entrant.copy.table.version) for entrant in entrants.values())]
+    placed = by_oid(expected)
     stop, rows = before.start, 0
     for manifest in before.chain.between(before.start, last):
         stop = min(manifest.end_lsn, last)
@@ -346,7 +347,7 @@ def _end_of_range(
             for since, version in expected
             if entry.from_lsn > since and _changes(version, entry.version)
         ]
-        changes += [max(before.start, place) for place, _, _ in under_other_names(before.chain, manifest, expected)]
+        changes += [max(before.start, place) for place, _, _ in under_other_names(before.chain, manifest, placed)]
         if changes and min(changes) < stop:
             return min(changes)
         rows += manifest.rows
@@ -375,12 +376,14 @@ def _not_outdated(
     lost = {t for t, p in pending.items() if chain.start is not None and p.consistent_point < chain.kept_from}
     oldest = min((p.consistent_point for t, p in pending.items() if t not in lost), default=start)
     passed = list(chain.between(oldest, start)) if oldest < start else []
+    entries = [entry for manifest in passed for entry in manifest.schemas]
+    placed = by_oid((p.consistent_point, p.table.version) for p in pending.values())
+    renamed = {v.table: other for manifest in passed for _, v, other in under_other_names(chain, manifest, placed)}
     for table, snapshot in pending.items():
         version, point = snapshot.table.version, snapshot.consistent_point
         cut_table = before.tables.get(table)
-        entries = [entry for manifest in passed for entry in manifest.schemas if entry.from_lsn > point]
-        newer = [taken_in(entry.version) for entry in entries if _changes(version, entry.version)]
-        newer += [other for m in passed for _, _, other in under_other_names(chain, m, [(point, version)])]
+        newer = [taken_in(e.version) for e in entries if e.from_lsn > point and _changes(version, e.version)]
+        newer += [renamed[table]] if table in renamed else []
         recorded = None if newer or point >= start else newer_recorded(chain, version, (point, start))
         newer += [] if recorded is None else [recorded]
         at_lsn = point if cut_table is None else cut_table.at_lsn

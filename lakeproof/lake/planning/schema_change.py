@@ -11,7 +11,7 @@ is put out of the way and begins anew with nulls: right for a table that a snaps
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from lakeproof.landing.segments.manifest import Manifest, SchemaEntry
@@ -87,6 +87,14 @@ def renamed_away(version: SchemaVersion, landed: SchemaVersion) -> bool:
     By the time the catalog is read, the table may have its old name again.
     """
     return landed.oid == version.oid and landed.table != version.table
+
+
+def by_oid(tables: Iterable[tuple[Lsn, SchemaVersion]]) -> dict[Oid, list[tuple[Lsn, SchemaVersion]]]:
+    """Return tables, each with a position, by their OIDs; one may be known under several names."""
+    result: dict[Oid, list[tuple[Lsn, SchemaVersion]]] = {}
+    for position, version in tables:
+        result.setdefault(version.oid, []).append((position, version))
+    return result
 
 
 def last_entries(manifest: Manifest) -> list[SchemaEntry]:

@@ -15,7 +15,7 @@ is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -23,6 +23,7 @@ from lakeproof.catalog.differences import AddedColumn, Consequence, Difference, 
 from lakeproof.errors import InvariantError, LakeError
 from lakeproof.lake.planning.schema_change import (
     SchemaDifference,
+    by_oid,
     compare_schemas,
     default_fits,
     describe_change,
@@ -65,7 +66,7 @@ def decide_changes(chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable
     """
     decisions, after = dict[TableName, SchemaDecision](), Lsn(int(start) + 1)
     away = dict[TableName, SchemaDecision]()
-    standing = [(start, c.version) for c in tables.values()]
+    standing = by_oid((start, c.version) for c in tables.values())
     for manifest in chain.between(start, after):
         away |= {
             v.table: _away(chain, tables[v.table], other)
@@ -89,7 +90,7 @@ def decide_changes(chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable
 
 
 def under_other_names(
-    chain: Chain, manifest: Manifest, tables: Iterable[tuple[Lsn, SchemaVersion]]
+    chain: Chain, manifest: Manifest, tables: Mapping[Oid, Sequence[tuple[Lsn, SchemaVersion]]]
 ) -> Iterator[tuple[Lsn, SchemaVersion, SchemaVersion]]:
     """Yield those of `tables` of which a segment has rows, after their position, under another name, with its schema.
 
@@ -97,11 +98,8 @@ def under_other_names(
     copied by its new name may get rows by the old one, whose schema is no new one. What is announced after the position is
     left out: it is a change of schema like any other.
     """
-    by_oid: dict[Oid, list[tuple[Lsn, SchemaVersion]]] = {}
-    for since, version in tables:
-        by_oid.setdefault(version.oid, []).append((since, version))
     for file in manifest.files:
-        for since, version in by_oid.get(file.oid, ()):
+        for since, version in tables.get(file.oid, ()):
             start = max(since, manifest.start_lsn)
             is_new = any(e.version.id == file.schema_id and e.from_lsn > start for e in manifest.schemas)
             if file.table == version.table or is_new or start >= manifest.end_lsn:

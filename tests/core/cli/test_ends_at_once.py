@@ -33,14 +33,18 @@ with Interruption(stop):
 """
 
 
+def _at_work(code: str) -> subprocess.Popen[str]:
+    """Return a process once it is at work."""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "at work\n"
+    return process
+
+
 def test_a_second_signal_ends_a_command_whose_threads_are_in_the_middle_of_a_table() -> None:
     """It took as long as the table did: a pool of threads was waited for."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", _COMMAND], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    with process:
+    with _at_work(_COMMAND) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "at work\n"
         process.send_signal(signal.SIGINT)
         # Of two signals that come before the process runs again, the kernel keeps one.
         assert process.stdout.readline() == "asked\n"
@@ -69,12 +73,7 @@ with Interruption(Stop()):
 
 def test_signals_count_while_the_main_thread_does_not_look_at_them() -> None:
     """A second signal was lost if it came between the main thread's look and its wait: the command went on."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", _WAITS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    with process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "at work\n"
+    with _at_work(_WAITS) as process:
         began = time.monotonic()
         while process.poll() is None and time.monotonic() - began < 50:
             process.send_signal(signal.SIGINT)
