@@ -1,4 +1,4 @@
-"""Runs every benchmark of docs/benchmarks.md, one after the other, each in its own process.
+"""Runs every benchmark with its own defaults, one after the other, each in its own process: some ten hours.
 
 The measurements do not belong here; each benchmark has its own module.
 """
@@ -12,15 +12,34 @@ _BENCHMARKS = (
     ("bench.decoder",),
     ("bench.drain",),
     ("bench.latency",),
+    ("bench.bounds",),
+    ("bench.tls",),
+    ("bench.object_store",),
     ("bench.bootstrap",),
-    ("bench.resnapshot",),
-    ("bench.cycle", "--rows", "100000", "10000000"),
-    ("bench.schema_change", "--rows", "100000"),
     ("bench.entry",),
-    ("bench.load", "--bare"),
-    ("bench.continuous",),
+    ("bench.resnapshot",),
+    ("bench.apply",),
+    ("bench.cycle",),
+    ("bench.many_tables",),
+    ("bench.many_cycles",),
+    ("bench.crossover",),
+    ("bench.schema_change",),
+    ("bench.unchanged",),
+    ("bench.wide_tables",),
+    ("bench.lake", "catch-up"),
+    ("bench.lake", "reading"),
     ("bench.fresh_reads",),
+    ("bench.continuous",),
+    ("bench.load", "--bare"),
+    ("bench.tenants",),
+    ("bench.proof",),
+    ("bench.proof_of_changes",),
+    ("bench.proof_of_many",),
     ("bench.views",),
+    ("bench.spark_start",),
+    ("bench.many_assets",),
+    ("bench.stress",),
+    ("bench.cluster",),
 )
 
 
