@@ -108,7 +108,7 @@ def test_a_commit_beside_it_wins(spark: SparkSession, tmp_path: Path, monkeypatc
 
 
 def test_nothing_is_committed_without_the_lock(spark: SparkSession, tmp_path: Path) -> None:
-    """Who slept for long on S3 may have lost it while the rows were written, and maintenance may have removed their files."""
+    """Who slept for long on S3 may have lost it while the rows were written: maintenance may have removed their files."""
     path = str(tmp_path / "days")
     _write(path, spark.range(3), MONDAY)
     with pytest.raises(TransientError, match="its lock was not renewed"):
