@@ -19,12 +19,12 @@ from lakeproof.postgres.checks.findings import Finding, Severity, from_error
 from lakeproof.postgres.checks.source import examine
 from lakeproof.postgres.checks.spread import changes_of, spread
 from lakeproof.postgres.connections.connect import Connection, connect
-from lakeproof.postgres.replication_slot import SlotState, name_problem, read_slot
-from lakeproof.postgres.server import ServerIdentity, identify
+from lakeproof.postgres.replication_slot import SlotState
+from lakeproof.postgres.server import ServerIdentity
 from lakeproof.publication.wishes import Candidates, read_candidates
 from lakeproof.schema import LeftOutColumn
 from lakeproof.state.findings import lake_findings
-from lakeproof.state.slot import ServerSeen
+from lakeproof.state.slot import see_server
 from lakeproof.state.source_state import SourceState
 
 
@@ -121,7 +121,7 @@ def _unreached(name: str, error: LakeproofError) -> CheckReport:
 
 def _report(config: Config, source: SourceConfig, conn: Connection) -> CheckReport:
     state = SourceState.of(config, source.name)
-    seen = ServerSeen(identify(conn), read_slot(conn, source.slot) if name_problem(source.slot) is None else None)
+    seen = see_server(conn, state)
     candidates = read_candidates(conn, source)
     return CheckReport(
         source=source.name,

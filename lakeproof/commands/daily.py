@@ -34,7 +34,7 @@ from lakeproof.names import TableName
 from lakeproof.proof.days import DayAudit, audit_day
 from lakeproof.state.known_tables import with_known_tables
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import refuse_if_locked
+from lakeproof.storage.store import LockHandle, refuse_if_locked
 from lakeproof.storage.times import now_text
 
 _MAKES_DAYS = "another process makes days of this source"
@@ -96,7 +96,7 @@ def daily(  # noqa: PLR0917  the same order in every step of the pipeline
     _check_begun(days)
     reports: dict[TableName, list[DayReport]] = {table: [] for table in chosen}
     thing = f"{name}: days"
-    with at_work(spark, config.location), lake.store.lock(lake.paths.daily_lock, thing, _MAKES_DAYS):
+    with at_work(spark, config.location), lake.store.lock(lake.paths.daily_lock, thing, _MAKES_DAYS) as lock:
         session = spark.newSession()
         cut = newest_cut(lake)
         if cut is not None:
@@ -106,7 +106,7 @@ def daily(  # noqa: PLR0917  the same order in every step of the pipeline
             for table in chosen:
                 if control.stop.requested:
                     raise TransientError(thing, "it was asked to stop", "run it again: the days before are made")
-                reports[table].append(_make(session, lake, table, state))
+                reports[table].append(_make(session, lake, table, state, lock))
             shown = {"day": state.day.isoformat(), "position": str(state.position), "tables": len(chosen)}
             rows = sum(reports[table][-1].rows for table in chosen)
             message = f"{state.day}: {rows:,} rows at {state.position} ({number:,} of {len(states):,} days)"
@@ -114,9 +114,9 @@ def daily(  # noqa: PLR0917  the same order in every step of the pipeline
     return DailyReport(name, reports)
 
 
-def _make(session: SparkSession, lake: SourceLake, table: TableName, state: DayState) -> DayReport:
+def _make(session: SparkSession, lake: SourceLake, table: TableName, state: DayState, lock: LockHandle) -> DayReport:
     path, rows = lake.url(lake.paths.daily(table)), state.tables[table]
-    version = write_day(path, rows, state.day)
+    version = write_day(path, rows, state.day, lock)
     count = read_day(session, path, state.day).count()
     entry = DayEntry(state.position, count, _columns_sha256(rows), state.is_over, now_text())
     note_day(lake, table, state.day, entry)

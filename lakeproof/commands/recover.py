@@ -1,6 +1,6 @@
 """Begins a new incarnation of a source whose slot and landing do not meet any more.
 
-The comparison of slot and landing is in `lakeproof.continuity.gap`; record, slot and head are in
+The comparison of slot and landing is in `lakeproof.continuity`; record, slot and head are in
 `lakeproof.snapshot.incarnation`. The lake follows by itself, with the next compaction
 (`lakeproof.lake.planning.next_incarnation`).
 
@@ -22,8 +22,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.continuity.gap import check_no_gap
-from lakeproof.continuity.same_history import check_same_history
+from lakeproof.continuity.same_history import check_meets
 from lakeproof.errors import GapError, LakeError, SourceError
 from lakeproof.events import Event, Report, Stop, silent
 from lakeproof.failpoints import failpoint
@@ -35,11 +34,11 @@ from lakeproof.landing.segments.row_order import later_head
 from lakeproof.landing.stuck import Stuck, is_abandoned, note_stuck, read_stuck
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
-from lakeproof.postgres.catalog.published import publications_of, read_tables
+from lakeproof.postgres.catalog.published import read_tables
 from lakeproof.postgres.checks.source import examine, refuse
 from lakeproof.postgres.connections.connect import Connection, connect
 from lakeproof.postgres.replication_slot import SlotState, drop_slot, read_free_slot, slot_problem
-from lakeproof.postgres.replication_stream import ReplicationStream, StreamFailedError
+from lakeproof.postgres.replication_stream import StreamFailedError
 from lakeproof.postgres.server import ServerIdentity, identify, other_database
 from lakeproof.snapshot.folder import may_be_applied
 from lakeproof.snapshot.incarnation import next_incarnation
@@ -230,7 +229,7 @@ class _Recover:
         # Under the names that the landing knows: a slot that was renamed in the configuration may be alive.
         source_then = self._source.model_copy(update={"slot": head.slot, "publication": head.publication})
         try:
-            self._meets(conn, source_then, chain)
+            check_meets(conn, source_then, chain, self._stop)
         except GapError as error:
             return _Why(False, chain.end, f"{error.thing}: {error.reason}")
         except StreamFailedError as error:
@@ -242,7 +241,7 @@ class _Recover:
             # The old slot is of another kind now, and the configuration has another name.
             return _Why(False, chain.end, f"{error.thing}: {error.reason}")
         stuck = read_stuck(chain)
-        if stuck is not None:
+        if stuck is not None and not stuck.other_history:
             return self._stuck(chain, stuck)
         record = read_incarnation_record(self._lake, incarnation)
         waits = record is not None and record.follows is not None
@@ -262,19 +261,6 @@ class _Recover:
         if not self._abandon_slot:
             raise stuck.error(self._source.name)
         return _Why(False, chain.end, stuck.words, abandons=True)
-
-    def _meets(self, conn: Connection, source_then: SourceConfig, chain: Chain) -> None:
-        """Raise as a drain would before it starts."""
-        pair = check_no_gap(conn, source_then, chain)
-        names = publications_of(conn, source_then) or [source_then.publication]
-        check_same_history(
-            source_then.name,
-            chain,
-            pair.slot.confirmed_flush_lsn,
-            confirmed_now=lambda: check_no_gap(conn, source_then, chain).slot.confirmed_flush_lsn,
-            open_stream=lambda start: ReplicationStream.open(source_then.dsn, source_then.slot, names, start),
-            stop=self._stop,
-        )
 
     def _to_drop(
         self, conn: Connection, server: ServerIdentity, head: ChainSource, slot: SlotState | None, *, abandons: bool

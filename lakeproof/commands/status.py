@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from lakeproof.concurrently import TIMEOUT_S, run_concurrently
-from lakeproof.config.model import Config, SourceConfig
+from lakeproof.config.model import Config
 from lakeproof.postgres.catalog.selection import unpublished
 from lakeproof.postgres.connections.connect import connect
 from lakeproof.state.slot import see_server
 from lakeproof.state.source import ServerLook
+from lakeproof.state.source_state import SourceState
 from lakeproof.state.status import StatusReport, lake_status
 
 if TYPE_CHECKING:
@@ -33,10 +34,10 @@ def status(
     """
     chosen = list(config.sources if names is None else names)
     # All at once: a server that hangs is a problem of its source only.
-    looks = run_concurrently(chosen, lambda name: _look(config.sources[name]), timeout_s)
+    looks = run_concurrently(chosen, lambda name: _look(SourceState.of(config, name)), timeout_s)
     return lake_status(config, chosen, looks, sizes)
 
 
-def _look(source: SourceConfig) -> ServerLook:
-    with connect(source.dsn, "lakeproof status") as connection:
-        return ServerLook(see_server(connection, source), unpublished(connection, source))
+def _look(state: SourceState) -> ServerLook:
+    with connect(state.source.dsn, "lakeproof status") as connection:
+        return ServerLook(state, see_server(connection, state), unpublished(connection, state.source))

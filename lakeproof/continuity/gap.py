@@ -17,7 +17,7 @@ from lakeproof.continuity.timeline import later_timeline
 from lakeproof.errors import RECOVER, GapError, LakeError, TransientError
 from lakeproof.landing.chain import Chain, FencedError
 from lakeproof.landing.incarnation_record import has_head, incarnations, read_incarnation_record
-from lakeproof.landing.timelines import record_followed
+from lakeproof.landing.timelines import Followed, record_followed
 from lakeproof.lsn import Lsn
 from lakeproof.postgres.connections.connect import Connection
 from lakeproof.postgres.replication_slot import SlotState, read_slot, slot_problem
@@ -40,6 +40,20 @@ def check_no_gap(conn: Connection, source: SourceConfig, chain: Chain) -> SlotAn
     source, TransientError for a standby, which may be promoted.
     """
     server = identify(conn)
+    pair, followed = compare(server, read_slot(conn, source.slot), source, chain)
+    if followed is not None:
+        # Before anything is read: once the landing has grown, its end says nothing about the switch any more.
+        record_followed(chain, followed)
+    return pair
+
+
+def compare(
+    server: ServerIdentity, slot: SlotState | None, source: SourceConfig, chain: Chain
+) -> tuple[SlotAndChain, Followed | None]:
+    """Compare a server and a slot, both seen after `chain` was opened or refreshed, with the chain; raise as `check_no_gap`.
+
+    Also returns the later timeline that the landing may follow.
+    """
     _check_newest(source, chain)
     check_server(server, source, chain)
     if server.in_recovery:
@@ -48,7 +62,6 @@ def check_no_gap(conn: Connection, source: SourceConfig, chain: Chain) -> SlotAn
             f"source {source.name}", reason, "promote it, or name the primary in the dsn; then try again"
         )
     followed = later_timeline(source, server, chain)
-    slot = read_slot(conn, source.slot)
     if slot is None:
         raise GapError(
             f"slot {source.slot}",
@@ -63,10 +76,7 @@ def check_no_gap(conn: Connection, source: SourceConfig, chain: Chain) -> SlotAn
     if problem is not None:
         raise problem
     check_positions(server, slot, source, chain)
-    if followed is not None:
-        # Before anything is read: once the landing has grown, its end says nothing about the switch any more.
-        record_followed(chain, followed)
-    return SlotAndChain(server, slot)
+    return SlotAndChain(server, slot), followed
 
 
 def _check_newest(source: SourceConfig, chain: Chain) -> None:

@@ -18,6 +18,8 @@ history has no commit with the same end, xid and microsecond. And if they diverg
 commit with rows that the server has between A and E is missing in the landing. So the manifest's record of its last commit
 is all that is needed: no landed file is read, and a damaged one does no harm here.
 
+A difference is noted beside the chain (`lakeproof.landing.stuck`), for whoever can't read the stream: `status` asks no slot.
+
 Not detected: a slot created anew on such a server, at a position that the landing had only passed, without rows. A proof
 detects it.
 """
@@ -27,21 +29,42 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from lakeproof.errors import RECOVER, GapError, SourceError, TransientError
+from lakeproof.config.model import SourceConfig
+from lakeproof.continuity.gap import check_no_gap
+from lakeproof.errors import DefiniteError, SourceError, TransientError
 from lakeproof.events import Stop
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.manifest import LandedCommit
+from lakeproof.landing.stuck import note_stuck
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
 from lakeproof.pgoutput.decoder import decode
 from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import Begin, Commit, StreamAbort, StreamCommit, StreamStart, StreamStop
 from lakeproof.pgoutput.tags import CHANGES, tags_of
+from lakeproof.postgres.catalog.published import publications_of
+from lakeproof.postgres.connections.connect import Connection
 from lakeproof.postgres.connections.timeouts import ASKED_TO_STOP
 from lakeproof.postgres.replication_stream import READ_BYTES, WAIT_S, ReplicationStream
 
 _CONTROLS = frozenset(tags_of(Begin, Commit, StreamStart, StreamStop, StreamCommit, StreamAbort))
 _CHANGES = frozenset(CHANGES)
+
+
+def check_meets(conn: Connection, source: SourceConfig, chain: Chain, stop: Stop) -> None:
+    """Raise as a drain would before it starts; a slot that is being read has been compared by its reader."""
+    pair = check_no_gap(conn, source, chain)
+    if pair.slot.active:
+        return
+    names = publications_of(conn, source) or [source.publication]
+    check_same_history(
+        source.name,
+        chain,
+        pair.slot.confirmed_flush_lsn,
+        confirmed_now=lambda: check_no_gap(conn, source, chain).slot.confirmed_flush_lsn,
+        open_stream=lambda start: ReplicationStream.open(source.dsn, source.slot, names, start),
+        stop=stop,
+    )
 
 
 def check_same_history(
@@ -182,7 +205,8 @@ class _Transactions:
         return None, None
 
 
-def _other_history(name: str, chain: Chain, what: str, *, has: bool = True) -> GapError:
+def _other_history(name: str, chain: Chain, what: str, *, has: bool = True) -> DefiniteError:
     other = f"the landing, which ends at {chain.end}, does not have it" if has else "the server has no such transaction"
     reason = f"{what}, and {other}: the server was restored to an earlier time and has written on since"
-    return GapError(f"source {name}", reason, RECOVER)
+    slot = "" if chain.head.source is None else chain.head.source.slot
+    return note_stuck(chain, slot, reason, other_history=True).error(name)

@@ -1,16 +1,18 @@
-"""`stuck/<LSN>.json`: the server can't send the slot's stream beyond this position of the landing.
+"""`stuck/<LSN>.json`: no drain can go on from this position of the landing.
 
-`lakeproof.drain.stuck` decides when a stream is stuck; the sentences about it are here, since the drain, `status`, `check`
-and `recover` have the same. A document counts while the landing ends at its position: once a drain has gone on from there,
-the stream is stuck no more, and nobody has to remove anything.
+Either the server can't send the slot's stream any further, as `lakeproof.drain.stuck` decides, or its stream has shown that
+its history is another one (`lakeproof.continuity.same_history`). The sentences are here, since the drain, `status`, `check`,
+`bootstrap` and `recover` have the same. A document counts while the landing ends at its position: once a drain has gone on
+from there, the stream is stuck no more, and nobody has to remove anything.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
-from lakeproof.errors import ABANDON, StuckError
+from lakeproof.errors import ABANDON, RECOVER, DefiniteError, GapError, StuckError
 from lakeproof.field_types import LsnField
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
@@ -21,28 +23,29 @@ from lakeproof.storage.times import now_text
 
 @dataclass(frozen=True, slots=True)
 class Stuck(Document):
-    """The document: the slot, where the landing ends, and the server's own words."""
+    """The document: the slot, where the landing ends, and the server's own words, or ours if its history is another one."""
 
     FORMAT = "lakeproof.stuck/1"
+    ABSENT_IF_NONE = frozenset({"other_history"})
 
     slot: str
     at_lsn: LsnField
     reason: str
     created_at: str
+    other_history: Literal[True] | None = None
 
     @property
     def words(self) -> str:
         """Return the state in words."""
+        if self.other_history:
+            return self.reason
         return f"the server can't send its stream beyond {self.at_lsn}, since {self.created_at}: {self.reason}"
 
-    def error(self, source: str) -> StuckError:
+    def error(self, source: str) -> DefiniteError:
         """Return the error that names the state and its one remedy."""
-        return StuckError(f"slot {self.slot}", self.words, abandon_remedy(source))
-
-
-def abandon_remedy(source: str) -> str:
-    """Return the remedy for a stuck stream."""
-    return ABANDON.format(source=source)
+        if self.other_history:
+            return GapError(f"source {source}", self.words, RECOVER)
+        return StuckError(f"slot {self.slot}", self.words, ABANDON.format(source=source))
 
 
 def read_stuck(chain: Chain) -> Stuck | None:
@@ -50,11 +53,11 @@ def read_stuck(chain: Chain) -> Stuck | None:
     return Stuck.read(chain.lake.store, chain.lake.paths.stuck(chain.incarnation, chain.end))
 
 
-def note_stuck(chain: Chain, slot: str, reason: str) -> Stuck:
+def note_stuck(chain: Chain, slot: str, reason: str, *, other_history: Literal[True] | None = None) -> Stuck:
     """Put the document, or return the one that is there."""
     key = chain.lake.paths.stuck(chain.incarnation, chain.end)
     with suppress(AlreadyExistsError):
-        chain.lake.store.put_if_absent(key, Stuck(slot, chain.end, reason, now_text()).to_bytes())
+        chain.lake.store.put_if_absent(key, Stuck(slot, chain.end, reason, now_text(), other_history).to_bytes())
     return Stuck.from_bytes(chain.lake.store.get(key), chain.lake.url(key))
 
 

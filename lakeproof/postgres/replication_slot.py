@@ -116,16 +116,16 @@ def slot_problem(state: SlotState, database: str) -> SourceError | None:
         return SourceError(thing, f"it uses the output plugin {state.plugin}, not {PLUGIN}", another)
     if state.database != database:
         return SourceError(thing, f"it belongs to database {state.database}, not {database}", another)
-    if state.two_phase:
-        reason = "it was created with two_phase, which sends prepared transactions before they commit"
-        return SourceError(thing, reason, another)
-    if state.temporary:
-        return SourceError(thing, "it is a temporary slot of another connection", another)
     if state.lost:
         # Servers before 17 give no reason; this is the only one that they have.
         cause = state.invalidation_reason or "wal_removed"
         why = _CAUSES.get(cause, "the server's log says why")
         return SourceError(thing, f"the server has invalidated it ({cause}: {why})", RECOVER)
+    if state.two_phase:
+        reason = "it was created with two_phase, which sends prepared transactions before they commit"
+        return SourceError(thing, reason, another)
+    if state.temporary:
+        return SourceError(thing, "it is a temporary slot of another connection", another)
     return None
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.table_names import table_text
-from lakeproof.continuity.gap import check_no_gap
+from lakeproof.continuity.same_history import check_meets
 from lakeproof.errors import RECOVER, ConfigError, DefiniteError, LakeError, SourceError, TableError, TransientError
 from lakeproof.events import Report, Stop, counted
 from lakeproof.landing.catalog_history import newest_catalog
@@ -91,9 +91,9 @@ class SnapshotIncompleteError(TableError):
 
 
 def _check_not_stuck(chain: Chain) -> None:
-    """Raise StuckError if no drain can bring the landing up to the place of a copy."""
+    """Raise StuckError if no drain can bring the landing up to the place of a copy; the history is compared again."""
     stuck = read_stuck(chain)
-    if stuck is not None:
+    if stuck is not None and not stuck.other_history:
         raise stuck.error(chain.lake.source)
 
 
@@ -129,7 +129,6 @@ class SnapshotRun:
                 begun, _ = self._incarnation_and_slot(conn, server)
                 if begun is not None:
                     chain = Chain.open(self._lake, begun)
-                    _check_not_stuck(chain)
                     self._check_drain_reads(conn, chain, names)
                 self.take_lock(stack)
                 # Again under the lock: another run may have ended just now.
@@ -240,7 +239,9 @@ class SnapshotRun:
             _check_slot_is_free(slot, server)
         else:
             self._check_not_recovering(incarnation)
-            check_no_gap(conn, self._source, Chain.open(self._lake, incarnation))
+            chain = Chain.open(self._lake, incarnation)
+            _check_not_stuck(chain)
+            check_meets(conn, self._source, chain, self._context.stop)
         return incarnation, slot
 
     def _check_drain_reads(self, conn: Connection, chain: Chain, names: Sequence[TableName]) -> None:

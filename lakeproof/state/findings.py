@@ -35,7 +35,7 @@ def _slot(state: SourceState, seen: ServerSeen) -> Iterator[Finding]:
         if seen.slot is None:
             yield note(f"slot {source.slot}", "it does not exist yet", "`lakeproof bootstrap` makes it")
         return
-    gap = slot_gap(source, seen.slot, state.chain)
+    gap = slot_gap(source, seen, state.chain)
     if gap is not None:
         yield error(gap.thing, gap.reason, gap.remedy)
 

@@ -7,20 +7,21 @@ Judging how long belongs to `lakeproof.drain.slot_health`; every drain makes the
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.continuity.gap import check_server
+from lakeproof.continuity.gap import compare
 from lakeproof.drain.slot_health import HealthCause, Level, SlotHealth, slot_health
-from lakeproof.errors import RECOVER, DefiniteError, StuckError, manual
+from lakeproof.errors import LakeproofError, manual
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.stuck import abandon_remedy, read_stuck
+from lakeproof.landing.stuck import read_stuck
 from lakeproof.postgres.connections.connect import Connection, connect
 from lakeproof.postgres.connections.timeouts import Timeout, use_timeout
-from lakeproof.postgres.replication_slot import SlotState, read_slot, slot_problem
+from lakeproof.postgres.replication_slot import SlotState, read_slot
 from lakeproof.postgres.server import ServerIdentity, identify
 from lakeproof.state.problem import Problem
-from lakeproof.storage.source_lake import SourceLake
+from lakeproof.state.source_state import SourceState
 
 # An answer takes milliseconds; whoever asks at intervals has other sources to ask.
 TIMEOUT_S = 5.0
@@ -60,9 +61,14 @@ class SlotStatus:
             yield Problem(f"slot {source.slot}", "; ".join(reasons), remedy, transient=False)
 
 
-def see_server(conn: Connection, source: SourceConfig) -> ServerSeen:
-    """Look at a server and the source's slot. Raises as `source_errors`."""
-    return ServerSeen(identify(conn), read_slot(conn, source.slot))
+def see_server(conn: Connection, state: SourceState) -> ServerSeen:
+    """Look at a server and the source's slot. Raises as `source_errors`.
+
+    The landing's end is read first, since a server whose WAL ends before it was restored; its error is for who needs it.
+    """
+    with suppress(LakeproofError):
+        _ = state.chain
+    return ServerSeen(identify(conn), read_slot(conn, state.source.slot))
 
 
 def ask_slot(config: Config, name: str, application: str) -> tuple[ServerSeen, SlotStatus]:
@@ -70,54 +76,32 @@ def ask_slot(config: Config, name: str, application: str) -> tuple[ServerSeen, S
 
     A server that does not answer for TIMEOUT_S seconds is a TransientError. Raises as `connect` and `slot_status` do.
     """
-    source = config.source(name)
-    with use_timeout(Timeout(TIMEOUT_S)), connect(source.dsn, application) as connection:
-        seen = see_server(connection, source)
-    return seen, slot_status(source, seen, Chain.open_newest(SourceLake.open(config.location, name)))
+    state = SourceState.of(config, name)
+    with use_timeout(Timeout(TIMEOUT_S)), connect(state.source.dsn, application) as connection:
+        seen = see_server(connection, state)
+        return seen, slot_status(state.source, seen, state.chain)
 
 
 def slot_status(source: SourceConfig, seen: ServerSeen, chain: Chain | None) -> SlotStatus:
-    """Judge what was seen by the landing. Raises LakeError for a damaged manifest."""
-    gap = None if chain is None else _refusal(source, seen, chain) or slot_gap(source, seen.slot, chain)
+    """Judge what was seen, after `chain` was opened, by the landing. Raises LakeError for a damaged manifest."""
+    gap = None if chain is None else slot_gap(source, seen, chain)
     health = None if seen.slot is None else slot_health(seen.slot, seen.server.current_lsn, chain, source.health)
     return SlotStatus(chain is not None, seen.slot, health, gap)
 
 
-def _refusal(source: SourceConfig, seen: ServerSeen, chain: Chain) -> Problem | None:
-    """Return why a drain would refuse the server or the slot, whatever their positions are; a lost slot is a gap."""
+def slot_gap(source: SourceConfig, seen: ServerSeen, chain: Chain) -> Problem | None:
+    """Return why a drain would refuse the server or the slot, as far as it does without reading the stream."""
     try:
-        check_server(seen.server, source, chain)
-    except DefiniteError as error:
+        compare(seen.server, seen.slot, source, chain)
+    except LakeproofError as error:
         return Problem.of(error)
-    if seen.slot is None or seen.slot.lost:
-        return None
-    problem = slot_problem(seen.slot, seen.server.database)
-    return None if problem is None else Problem.of(problem)
-
-
-def slot_gap(source: SourceConfig, slot: SlotState | None, chain: Chain) -> Problem | None:
-    """Return what the slot alone shows to be wrong.
-
-    `slot` was read after `chain` was opened, or the chain is refreshed. Raises LakeError for a damaged manifest.
-    """
-    thing, remedy = f"slot {source.slot}", f"changes after the landing's end are lost: {RECOVER}"
-    if slot is None:
-        return Problem(thing, f"it does not exist; the landing ends at {chain.end}", remedy, transient=False)
-    if slot.lost:
-        return Problem(thing, "the server has invalidated it", remedy, transient=False)
-    confirmed = slot.confirmed_flush_lsn
-    if confirmed is not None and confirmed > chain.end:
-        # A drain may have flushed and acknowledged since the chain was read.
-        chain.refresh()
-        if confirmed > chain.end:
-            reason = f"it stands at {confirmed}, beyond the landing's end {chain.end}"
-            return Problem(thing, reason, remedy, transient=False)
     return None
 
 
 def remedy_if_stuck(chain: Chain | None) -> str | None:
     """Return the one remedy for everything that waits for the stream, None if the stream is not stuck."""
-    return None if chain is None or read_stuck(chain) is None else abandon_remedy(chain.lake.source)
+    stuck = None if chain is None else read_stuck(chain)
+    return None if chain is None or stuck is None else stuck.error(chain.lake.source).remedy
 
 
 def refuse_stuck(chain: Chain | None, slot: SlotState | None) -> None:
@@ -129,4 +113,4 @@ def refuse_stuck(chain: Chain | None, slot: SlotState | None) -> None:
     kept = None if slot is None else slot.retained_bytes
     if kept is None:
         raise error
-    raise StuckError(error.thing, f"{error.reason}; meanwhile the slot keeps {kept:,} bytes of WAL", error.remedy)
+    raise type(error)(error.thing, f"{error.reason}; meanwhile the slot keeps {kept:,} bytes of WAL", error.remedy)

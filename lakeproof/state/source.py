@@ -129,8 +129,9 @@ class SourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class ServerLook:
-    """A look at a source's server; `unpublished` are tables that a pattern of the configuration matches."""
+    """A look at the server of `state`; `unpublished` are tables that a pattern of the configuration matches."""
 
+    state: SourceState
     seen: ServerSeen
     unpublished: tuple[TableName, ...]
 
@@ -142,7 +143,8 @@ def source_status(
     sizes: Callable[[str], LakeSizes] | None = None,
 ) -> SourceStatus:
     """Return the state of one source; `look` is what its server has shown, or the error of that, or None: nobody asked."""
-    problems, state = Problems(), SourceState.of(config, name)
+    problems = Problems()
+    state = look.state if isinstance(look, ServerLook) else SourceState.of(config, name)
 
     def known(read: Callable[[SourceState], _T], otherwise: _D) -> _T | _D:
         return problems.read(read, state, otherwise)

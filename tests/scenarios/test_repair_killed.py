@@ -18,6 +18,7 @@ from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.failpoints import watched
 from lakeproof.lake.records.store import newest_cut, newest_number
+from lakeproof.snapshot.copy.keyed_copy import remove_copies
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.faults.crashes import Crash
 from tests.support.faults.damage import alter
@@ -84,6 +85,8 @@ def test_a_repair_that_is_killed_harms_nothing_and_the_next_one_ends_it(
         assert (ended.repair is not None) is (step in BEFORE)
         if step in BEFORE:
             assert lake.store.list(lake.paths.keyed_copies) == [], "the next repair has removed it"
+        # As maintenance does.
+        remove_copies(lake)
         newest = newest_cut(lake)
         assert newest is not None
         assert newest_number(lake.store, lake.paths.intents) == newest.number

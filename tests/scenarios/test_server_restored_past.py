@@ -14,14 +14,20 @@ from psycopg.sql import SQL
 from typing_extensions import LiteralString
 
 from demo.server import EmbeddedPostgres
+from lakeproof.commands.bootstrap import bootstrap
+from lakeproof.commands.check import check_source
 from lakeproof.commands.drain import drain
 from lakeproof.commands.recover import plan_recover, recover
+from lakeproof.commands.status import status
 from lakeproof.drain.until import Until
 from lakeproof.errors import GapError, SourceError
 from lakeproof.events import Event
 from lakeproof.lsn import Lsn
+from lakeproof.names import Incarnation
+from lakeproof.postgres.checks.findings import Severity
+from lakeproof.snapshot.folder import snapshot_folders
 from tests.support.servers.fix_postgres import MakeServer
-from tests.support.servers.recovery import Shop, restore_files, save_files
+from tests.support.servers.recovery import ITEMS, Shop, restore_files, save_files
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -119,6 +125,42 @@ def test_what_landed_is_no_more_on_the_server(stage: Stage) -> None:
     shop.change(300)
     shop.drain()
     assert shop.chain().incarnation == 2
+
+
+def test_every_command_refuses_as_the_drain_does(stage: Stage) -> None:
+    """Behind the landing's end nobody has to have met it, beyond it `status` knows of it once somebody has; one remedy."""
+    shop = stage.shop
+    stage.save()
+    shop.change(200)
+    stage.write(400, published=False)
+    shop.drain()
+    end, copies = shop.chain().end, snapshot_folders(shop.source_lake, Incarnation(1))
+    stage.restore()
+    assert stage.end_of_wal() < end
+    _refused_by_all(shop, "the server was restored to an earlier time")
+    stage.pass_by(end, published=True)
+    with pytest.raises(GapError, match="has written on since"):
+        bootstrap(shop.config, "shop", [ITEMS])
+    _refused_by_all(shop, "has written on since")
+    assert snapshot_folders(shop.source_lake, Incarnation(1)) == copies
+    recover(shop.config, "shop")
+    assert not status(shop.config).problems
+
+
+def _refused_by_all(shop: Shop, words: str) -> None:
+    """Each command that would go on says these words, and has the remedy that `recover` is."""
+    with pytest.raises(GapError, match=words) as drained:
+        shop.drain()
+    with pytest.raises(GapError) as copied:
+        bootstrap(shop.config, "shop", [ITEMS])
+    (problem,) = status(shop.config).problems
+    (finding,) = [f for f in check_source(shop.config, "shop").findings if f.severity is Severity.ERROR]
+    assert words in plan_recover(shop.config, "shop").reason
+    assert shop.typed("status")[0] == 2
+    assert "lakeproof recover" in problem.remedy
+    for refusal in (copied.value, problem, finding):
+        assert words in refusal.reason
+        assert refusal.remedy == drained.value.remedy
 
 
 def test_what_the_landing_only_passed_has_changes_now(stage: Stage) -> None:

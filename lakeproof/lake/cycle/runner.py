@@ -42,7 +42,7 @@ from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.progress import Progress, Work
-from lakeproof.snapshot.copy.keyed_copy import PlacedCopy, remove_copies
+from lakeproof.snapshot.copy.keyed_copy import PlacedCopy
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
@@ -291,12 +291,8 @@ class Runner:
             progress.done(rows, units_of(rows))
 
         result = apply_cycle(self.spark, chain, self.lease, cycle, replace(self._settings(), on_table=on_table))
-        works = [table.work for table in cycle.intent.tables.values()]
-        if any(isinstance(work, Copy) for work in works):
+        if any(isinstance(table.work, Copy) for table in cycle.intent.tables.values()):
             mark_consumed(self.lease.lake, result.cut)
-        entered = {work.folder for work in works if isinstance(work, Keys)}
-        if entered:
-            remove_copies(self.lease.lake, entered)
         cut_report = _cut_report(result, copied)
         for change in result.schema_changes:
             self.report(_schema_event(cut_report, change))

@@ -22,6 +22,7 @@ from lakeproof.lake.delta.log.commits import NO_VERSION, Action, newest_version,
 from lakeproof.lake.delta.log.protocol import TableSpec, check_writable, in_spark, metadata_of, new_fields
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.delta.schema import ColumnChanges, with_columns
+from lakeproof.storage.store import LockHandle
 from lakeproof.storage.times import now_text, time_of
 
 if TYPE_CHECKING:
@@ -42,11 +43,11 @@ def read_day(session: SparkSession, path: str, day: date) -> DataFrame:
     return session.read.format("delta").load(path).where(col(name) == day).drop(name)
 
 
-def write_day(path: str, rows: DataFrame, day: date) -> int:
-    """Replace a day's rows in one commit, and return its version.
+def write_day(path: str, rows: DataFrame, day: date, lock: LockHandle) -> int:
+    """Replace a day's rows in one commit, and return its version; `lock` is that of who makes days.
 
     Raises LakeError, before anything is written, if a column has a type that the days before can't have, TransientError if
-    somebody else has committed meanwhile.
+    somebody else has committed meanwhile, or may have the lock: then maintenance may have removed what was written.
     """
     from lakeproof.lake.delta.files.by_spark import schema_fields, write_by_spark
 
@@ -73,6 +74,7 @@ def write_day(path: str, rows: DataFrame, day: date) -> int:
     # No cut follows that could wait for the commit, and no cycle that takes back what a power cut has left of it.
     change.table.store.sync_files([change.table.key_of(data_file(file.entry).path) for file in files])
     operation = LoggedOperation("WRITE", parameters, {"numOutputRows": inserted}, note)
+    lock.check()
     return change.commit(None, operation, durable=True).version
 
 

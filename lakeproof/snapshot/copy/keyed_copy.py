@@ -8,13 +8,13 @@ Reading rows from PostgreSQL does not belong here (`lakeproof.postgres.copying.k
     <folder>/copy.json          put last: the copy exists from here on
 
 Both files have the form of a snapshot's chunk. The process that makes a copy holds the source's lease, and its cycle enters
-the copy under the same lease: a copy that no intent names is garbage. A copy is removed when its cycle has ended; the copy
-of a killed process is removed by the next repair, or by maintenance.
+the copy under the same lease: a copy that no intent names is garbage. The repair removes its copy when its cycle has ended;
+the copy of a killed process is removed by the next repair, or by maintenance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakeproof.errors import LakeError
@@ -78,9 +78,7 @@ def copies_to_remove(lake: SourceLake) -> list[str]:
     return sorted(lake.store.list(lake.paths.keyed_copies), key=lambda key: not key.endswith(_DOCUMENT))
 
 
-def remove_copies(lake: SourceLake, folders: Iterable[str] = ()) -> None:
-    """Remove the copies in `folders`, which have entered; without any all copies, called as `copies_to_remove`."""
-    within = tuple(f"{folder}/" for folder in folders)
+def remove_copies(lake: SourceLake) -> None:
+    """Remove all copies; called as `copies_to_remove`."""
     for key in copies_to_remove(lake):
-        if not within or key.startswith(within):
-            lake.store.delete(key)
+        lake.store.delete(key)

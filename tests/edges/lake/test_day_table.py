@@ -27,6 +27,22 @@ SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randr
 MONDAY, TUESDAY = date(2026, 11, 23), date(2026, 11, 24)
 
 
+class _Lock:
+    """A lock that this process has, or has lost."""
+
+    def __init__(self, *, lost: bool = False) -> None:
+        self.lost = lost
+
+    def check(self) -> None:
+        """Do as a lock on S3 does."""
+        if self.lost:
+            raise TransientError("days", "its lock was not renewed in time", "start again")
+
+
+def _write(path: str, rows: DataFrame, day: date) -> int:
+    return write_day(path, rows, day, _Lock())
+
+
 def _rows(frame: DataFrame) -> Counter[str]:
     return Counter(map(str, frame.collect()))
 
@@ -35,10 +51,10 @@ def test_days_of_different_columns(spark: SparkSession, tmp_path: Path) -> None:
     """A column is widened, one comes with a name that no file can have, a day is made again, and one is empty."""
     path = str(tmp_path / "days")
     monday = spark.range(0, 9).selectExpr("int(id) AS id", "decimal(id) / 4 AS n", "'x' AS Day")
-    assert write_day(path, monday, MONDAY) == 0
+    assert _write(path, monday, MONDAY) == 0
     assert spark.read.format("delta").load(path).columns == ["id", "n", "Day", "day_"]
     tuesday = spark.range(0, 5).selectExpr("id << 40 AS id", "'y' AS day", "id AS `a new, odd one`")
-    assert write_day(path, tuesday, TUESDAY) == 1
+    assert _write(path, tuesday, TUESDAY) == 1
     names = ["id", "n", "Day", "a new, odd one"]
     assert set(read_day(spark, path, MONDAY).columns) == set(names)
     for _ in range(2):
@@ -46,13 +62,13 @@ def test_days_of_different_columns(spark: SparkSession, tmp_path: Path) -> None:
             monday.selectExpr("bigint(id) AS id", "n", "Day")
         )
         assert _rows(read_day(spark, path, TUESDAY).select("id", "a new, odd one")) == _rows(tuesday.drop("day"))
-        write_day(path, tuesday, TUESDAY)
+        _write(path, tuesday, TUESDAY)
     with pytest.raises(LakeError, match="column id is string on this day and bigint on others"):
-        write_day(path, spark.sql("SELECT '1' AS id"), TUESDAY)
+        _write(path, spark.sql("SELECT '1' AS id"), TUESDAY)
     with pytest.raises(LakeError, match="a column day_ now"):
-        write_day(path, spark.sql("SELECT 1 AS day_"), TUESDAY)
+        _write(path, spark.sql("SELECT 1 AS day_"), TUESDAY)
     _write_by_spark(spark, path, tmp_path / "copy")
-    write_day(path, tuesday.limit(0), TUESDAY)
+    _write(path, tuesday.limit(0), TUESDAY)
     assert (read_day(spark, path, TUESDAY).count(), read_day(spark, path, MONDAY).count()) == (0, 9)
 
 
@@ -70,7 +86,7 @@ def _write_by_spark(spark: SparkSession, path: str, copy: Path) -> None:
     spark.sql(f"OPTIMIZE {place}")
     spark.sql(f"DELETE FROM {place} WHERE day_ = DATE'{TUESDAY}'")  # noqa: S608  a place of the test
     assert _rows(read_day(spark, str(copy), MONDAY)) == _rows(read_day(spark, path, MONDAY).where("id <> 2"))
-    assert write_day(str(copy), read_day(spark, path, TUESDAY), TUESDAY) == version + 4
+    assert _write(str(copy), read_day(spark, path, TUESDAY), TUESDAY) == version + 4
     assert _rows(read_day(spark, str(copy), TUESDAY)) == _rows(read_day(spark, path, TUESDAY))
     assert _rows(read_day(spark, str(copy), MONDAY)) == _rows(read_day(spark, path, MONDAY).where("id <> 2"))
 
@@ -78,7 +94,7 @@ def _write_by_spark(spark: SparkSession, path: str, copy: Path) -> None:
 def test_a_commit_beside_it_wins(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A day is committed on the version that was read, or not at all."""
     path, rows, write = str(tmp_path / "days"), spark.range(3), spark_files.write_by_spark
-    write_day(path, rows, MONDAY)
+    _write(path, rows, MONDAY)
 
     def beside(*arguments: object) -> list[AddedFile]:
         spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 1")  # noqa: S608  a place of the test
@@ -87,17 +103,26 @@ def test_a_commit_beside_it_wins(spark: SparkSession, tmp_path: Path, monkeypatc
     # inside: somebody commits while the rows are written
     monkeypatch.setattr(spark_files, "write_by_spark", beside)
     with pytest.raises(TransientError, match="someone else committed"):
-        write_day(path, rows, TUESDAY)
+        _write(path, rows, TUESDAY)
     assert (newest_version(path), spark.read.format("delta").load(path).count()) == (1, 2)
+
+
+def test_nothing_is_committed_without_the_lock(spark: SparkSession, tmp_path: Path) -> None:
+    """Who slept for long on S3 may have lost it while the rows were written: maintenance may have removed their files."""
+    path = str(tmp_path / "days")
+    _write(path, spark.range(3), MONDAY)
+    with pytest.raises(TransientError, match="its lock was not renewed"):
+        write_day(path, spark.range(5), TUESDAY, _Lock(lost=True))
+    assert newest_version(path) == 0
 
 
 def test_a_power_cut_leaves_a_day_whole_or_not_there(spark: SparkSession, tmp_path: Path) -> None:
     """No cycle cleans the log of such a table, so its version must not be there in part: it could never be read again."""
     rng, lake = random.Random(SEED), tmp_path / "lake"
     lake.mkdir()
-    write_day(str(lake / "days"), spark.range(3), MONDAY)
+    _write(str(lake / "days"), spark.range(3), MONDAY)
     with PowerCut(lake) as power:
-        write_day(str(lake / "days"), spark.range(5), TUESDAY)
+        _write(str(lake / "days"), spark.range(5), TUESDAY)
     final = {str(f.relative_to(lake)): f.read_bytes() for f in lake.rglob("*") if f.is_file()}
     commit, states = f"days/{commit_name(1)}", list(power.states(rng, 200))
     files = [name for name in final if name.endswith(".parquet")]
@@ -109,5 +134,5 @@ def test_a_power_cut_leaves_a_day_whole_or_not_there(spark: SparkSession, tmp_pa
         path = str(state.build(tmp_path / f"state{number}") / "days")
         days = Counter(row[0] for row in spark.read.format("delta").load(path).select("day").collect())
         assert days == {MONDAY: 3, **({TUESDAY: 5} if state in whole else {})}, (SEED, str(state))
-        write_day(path, spark.range(2), TUESDAY)
+        _write(path, spark.range(2), TUESDAY)
         assert read_day(spark, path, TUESDAY).count() == 2, (SEED, str(state))

@@ -252,7 +252,7 @@ def test_a_slot_that_was_advanced_elsewhere_is_seen_by_status(place: Place) -> N
     place.database.value("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())::text", (place.slot,))
     status, document = place.document("status")
     assert status == 2
-    assert any("beyond the landing's end" in p["reason"] for p in document["sources"]["shop"]["problems"])
+    assert any("it was moved to" in p["reason"] for p in document["sources"]["shop"]["problems"])
     assert place.run("drain", "--once")[0] == 2
 
 

@@ -9,14 +9,17 @@ waits enters with a cycle only. The reader's cut and segments stay as they are i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from lakeproof.config.location import LakeLocation
+from lakeproof.config.model import Config, location_of
 from lakeproof.errors import ConfigError, InvariantError, LakeError
 from lakeproof.lake.planning.group_position import group_position
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
-from lakeproof.lake.records.cuts.choice import LakeAtCuts, check_kept
+from lakeproof.lake.records.cuts.choice import NEWEST, LakeAtCuts, check_kept, cuts_at
 from lakeproof.lake.records.documents import Created, Cut, CutTable, CycleKind, TableIntent
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.views.cuts import ViewCut
@@ -33,6 +36,10 @@ from lakeproof.storage.source_lake import SourceLake
 # Where `open` and `read` read each source: as far as has landed.
 LANDING = "landing"
 AT_A_CUT = "open the lake at a cut, which is `newest` by default"
+
+
+class LandingRemovedError(LakeError):
+    """Maintenance has removed what a read needs of the landing: a newer cut has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,11 @@ class LandingEnd:
         for piece in self.files.get(table, ()):
             verify_file(self.chain, piece.file)
         return self.files.get(table, ())
+
+    def reading(self, table: TableName) -> AbstractContextManager[None]:
+        """Raise LandingRemovedError for an error of the block that comes from the removal of what has landed of a table."""
+        start = self.tables[table].from_lsn if table in self.tables else self.cut.position
+        return _reading(self.chain, self.cut, start)
 
     @property
     def lake(self) -> SourceLake:
@@ -132,7 +144,7 @@ def landing_end(lake: SourceLake, cut: Cut, limit: Lsn | None = None) -> Landing
         reason = f"incarnation {chain.incarnation} has begun, and the lake has no cut of it yet"
         return LandingEnd(chain, cut, cut.position, cut.held, stopped=reason)
     aim = chain.end if limit is None else min(limit, chain.end)
-    with chain.read_once():
+    with _reading(chain, cut, cut.position), chain.read_once():
         plan = plan_cycle(chain, cut, {}, RangeLimit(aim))
         if plan is None or plan.kind is not CycleKind.APPLY:
             held = cut.held if plan is None else plan.held
@@ -143,11 +155,40 @@ def landing_end(lake: SourceLake, cut: Cut, limit: Lsn | None = None) -> Landing
     return LandingEnd(chain, cut, plan.end, plan.held, plan.tables, files, plan.ordinals.segments, stopped)
 
 
-def landing_ends(place: LakeLocation, cuts: Mapping[str, Cut], group: str | None = None) -> dict[str, LandingEnd]:
-    """Return how far each source's landing can be read beyond its cut; of a `group`, all to one position.
+def cuts_and_ends(
+    lake: Config | LakeLocation | str | Path, group: str | None = None
+) -> tuple[dict[str, Cut], dict[str, LandingEnd]]:
+    """Return each source's newest cut, and how far its landing can be read beyond it; of a `group`, all to one position.
 
-    Raises LakeError if there is no landing, and for a group as `group_position`.
+    Begins again if maintenance removes what a newer cut has meanwhile. Raises LakeError if there is no landing, and for a
+    group as `group_position`.
     """
+    cuts: dict[str, Cut] = {}
+    while True:
+        before, cuts = cuts, cuts_at(lake, NEWEST, group)
+        try:
+            return cuts, _landing_ends(location_of(lake), cuts, group)
+        except LandingRemovedError:
+            if cuts == before:
+                raise
+
+
+@contextmanager
+def _reading(chain: Chain, cut: Cut, start: Lsn) -> Iterator[None]:
+    """Raise LandingRemovedError for an error of the block, which reads the landing after `start`, if that is removed."""
+    try:
+        yield
+    except LakeError:
+        chain.reread_start()
+        if chain.kept_from <= start:
+            raise
+        thing = f"{chain.lake.source}: what has landed since cut {cut.number}"
+        reason = "a later cut has it, and it is not kept any more"
+        remedy = "open the lake again (`retention.landing_s` says for how long it is kept)"
+        raise LandingRemovedError(thing, reason, remedy) from None
+
+
+def _landing_ends(place: LakeLocation, cuts: Mapping[str, Cut], group: str | None) -> dict[str, LandingEnd]:
     store = open_store(place)
     lakes = {source: SourceLake(store, LakePaths(source)) for source in cuts}
     if group is None:

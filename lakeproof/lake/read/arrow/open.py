@@ -28,7 +28,7 @@ from lakeproof.lake.columns import column_names, current_columns, in_lake
 from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows
 from lakeproof.lake.delta.search import KeyLookup, LakeBase
 from lakeproof.lake.fold.key_fold import fold_keys
-from lakeproof.lake.planning.landing.end import LANDING, LakeAtLanding, LandingEnd, landing_ends
+from lakeproof.lake.planning.landing.end import LANDING, LakeAtLanding, LandingEnd, cuts_and_ends
 from lakeproof.lake.records.cuts.choice import NEWEST, At, LakeAtCuts, check_kept, cuts_at, table_name
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.rows.change import NetChange, Removed, Unsupported, in_memory
@@ -219,7 +219,8 @@ class LandedReadLake(LakeAtLanding, ReadLake):
         delta = DeltaRows.open(end.lake.url(LakePaths(source).current(name)), before.current_version)
         columns = tuple(current_columns(in_lake(version)) if hidden else column_names(in_lake(version)))
         try:
-            net = landed_net(end, version, before) if name in end.tables else None
+            with end.reading(name):
+                net = landed_net(end, version, before) if name in end.tables else None
         except Unsupported as error:
             raise _with_spark(end, name, str(error)) from None
         return Rows(delta, columns) if net is None else LandedRows(delta, columns, net)
@@ -247,8 +248,7 @@ def read_lake(
     """
     place = location_of(lake)
     if at == LANDING:
-        cuts = cuts_at(lake, NEWEST, group)
-        return LandedReadLake(place, cuts, landing_ends(place, cuts, group))
+        return LandedReadLake(place, *cuts_and_ends(lake, group))
     return ReadLake(place, cuts_at(lake, at, group))
 
 

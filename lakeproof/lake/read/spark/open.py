@@ -38,7 +38,7 @@ from lakeproof.lake.delta.versions import read_layer, read_view
 from lakeproof.lake.fold.history import empty_rows, with_net_change
 from lakeproof.lake.fold.net_change import resolve_range
 from lakeproof.lake.fold.unchanged_values import completing
-from lakeproof.lake.planning.landing.end import AT_A_CUT, LANDING, LakeAtLanding, LandingEnd, landing_ends
+from lakeproof.lake.planning.landing.end import AT_A_CUT, LANDING, LakeAtLanding, LandingEnd, cuts_and_ends
 from lakeproof.lake.read.arrow.open import ROWS_MAX, landed_changes, landed_net, to_pandas, too_many
 from lakeproof.lake.records.cuts.choice import NEWEST, At, LakeAtCuts, check_kept, cuts_at, table_name
 from lakeproof.lake.records.documents import Cut, CutTable
@@ -151,8 +151,8 @@ class LandedLake(LakeAtLanding, OpenedLake):
         version, before = end.version(name), end.before(name)
         lake, spark = end.lake, self.spark
         rows = empty_rows(spark, in_lake(version)) if before is None else read_layer(spark, lake, name, before)
-        if name in end.tables:
-            rows = self._after(rows, end, version, before)
+        with end.reading(name):
+            rows = self._after(rows, end, version, before) if name in end.tables else rows
         return LakeFrame.of(rows if hidden else pick(rows, column_names(in_lake(version))))
 
     def _after(self, rows: DataFrame, end: LandingEnd, version: SchemaVersion, before: CutTable | None) -> DataFrame:
@@ -224,12 +224,11 @@ def open_lake(
     position. `at` is then one value for all, a number that of the group's cut.
 
     `landing` gives a `LandedLake`: the newest cut and what has landed since, so that a commit is seen about a second later.
-    Raises as `landing_ends`.
+    Raises as `cuts_and_ends`.
     """
     place = location_of(lake)
     if at == LANDING:
-        cuts = cuts_at(lake, NEWEST, group)
-        return LandedLake(spark, place, cuts, landing_ends(place, cuts, group))
+        return LandedLake(spark, place, *cuts_and_ends(lake, group))
     return OpenedLake(spark, place, cuts_at(lake, at, group))
 
 
