@@ -13,5 +13,4 @@ The chain of segments does not belong here (`lakeproof.landing.chain`).
     row_sums.py       the sum of a file's rows
     row_tags.py       the tags in their hashes
     decoded_size.py   what a file's rows take in memory
-    decoded.py        that number, in documents
 """
