@@ -6,9 +6,8 @@ The work of a command does not belong here (`lakeproof.commands`).
     arguments.py        every command with its function, arguments and help text
     context.py          what every command receives: configuration, progress, stop request, Spark
     source_commands.py  commands that talk to PostgreSQL    lake_commands.py     commands that work on the lake
-    machine_commands.py init, fetch-jars, inspect           status_page.py       the text of `status`
+    machine_commands.py init, fetch-jars, inspect, help     status_page.py       the text of `status`
     results.py          results as JSON, back from it, and as text
     interruption.py     Ctrl-C and SIGTERM                  progress.py          events on stderr
-    pipes.py            events and result to a Dagster run
-    view_commands.py    the command that replaces a view    manual_pages.py      sections of the manual
+    view_commands.py    the command that replaces a view    pipes.py             events and result to a Dagster run
 """

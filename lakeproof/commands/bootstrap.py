@@ -12,7 +12,7 @@ The drain may run meanwhile, from the moment the landing has its head, so a long
 Invariant handoff: the snapshot at C holds every commit that ends at or before C; the landing has every commit that ends
 after its head, and the head is never after C. A crash at any point leaves nothing to clean up by hand: `incarnation.json`
 records the intended slot (`lakeproof.snapshot.incarnation`), a temporary slot goes with its connection, and the next run,
-which has the source's snapshots to itself (`lakeproof.snapshot.lock`), removes chunks that no part names.
+which has the source's snapshots to itself (`lakeproof.snapshot.folder`), removes chunks that no part names.
 Finished tables stay; tables that were not finished are copied at a later C, and so is a table that was truncated,
 rewritten or renamed after C (`lakeproof.snapshot.attempts`).
 """

@@ -1,4 +1,4 @@
-"""Checks one source: what is wrong with it, and what lakeproof would do. Nothing is changed.
+"""Checks sources: what is wrong with each and with its lake, and what lakeproof would do. Nothing is changed.
 
 The single checks are in `lakeproof.postgres.checks`; the configuration file is
 checked when it is loaded.
@@ -6,7 +6,7 @@ checked when it is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from lakeproof.concurrently import TIMEOUT_S, run_concurrently
@@ -15,16 +15,16 @@ from lakeproof.errors import ConfigError, DefiniteError, LakeError, LakeproofErr
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import publications_of, read_tables, with_sizes
 from lakeproof.postgres.catalog.tables import PublishedTable
-from lakeproof.postgres.checks.findings import Finding, Severity, from_error
-from lakeproof.postgres.checks.source import examine
-from lakeproof.postgres.checks.spread import changes_of, spread
+from lakeproof.postgres.checks.findings import Finding, Severity, error, from_error, note
+from lakeproof.postgres.checks.source import changes_of, examine, spread
 from lakeproof.postgres.connections.connect import Connection, connect
 from lakeproof.postgres.replication_slot import SlotState
 from lakeproof.postgres.server import ServerIdentity
 from lakeproof.publication.wishes import Candidates, read_candidates
 from lakeproof.schema import LeftOutColumn
-from lakeproof.state.findings import lake_findings
-from lakeproof.state.slot import see_server
+from lakeproof.snapshot.incarnation import check_lake_is_ours
+from lakeproof.state.absent import absence
+from lakeproof.state.slot import ServerSeen, refuse_stuck, see_server, slot_gap
 from lakeproof.state.source_state import SourceState
 
 
@@ -175,3 +175,33 @@ def _summary(table: PublishedTable, changes: int) -> TableSummary:
         left_out=table.left_out,
         changes=changes,
     )
+
+
+def lake_findings(state: SourceState, seen: ServerSeen) -> list[Finding]:
+    """Return the findings about a source's lake and its server; one is that something can't be read."""
+    try:
+        check_lake_is_ours(state.lake, seen.server)
+        refuse_stuck(state.chain, seen.slot)
+        return [*_slot(state, seen), *_absent(state)]
+    except (LakeError, ConfigError) as refusal:
+        return [from_error(refusal)]
+
+
+def _slot(state: SourceState, seen: ServerSeen) -> Iterator[Finding]:
+    """Yield what makes the slot no continuation of the landing; of a lost one the server has been asked already."""
+    source = state.source
+    if name_problem(source.slot) is not None or (seen.slot is not None and seen.slot.lost):
+        return
+    if state.chain is None:
+        if seen.slot is None:
+            yield note(f"slot {source.slot}", "it does not exist yet", "`lakeproof bootstrap` makes it")
+        return
+    gap = slot_gap(source, seen, state.chain)
+    if gap is not None:
+        yield error(gap.thing, gap.reason, gap.remedy)
+
+
+def _absent(state: SourceState) -> Iterator[Finding]:
+    for table, why in absence(state).tables.items():
+        finding = note if why.is_excluded else error
+        yield finding(table, why.reason, why.remedy)

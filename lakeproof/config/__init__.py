@@ -10,7 +10,7 @@ No server or lake is touched here, and no secret is read while loading.
     sections.py      values that need more than a type
     values.py        checks of single values
     secret.py        passwords, read when used
-    table_names.py   names and patterns of tables
+    table_names.py   names and patterns of tables, and a selection by them
     location.py      where a lake is, and how its store is reached
     view_graph.py    which view reads which, in what order; views that are set aside
 """

@@ -23,7 +23,6 @@ from lakeproof.config.section.alerts import SECRETS
 from lakeproof.config.section.expectations import read_expectations
 from lakeproof.config.section.external_table import ExternalTable
 from lakeproof.config.section.publication import publication_mistakes, schema_patterns
-from lakeproof.config.section.selection import Selection
 from lakeproof.config.section.sql_catalog import CatalogConfig
 from lakeproof.config.sections import (
     is_inside,
@@ -34,7 +33,7 @@ from lakeproof.config.sections import (
     read_secret,
     read_sql_file,
 )
-from lakeproof.config.table_names import TablePattern, parse_selected, parse_table, table_text
+from lakeproof.config.table_names import Selection, TablePattern, parse_selected, parse_table, table_text
 from lakeproof.config.view_graph import checked_views
 from lakeproof.errors import ConfigError
 from lakeproof.names import TableName

@@ -16,16 +16,14 @@ from lakeproof.config.mistakes import hint
 from lakeproof.config.secret import connection_secret
 from lakeproof.config.section import Model
 from lakeproof.config.section.alerts import AlertsConfig
-from lakeproof.config.section.dagster import DagsterConfig, FreshnessConfig
 from lakeproof.config.section.expectations import valid_expectation
 from lakeproof.config.section.external_table import ExternalTable
 from lakeproof.config.section.metrics import Address, MetricsConfig
 from lakeproof.config.section.publication import SourcePublication, TablePublication
-from lakeproof.config.section.selection import Selection
 from lakeproof.config.section.spark import ComputeConfig, SparkConfig
 from lakeproof.config.section.sql_catalog import CatalogConfig
 from lakeproof.config.section.upkeep import CompactionConfig, RetentionConfig
-from lakeproof.config.table_names import TablePattern
+from lakeproof.config.table_names import Selection, TablePattern
 from lakeproof.config.values import (
     ColumnName,
     ColumnNames,
@@ -44,6 +42,37 @@ from lakeproof.errors import ConfigError
 from lakeproof.names import TableName
 
 _T = TypeVar("_T")
+_YEAR_S = 31_536_000
+
+
+class DagsterConfig(Model):
+    """How the Dagster location presents itself and starts."""
+
+    start: Literal["running", "stopped"] = "running"
+    """Sensors and schedules are on (`running`) or off (`stopped`) until somebody switches them in the UI; the
+    environment variable LAKEPROOF_START says the same for one process."""
+    views: Literal["schedule", "condition"] = "schedule"
+    """Views that no continuous compaction refreshes: `schedule` looks at the lake and refreshes all of them in one run;
+    `condition` gives each an automation condition, and refreshes those whose tables Dagster saw change."""
+    keep_runs_s: Seconds = Field(604_800, ge=0)
+    """For so long, in seconds, ended runs of drains and continuous compactions that a sensor has started are kept, with
+    their events and output; a run with the newest event of an asset stays. 0: all are kept."""
+    docs: Text | None = Field(None, pattern=r"^https?://")
+    """A page about this lake, linked from every asset: a runbook, a wiki."""
+
+
+class FreshnessConfig(Model):
+    """The age at which the newest event of an asset is too old: a Dagster freshness policy; half of it is a warning."""
+
+    changes_s: Seconds | None = Field(None, ge=0, le=_YEAR_S)
+    """Of `changes`, in seconds; none: 3 hours. A table without changes has an event too, while the drain keeps up. 0:
+    it may be of any age."""
+    current_s: Seconds | None = Field(None, ge=0, le=_YEAR_S)
+    """Of `current`; none: 3 hours if the compaction is continuous, else it may be of any age, since a run that has
+    nothing to do is not started. 0: it may be of any age."""
+    proof_s: Seconds | None = Field(None, ge=0, le=_YEAR_S)
+    """Of the proof of `current`; none: 26 hours if `proof_interval` is `hourly`, 3 days if it is `daily`. Large tables
+    take turns (`proof_rows`), and may need more. 0: it may be of any age."""
 
 
 class DrainConfig(Model):

@@ -1,4 +1,4 @@
-"""A table's name as people write it: `shop.orders`, `"my schema"."odd.name"`; and patterns of names, `shop.*`.
+"""A table's name as people write it: `shop.orders`, `"my schema"."odd.name"`; patterns of names; and selections by both.
 
 `lakeproof.postgres.catalog.selection` finds a pattern's tables in a database. Quoting for SQL is left to `psycopg.sql`.
 """
@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from lakeproof.names import TableName
 
@@ -92,3 +93,51 @@ def _unquote(part: str) -> str:
 
 def _quote(part: str) -> str:
     return part if re.fullmatch(_PLAIN, part) else '"' + part.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The named tables, the patterns, and the exceptions.
+
+    Making one costs a look at each name; asking it about a table does not. So it is made once for many tables.
+    """
+
+    tables: tuple[TableName, ...] = ()
+    patterns: tuple[TablePattern, ...] = ()
+    exclude: tuple[TableName | TablePattern, ...] = ()
+    _names: frozenset[TableName] = field(default=frozenset(), init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_names", frozenset(self.tables))
+
+    def __bool__(self) -> bool:
+        return bool(self.tables or self.patterns)
+
+    def selected(self, table: TableName) -> bool:
+        """True if the table is named, or a pattern matches it and no exception does."""
+        return self.named(table) or self.matching(table) is not None
+
+    def named(self, table: TableName) -> bool:
+        return table in self._names
+
+    def matching(self, table: TableName) -> TablePattern | None:
+        """Return the first pattern that selects the table, None if none does."""
+        if self.excluded(table):
+            return None
+        return next((pattern for pattern in self.patterns if pattern.matches(table)), None)
+
+    def excluded(self, table: TableName) -> bool:
+        """True if the table is left out by name or pattern."""
+        return any(_is_meant(entry, table) for entry in self.exclude)
+
+    def mistakes(self, entry: TableName | TablePattern) -> Iterator[str]:
+        """Return what is wrong with an entry of `exclude`: it can't leave anything out, or contradicts a name."""
+        if not any(pattern.is_of(entry.schema) or entry.schema == EVERY_SCHEMA for pattern in self.patterns):
+            yield f"leaves nothing out: `tables` has no pattern for schema {entry.schema}"
+        for table in self.tables:
+            if _is_meant(entry, table):
+                yield f"leaves out {table}, which `tables` names"
+
+
+def _is_meant(entry: TableName | TablePattern, table: TableName) -> bool:
+    return entry.matches(table) if isinstance(entry, TablePattern) else entry == table

@@ -16,7 +16,7 @@ from functools import partial
 from lakeproof.failpoints import failpoint
 from lakeproof.landing.segments.manifest import Manifest
 from lakeproof.landing.segments.segment import SegmentWriter
-from lakeproof.landing.segments.writer_thread import WriterThread
+from lakeproof.landing.segments.task_threads import TaskThreads
 from lakeproof.lsn import Lsn
 
 # Segments that are being ended while the next one is decoded.
@@ -40,7 +40,7 @@ class SegmentEnds:
     def __init__(self, published: Callable[[Flushed], None], failed: Callable[[BaseException], None]) -> None:
         self._published = published
         self._failed = failed
-        self._thread = WriterThread(ENDING_MAX)
+        self._thread: TaskThreads[None] = TaskThreads("lakeproof-segment", 1, ENDING_MAX)
         self._newest: SegmentWriter | None = None
 
     def wait(self) -> None:
@@ -51,7 +51,7 @@ class SegmentEnds:
         """Publish a segment whose end began at `begun` of the monotonic clock; waits for the one before."""
         self.wait()
         self._newest = segment
-        self._thread.submit(partial(self._publish, segment, catalog_lsn, begun), 1)
+        self._thread.submit(partial(self._publish, segment, catalog_lsn, begun))
 
     def close(self) -> None:
         """End the thread after what it does now, and remove the files of a segment that has not become visible."""

@@ -14,7 +14,6 @@ Nothing here talks to PostgreSQL or needs Spark; files and folders of any kind a
     chain_start.py         where the chain begins then
     sweep.py               removes files nobody names
     inspect.py             shows a file to a person
-    ownership.py           whose lake this is
     stuck.py               where the server can't send on
     missing.py             the errors where there is no landing
 """
@@ -26,7 +25,6 @@ __all__ = [
     "incarnation_record",
     "inspect",
     "missing",
-    "ownership",
     "retention",
     "segments",
     "stuck",

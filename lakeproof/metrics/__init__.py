@@ -5,10 +5,9 @@ its state is read at a scrape, and nothing that goes wrong here ends it.
 
     definitions.py   every metric: name, type, labels, meaning
     observed.py      puts metrics around a drain or a follower
-    drain_state.py   what a drain does, and its pulse          follow_state.py  what a follower does
-    slot_state.py    a source's slot, as the server sees it    lake_state.py    a source's lake
-    readings.py      a reading at a scrape: cached, limited    samples.py       a registry in Prometheus' form
-    server.py        /metrics, /healthz, /readyz
+    drain_state.py   what a drain does, its pulse, its slot    follow_state.py  what a follower does
+    lake_state.py    a source's lake                           samples.py       a registry in Prometheus' form
+    readings.py      a reading at a scrape: cached, limited    server.py        /metrics, /healthz, /readyz
 """
 
 __all__ = ["observed"]

@@ -1,6 +1,6 @@
 """Puts metrics around a drain or a follower: the one place at which the work and its figures meet.
 
-The figures do not belong here (`drain_state.py`, `follow_state.py`, `lake_state.py`, `slot_state.py`), nor the work. A drain
+The figures do not belong here (`drain_state.py`, `follow_state.py`, `lake_state.py`), nor the work. A drain
 has the newest cut's position from here, too, which it reports to the server as replayed.
 """
 
@@ -55,11 +55,10 @@ def observed_drain(
             yield ObservedDrain(report, on_flush, pulse)
             return
         # A process without metrics does not load them.
-        from lakeproof.metrics.drain_state import DrainCounters, DrainReadiness, PulseSamples
+        from lakeproof.metrics.drain_state import DrainCounters, DrainReadiness, PulseSamples, SlotSamples
         from lakeproof.metrics.lake_state import LakeSamples
         from lakeproof.metrics.samples import Registry, TableLabels
         from lakeproof.metrics.server import MetricsServer, Served
-        from lakeproof.metrics.slot_state import SlotSamples
 
         readiness = DrainReadiness(pulse)
         registry = Registry(

@@ -1,7 +1,5 @@
 """Reads something outside the process for a scrape: not more often than every few seconds, and never for longer than a few.
 
-The readings are in `lake_state.py` and `slot_state.py`.
-
 A server or a store may hang. So the reading is done by a thread, and a scrape waits for it for `WAIT_S` seconds: then it has
 what was read before, whose age is a metric of its own.
 """

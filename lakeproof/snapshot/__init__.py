@@ -6,10 +6,9 @@ Applying a finished copy to the lake does not belong here (`lakeproof.lake`), no
     run.py          one run, from the choice of tables to the report
     context.py      what all parts of a run share
     incarnation.py  record, slot and chain of a new incarnation
-    lock.py         one run per source
     attempts.py     several snapshots, for tables altered meanwhile
     copy/           the copy of a table, and of single keys
-    folder.py       the documents of a folder
+    folder.py       the documents of a folder, and the lock: one run per source
     paused.py       tables that are taken out
     state.py        a part as a value
     progress.py     events and a file for people

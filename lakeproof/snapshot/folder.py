@@ -7,20 +7,23 @@ Copying does not belong here, nor does applying a snapshot to the lake; `lake/FO
     ended.json            put last: nobody adds to this folder any more. If its writer was killed, the next run puts it
     entered.json          put by compaction once none of its tables waits: the folder is not searched for waiting ones again
 
+A source has one snapshot at a time, since two would sweep each other's files. The lock is the store's: in a local folder the
+kernel's, free at once when its process is killed.
+
 Missing tables are never written down: they are the requested tables that are in no part, here or in a later snapshot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Annotated, Any
 
 from lakeproof.errors import LakeError
 from lakeproof.field_types import AsJson, IncarnationField, LsnField, TableField
-from lakeproof.landing.incarnation_record import read_incarnation_record
+from lakeproof.landing.incarnation_record import incarnations, read_incarnation_record
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotTable
@@ -240,3 +243,15 @@ def end_abandoned(lake: SourceLake, incarnation: Incarnation) -> list[SnapshotEn
 
 def _has(finished: Mapping[TableName, FinishedCopy], table: TableName, point: Lsn) -> bool:
     return table in finished and finished[table].consistent_point >= point
+
+
+@contextmanager
+def snapshot_lock(lake: SourceLake) -> Iterator[dict[Incarnation, list[SnapshotEnd]]]:
+    """Hold the source's snapshot lock for the block; raise TransientError, naming the holder, if it is taken.
+
+    First every snapshot whose writer was killed is ended and the files that no part names are removed. The block gets the
+    ends of these snapshots, by incarnation.
+    """
+    thing, reason = f"snapshot of {lake.source}", "another snapshot is being copied"
+    with lake.store.lock(lake.paths.snapshot_lock, thing, reason):
+        yield {number: end_abandoned(lake, number) for number in incarnations(lake)}

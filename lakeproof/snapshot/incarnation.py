@@ -13,10 +13,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import RECOVER, LakeError, TransientError
 from lakeproof.failpoints import failpoint
+from lakeproof.field_types import Count
 from lakeproof.landing.catalog_history import first_reading
 from lakeproof.landing.catalog_record import FirstReading
 from lakeproof.landing.chain import Chain, NewHead, newest_incarnation
@@ -28,7 +30,6 @@ from lakeproof.landing.incarnation_record import (
     read_incarnation_record,
     unfinished,
 )
-from lakeproof.landing.ownership import SourceDoc
 from lakeproof.landing.segments.manifest import ChainSource
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
@@ -37,9 +38,23 @@ from lakeproof.postgres.connections.connect import Connection
 from lakeproof.postgres.replication_slot import PLUGIN, drop_slot, read_slot
 from lakeproof.postgres.server import ServerIdentity, other_database
 from lakeproof.snapshot.context import SnapshotContext
+from lakeproof.storage.document import Document
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import AlreadyExistsError
 from lakeproof.storage.times import now_text
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDoc(Document):
+    """The owner of a lake: `system_id` and `database` are IDENTIFY_SYSTEM's; the database is identified by its OID."""
+
+    FORMAT = "lakeproof.source/1"
+
+    source: str
+    system_id: str
+    database: str
+    database_oid: Count
+    created_at: str
 
 
 def next_incarnation(lake: SourceLake, source: SourceConfig, server: ServerIdentity) -> Incarnation:

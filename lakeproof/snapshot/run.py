@@ -44,6 +44,7 @@ from lakeproof.snapshot.folder import (
     may_be_applied,
     missing_tables,
     read_request,
+    snapshot_lock,
 )
 from lakeproof.snapshot.incarnation import (
     check_lake_is_ours,
@@ -52,7 +53,6 @@ from lakeproof.snapshot.incarnation import (
     create_incarnation,
     drop_orphan_slot,
 )
-from lakeproof.snapshot.lock import snapshot_lock
 from lakeproof.snapshot.paused import end_resuming, read_paused
 from lakeproof.storage.disk import disk_errors
 from lakeproof.storage.source_lake import SourceLake

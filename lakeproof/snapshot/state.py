@@ -12,7 +12,7 @@ from dataclasses import InitVar, dataclass, field
 from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from lakeproof.field_types import Count, Digest, IncarnationField, LsnField, NumberKey, SchemaField, TableField
-from lakeproof.landing.segments.decoded import Decoded
+from lakeproof.landing.segments.manifest import Decoded
 from lakeproof.storage.document import Document, Part
 
 

@@ -10,8 +10,7 @@ Commands, sensors and pages draw conclusions from a state and show it.
     due.py            days that are missing, proofs that are due
     due_copies.py     copies that are due, and those that are not
     views.py          views: behind, or overwritten            due_work.py      whether compact or refresh has work
-    known_tables.py   a source's tables without its database   findings.py      what is wrong between source and lake
-    machine.py        what is wrong with this machine
+    known_tables.py   a source's tables without its database   machine.py       what is wrong with this machine
 """
 
 __all__ = [
@@ -19,7 +18,6 @@ __all__ = [
     "due",
     "due_copies",
     "due_work",
-    "findings",
     "known_tables",
     "machine",
     "problem",

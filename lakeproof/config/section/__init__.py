@@ -4,11 +4,9 @@ The sections of a source, a view and a lake's place do not belong here (`model.p
 
     upkeep.py          compaction and retention
     publication.py     what a publication should send
-    selection.py       the tables that are selected
     expectations.py    what is expected of tables
     external_table.py  tables outside of the lake
     alerts.py          who is notified of problems
-    dagster.py         how a location starts
     spark.py           where tasks run, and where the Spark work of Dagster is done
     sql_catalog.py     names in a SQL catalog
     metrics.py         metrics, and the addresses that serve them

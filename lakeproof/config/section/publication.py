@@ -1,6 +1,6 @@
 """The part of a source that is published: operations, whole schemas, and of single tables the rows and columns.
 
-The selection of tables is in `selection`, the statements are in `lakeproof.commands.publish`.
+The selection of tables is in `lakeproof.config.table_names`, the statements are in `lakeproof.commands.publish`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeproof.landing.segments.decoded import Decoded
+from lakeproof.landing.segments.manifest import Decoded
 
 _BITS = 8
 

@@ -30,11 +30,19 @@ from lakeproof.field_types import (
     XidField,
 )
 from lakeproof.landing.catalog_record import CatalogRecord
-from lakeproof.landing.segments.decoded import Decoded
 from lakeproof.landing.segments.row_order import ordinal_behind
 from lakeproof.storage.document import Document, Part, canonical
 from lakeproof.storage.times import time_text, time_us
 from lakeproof.values.commit_times import is_of_calendar, number_of, of_number
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded(Part):
+    """Bytes of the values: of all rows (`bytes`), and of one row at most (`row`)."""
+
+    bytes: Count
+    row: Count
+
 
 # Above this a document is not a manifest: 10 000 tables of 100 columns that all change schema at once need 150 MB.
 BYTES_MAX = 256 << 20

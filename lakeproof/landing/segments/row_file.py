@@ -1,6 +1,6 @@
 """Writes one file of a segment: rows of one table under one schema version, counted and summed on their way.
 
-The choice of rows and the manifest do not belong here (`segment.py`), nor the thread (`writer_thread.py`).
+The choice of rows and the manifest do not belong here (`segment.py`), nor the thread (`task_threads.py`).
 """
 
 from __future__ import annotations

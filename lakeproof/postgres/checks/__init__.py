@@ -2,11 +2,10 @@
 
 Nothing here changes the server, and nothing decides whether a command goes on.
 
-    source.py        server, role, slot, publication
+    source.py        server, role, slot, publication; how changes are spread over slots
     tables.py        single tables
     identity.py      identities
     privileges.py    what a role lacks, and what grants it
     unselected.py    tables that are published and not selected
-    spread.py        how changes are spread over slots
     findings.py      findings as values
 """

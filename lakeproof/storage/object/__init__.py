@@ -3,8 +3,7 @@
 The folder's store does not belong here (`lakeproof.storage.local`), nor the interface of both.
 
     store.py        the store in S3, GCS or Azure
-    client.py       obstore's clients
-    aws_profile.py  the credentials of a profile
+    client.py       obstore's clients, and the credentials of a profile
     files.py        large files, in parts and ranges
     requests.py     counting and repeating
     lock.py         locks by compare-and-swap

@@ -20,7 +20,9 @@ from lakeproof.config.load import load
 from lakeproof.config.location import StorageConfig
 from lakeproof.config.model import (
     Config,
+    DagsterConfig,
     DrainConfig,
+    FreshnessConfig,
     HealthConfig,
     SnapshotConfig,
     SourceConfig,
@@ -29,7 +31,6 @@ from lakeproof.config.model import (
 )
 from lakeproof.config.section import Model
 from lakeproof.config.section.alerts import AlertsConfig
-from lakeproof.config.section.dagster import DagsterConfig, FreshnessConfig
 from lakeproof.config.section.metrics import MetricsConfig
 from lakeproof.config.section.spark import ComputeConfig, SparkConfig
 from lakeproof.config.section.sql_catalog import CatalogConfig

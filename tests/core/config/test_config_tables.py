@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakeproof.config.section.selection import Selection
-from lakeproof.config.table_names import TablePattern, parse_selected, parse_table, parse_tables, table_text
+from lakeproof.config.table_names import Selection, TablePattern, parse_selected, parse_table, parse_tables, table_text
 from lakeproof.names import TableName
 
 

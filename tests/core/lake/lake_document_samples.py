@@ -25,8 +25,7 @@ from lakeproof.lake.records.documents import (
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.lake.records.views.cuts import ExternalVersion, ViewCut, ViewVersion
 from lakeproof.lake.records.views.definitions import ReadExternal, ReadTable, ViewDefinition, ViewPreview
-from lakeproof.landing.ownership import SourceDoc
-from lakeproof.landing.segments.decoded import Decoded
+from lakeproof.landing.segments.manifest import Decoded
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.proof.basis import Basis
@@ -34,6 +33,7 @@ from lakeproof.proof.record import Compared, LakeProved, ProofRecord, Proved
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.snapshot.copy.keyed_copy import KeyedCopy, KeyedTable
 from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
+from lakeproof.snapshot.incarnation import SourceDoc
 from lakeproof.snapshot.paused import Paused, PausedEntry, PausedTable
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotFile, SnapshotTable
 

@@ -9,7 +9,7 @@ import pytest
 from lakeproof.config.load import load
 from lakeproof.config.mistakes import ConfigFileError
 from lakeproof.errors import LakeError
-from lakeproof.landing.ownership import SourceDoc
+from lakeproof.snapshot.incarnation import SourceDoc
 from tests.core.lake.lake_document_samples import DOCUMENTS
 
 SOURCE = DOCUMENTS["source"]

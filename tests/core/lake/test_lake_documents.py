@@ -19,7 +19,6 @@ from lakeproof.lake.records.documents import CutEntry, HistoryLow, HistorySum, I
 from lakeproof.lake.records.held import Held, HeldCause, WayOut, describe_held
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.landing.incarnation_record import IncarnationRecord
-from lakeproof.landing.ownership import SourceDoc
 from lakeproof.landing.segments.manifest import Manifest, parse
 from lakeproof.landing.stuck import Stuck
 from lakeproof.landing.timelines import TimelineDoc
@@ -28,6 +27,7 @@ from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.record import ProofRecord
 from lakeproof.snapshot.copy.keyed_copy import KeyedCopy
 from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
+from lakeproof.snapshot.incarnation import SourceDoc
 from lakeproof.snapshot.paused import Paused
 from lakeproof.snapshot.state import SnapshotDoc
 from lakeproof.storage.document import canonical

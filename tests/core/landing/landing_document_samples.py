@@ -12,8 +12,8 @@ from lakeproof.change_counts import ChangeCounts
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.landing.incarnation_record import Follows, IncarnationRecord
-from lakeproof.landing.segments.decoded import Decoded
 from lakeproof.landing.segments.manifest import (
+    Decoded,
     LandedCommit,
     LogicalMessageFile,
     Manifest,

@@ -112,7 +112,7 @@ def test_waiting_rows_are_bounded_in_bytes(chain: Chain) -> None:
         writer.add(inserts(version(f"t{lsn % 20}", oid=lsn % 20 + 1), lsn, 20))
         waiting = sum(part.waiting_bytes for part in writer._parts.values())
         assert waiting == writer._waiting_bytes
-        assert waiting + writer._thread.bytes <= 10_000
+        assert waiting + writer._thread.size <= 10_000
     assert writer.finish(Lsn(1199)).rows == 2000
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from lakeproof.names import TableName
 from lakeproof.postgres.checks.findings import Severity
-from lakeproof.postgres.checks.spread import LOPSIDED, better_division, spread
+from lakeproof.postgres.checks.source import LOPSIDED, better_division, spread
 
 
 def _tables(**changes: int) -> dict[TableName, int]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.cli.machine_commands import matching, sections
 from lakeproof.cli.main import main
-from lakeproof.cli.manual_pages import matching, sections
 from lakeproof.errors import manual, topic
 from scripts.source_trees import nodes_of, text_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakeproof.errors import ConfigError
-from lakeproof.storage.object.aws_profile import ProfileCredentials
+from lakeproof.storage.object.client import ProfileCredentials
 from tests.support.stores.fix_object_store import S3Server, object_store
 from tests.support.stores.object_signing import ACCESS, SECRET
 

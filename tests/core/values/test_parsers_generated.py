@@ -29,7 +29,6 @@ from lakeproof.lake.records.views.cuts import ViewCut
 from lakeproof.lake.records.views.definitions import ViewDefinition, ViewPreview
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.landing.incarnation_record import IncarnationRecord
-from lakeproof.landing.ownership import SourceDoc
 from lakeproof.landing.segments.manifest import parse as parse_manifest
 from lakeproof.landing.stuck import Stuck
 from lakeproof.landing.timelines import TimelineDoc
@@ -38,6 +37,7 @@ from lakeproof.names import CycleNumber, TableName
 from lakeproof.proof.record import ProofRecord
 from lakeproof.snapshot.copy.keyed_copy import KeyedCopy
 from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest
+from lakeproof.snapshot.incarnation import SourceDoc
 from lakeproof.snapshot.state import SnapshotDoc
 from lakeproof.values.cast import CastError
 from tests.core.lake.lake_document_samples import DOCUMENTS

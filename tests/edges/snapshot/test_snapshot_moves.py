@@ -23,7 +23,6 @@ from lakeproof.config.model import Config, SnapshotConfig, SourceConfig
 from lakeproof.errors import GapError, LakeError, SourceError, TransientError
 from lakeproof.events import Event
 from lakeproof.landing.chain import Chain, newest_incarnation
-from lakeproof.landing.ownership import SourceDoc
 from lakeproof.names import Incarnation, TableName
 from lakeproof.postgres.catalog.published import read_tables
 from lakeproof.postgres.connections.connect import connect, connect_replication
@@ -31,6 +30,7 @@ from lakeproof.postgres.copying.snapshot import SnapshotSession, TableChangedErr
 from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.postgres.replication_stream import ReplicationStream, StreamOptions
 from lakeproof.snapshot.folder import part_key, read_snapshot, snapshot_folders
+from lakeproof.snapshot.incarnation import SourceDoc
 from lakeproof.snapshot.run import SnapshotIncompleteError
 from lakeproof.snapshot.state import SnapshotDoc
 from lakeproof.storage.source_lake import SourceLake

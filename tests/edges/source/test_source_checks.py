@@ -20,13 +20,13 @@ from lakeproof.commands.check import CheckReport, check_source
 from lakeproof.config.load import load
 from lakeproof.config.model import Config, DrainConfig, TableConfig
 from lakeproof.errors import ConfigError, SourceError
-from lakeproof.landing.ownership import SourceDoc
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import read_tables
 from lakeproof.postgres.checks.findings import Severity
 from lakeproof.postgres.connections.connect import connect_replication
 from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.postgres.replication_stream import ReplicationStream, StreamOptions
+from lakeproof.snapshot.incarnation import SourceDoc
 from tests.support.servers.fix_postgres import Database, MakeServer, new_database
 
 T = TableName("public", "t")

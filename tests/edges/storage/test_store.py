@@ -15,7 +15,7 @@ import pytest
 
 from lakeproof.errors import ConfigError, TransientError
 from lakeproof.names import Incarnation, TableName
-from lakeproof.snapshot.lock import snapshot_lock
+from lakeproof.snapshot.folder import snapshot_lock
 from lakeproof.storage.local import LocalStore, local_folder
 from lakeproof.storage.object.files import PART_BYTES
 from lakeproof.storage.open import open_store

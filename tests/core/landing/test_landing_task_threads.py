@@ -1,4 +1,4 @@
-"""The thread that writes a segment: order, a bounded hand-over, and errors that surface where the segment is written."""
+"""The threads that write a segment: order, a bounded hand-over, and errors that surface where the segment is written."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from pathlib import Path
 import pytest
 
 from lakeproof.landing.segments.segment import SegmentLimits, SegmentWriter
-from lakeproof.landing.segments.writer_thread import WriterThread
+from lakeproof.landing.segments.task_threads import TaskThreads
 from lakeproof.lsn import Lsn
 from lakeproof.storage.local import LocalFile, LocalStore
 from lakeproof.storage.store import NewFile
 from tests.core.landing.landing_segments import WRITER, chain_in, inserts, new_chain, version
 
 _WAIT_S = 10.0
+FILES, AT_ONCE = 20, 4
+
+
+def _one(size_max: int) -> TaskThreads[None]:
+    return TaskThreads("lakeproof-segment", 1, size_max)
 
 
 class _SlowFile(LocalFile):
@@ -64,7 +69,7 @@ def _note(done: list[tuple[int, int]], number: int) -> None:
 
 def test_tasks_are_done_in_order_beside_their_submitter(gate: threading.Event) -> None:
     """A submit returns while its task is at work; the end waits for all of them."""
-    thread, done = WriterThread(100), list[tuple[int, int]]()
+    thread, done = _one(100), list[tuple[int, int]]()
     thread.submit(partial(_pass, gate), 10)
     for number in range(5):
         thread.submit(partial(_note, done, number), 10)
@@ -80,13 +85,13 @@ def test_tasks_are_done_in_order_beside_their_submitter(gate: threading.Event) -
 @pytest.mark.parametrize(("sizes", "limit"), [([40, 40, 40], 100), ([500, 1], 100), ([10, 500], 100)])
 def test_handed_over_bytes_are_bounded(gate: threading.Event, sizes: list[int], limit: int) -> None:
     """The task that would exceed the bound waits; one that alone exceeds it goes when nothing else is there."""
-    thread, submitted, most = WriterThread(limit), threading.Event(), list[int]()
+    thread, submitted, most = _one(limit), threading.Event(), list[int]()
     all_but_one = threading.Event()
 
     def submit() -> None:
         for size in sizes:
             thread.submit(partial(_pass, gate), size)
-            most.append(thread.bytes)
+            most.append(thread.size)
             if len(most) == len(sizes) - 1:
                 all_but_one.set()
         submitted.set()
@@ -110,23 +115,26 @@ def _fail() -> None:
 @pytest.mark.parametrize(
     "call", [lambda t: t.submit(_fail, 1), lambda t: t.wait(), lambda t: t.end()], ids=["submit", "wait", "end"]
 )
-def test_an_error_is_raised_by_the_next_call(gate: threading.Event, call: Callable[[WriterThread], None]) -> None:
+def test_an_error_is_raised_by_the_next_call(
+    gate: threading.Event, call: Callable[[TaskThreads[None]], object]
+) -> None:
     """No task after it is done."""
-    thread, done = WriterThread(100), list[int]()
+    thread, done = _one(100), list[int]()
     thread.submit(_fail, 100)
     gate.wait(0.05)
     with pytest.raises(OSError, match="No space"):
         call(thread)
     if not thread._ended:
         thread.submit(lambda: done.append(1), 1)
-        thread.wait()
+        with pytest.raises(OSError, match="No space"):
+            thread.wait()
     thread.abandon()
     assert done == []
 
 
 def test_an_abandoned_thread_does_what_it_has_begun_and_nothing_else(gate: threading.Event) -> None:
     """Whoever abandons waits for the current task, so that no file is written afterwards."""
-    thread, done = WriterThread(100), list[str]()
+    thread, done = _one(100), list[str]()
     begun = threading.Event()
 
     def first() -> None:
@@ -178,8 +186,60 @@ def test_rows_in_the_threads_hands_count_as_waiting(tmp_path: Path) -> None:
     for lsn in range(1100, 1200):
         writer.add(inserts(version(f"t{lsn % 5}", oid=lsn % 5 + 1), lsn, 20))
         assert writer._buffered_bytes <= 20_000
-        handed_over = max(handed_over, writer._thread.bytes)
+        handed_over = max(handed_over, writer._thread.size)
     assert handed_over > 0
     writer.settle()
-    assert writer._thread.bytes == 0
+    assert writer._thread.size == 0
     assert writer.finish(Lsn(1199)).rows == 2000
+
+
+class Together:
+    """Tasks that wait until so many run at the same moment; `most` is how many ever did."""
+
+    def __init__(self, number: int) -> None:
+        self.barrier = threading.Barrier(number)
+        self.lock = threading.Lock()
+        self.running = self.most = 0
+
+    def task(self, number: int) -> Callable[[], int]:
+        """A task that returns its number."""
+
+        def run() -> int:
+            with self.lock:
+                self.running += 1
+                self.most = max(self.most, self.running)
+            self.barrier.wait(30)
+            with self.lock:
+                self.running -= 1
+            return number
+
+        return run
+
+
+def test_files_are_finished_together_and_keep_their_order() -> None:
+    """With one at a time the first would wait for ever; more than the limit never run."""
+    ends, together = TaskThreads[int]("lakeproof-file", AT_ONCE, AT_ONCE), Together(AT_ONCE)
+    for number in range(FILES):
+        ends.submit(together.task(number))
+    assert ends.end() == list(range(FILES))
+    assert together.most <= AT_ONCE
+
+
+def test_an_error_comes_out_and_abandoning_waits_for_what_runs() -> None:
+    """At the end at the latest; afterwards no thread is left that could still write."""
+    failing = threading.Event()
+
+    def fail() -> int:
+        failing.wait(_WAIT_S)
+        raise OSError("the disk is full")
+
+    ends, running = TaskThreads[int]("lakeproof-file", AT_ONCE, AT_ONCE), threading.Event()
+    ends.submit(fail)
+    ends.submit(lambda: int(running.wait(30)))
+    failing.set()
+    with pytest.raises(OSError, match="the disk is full"):
+        ends.end()
+    running.set()
+    ends.abandon()
+    ends.abandon()
+    assert not any(thread.name.startswith("lakeproof-file") for thread in threading.enumerate())
