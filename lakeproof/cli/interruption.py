@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -19,22 +20,25 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STDERR = 2
 # Threads that are waited for may be in the middle of anything: what they do is as safe to end as a killed process.
 _END_S = 2.0
+# How often the main thread is woken for its exception.
+_AGAIN_S = 0.05
 
 
 class Interruption:
     """Inside its `with` block, the first signal requests `stop` and the second raises KeyboardInterrupt.
 
-    If the block has not ended `_END_S` seconds after that, the process ends. A thread of its own counts the signals: the
-    main thread runs a handler only between two of its steps, and a signal that comes as it begins to wait would be seen when
-    the wait is over. Does nothing outside the main thread, where Python takes no signal handlers.
+    If the block has not ended `_END_S` seconds after that, the process ends. A thread of its own counts the signals, and
+    nobody else: the main thread runs a handler only between two of its steps, and a signal that comes as it begins to wait
+    would be seen when the wait is over. After the second one it wakes the main thread for the exception. Does nothing
+    outside the main thread, where Python takes no signal handlers.
     """
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
-        self._asked = False
+        self._raises = False
         self._previous: dict[signal.Signals, Any] = {}
         self._previous_pipe, self._pipe = -1, -1
-        self._left = threading.Event()
+        self._left, self._leaving = threading.Event(), threading.Lock()
         self._end_others: list[Callable[[], None]] = []
 
     def __enter__(self) -> Interruption:
@@ -51,8 +55,9 @@ class Interruption:
         self._left.set()
         if not self._previous:
             return
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+        with self._leaving:
+            for number, handler in self._previous.items():
+                signal.signal(number, handler)
         self._previous = {}
         signal.set_wakeup_fd(self._previous_pipe)
         os.close(self._pipe)
@@ -68,30 +73,35 @@ class Interruption:
         self._end_others.append(end)
 
     def _follow(self, numbers: int) -> None:
-        """Read the signals' numbers from a pipe until its other end is closed."""
-        asked = False
+        """Count the signals, whose numbers come through a pipe until its other end is closed."""
+        count = 0
         while number := os.read(numbers, 1):
             if number[0] not in _SIGNALS:
                 continue
+            count += 1
+            # Again at the second one: an exception raised amid a wait may take the word that others wait for.
             self._stop.request()
-            if asked:
+            if count == 1 and os.isatty(_STDERR):
+                # Write to the descriptor directly: the stream may be in the middle of a write.
+                os.write(_STDERR, b"\nending at the next safe point; press Ctrl-C again to end at once\n")
+            if count == 2:
                 self._end_at_once()
-            asked = True
         os.close(numbers)
 
     def _end_at_once(self) -> None:
         for end in self._end_others:
             end()
-        if not self._left.wait(_END_S):
-            os.write(_STDERR, b"\nlakeproof: interrupted\n")
-            os._exit(TRY_AGAIN)
+        self._raises, deadline = True, time.monotonic() + _END_S
+        while not self._left.wait(_AGAIN_S):
+            if time.monotonic() > deadline:
+                os.write(_STDERR, b"\nlakeproof: interrupted\n")
+                os._exit(TRY_AGAIN)
+            with self._leaving:
+                # Again and again, since each may come just as the main thread begins to wait.
+                if self._raises and not self._left.is_set():
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        again, self._asked = self._asked, True
-        # Each time: an exception raised amid a wait may have taken the word that others wait for.
-        self._stop.request()
-        if again:
+        if self._raises and not self._left.is_set():
+            self._raises = False
             raise KeyboardInterrupt
-        if os.isatty(_STDERR):
-            # Write to the descriptor directly: the stream may be in the middle of a write.
-            os.write(_STDERR, b"\nending at the next safe point; press Ctrl-C again to end at once\n")

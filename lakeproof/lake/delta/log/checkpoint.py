@@ -13,7 +13,8 @@ import io
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -86,7 +87,6 @@ _SCHEMA = pa.schema(
     }
 )
 _ROWS_AT_ONCE = 8192
-_MAPS = frozenset({"partitionValues", "configuration", "options", "tags"})
 
 
 def write_checkpoint(table: Folder, state: TableState) -> None:
@@ -125,9 +125,9 @@ def _actions(state: TableState, now_ms: int) -> Iterator[tuple[str, Action]]:
 
 
 def _batches(actions: Iterable[tuple[str, Action]]) -> Iterator[pa.RecordBatch]:
-    rows: list[Action] = []
+    rows, kinds = list[Action](), {field.name: _Struct.of(field.type) for field in _SCHEMA}
     for kind, action in actions:
-        rows.append({kind: _mapped(action)})
+        rows.append({kind: kinds[kind].to_arrow(action)})
         if len(rows) == _ROWS_AT_ONCE:
             yield pa.RecordBatch.from_pylist(rows, _SCHEMA)
             rows = []
@@ -135,25 +135,51 @@ def _batches(actions: Iterable[tuple[str, Action]]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(rows, _SCHEMA)
 
 
-def _mapped(action: Action) -> Action:
-    """Return an action with its maps as Arrow takes them."""
-    changed = dict(action)
-    for name in ("partitionValues", "tags", "configuration"):
-        if isinstance(changed.get(name), Mapping):
-            changed[name] = list(changed[name].items())
-    if "format" in changed:
-        changed["format"] = {**changed["format"], "options": list((changed["format"].get("options") or {}).items())}
-    return changed
+@dataclass(frozen=True, slots=True)
+class _Struct:
+    """The fields of a struct: each a struct itself, a map, or a value that is the same in Arrow and in JSON."""
+
+    structs: Mapping[str, _Struct]
+    maps: frozenset[str]
+
+    @classmethod
+    def of(cls, kind: pa.DataType) -> _Struct:
+        """Return what a type of Arrow says."""
+        structs = {field.name: cls.of(field.type) for field in kind if pa.types.is_struct(field.type)}
+        return cls(structs, frozenset(field.name for field in kind if pa.types.is_map(field.type)))
+
+    def to_arrow(self, value: Action) -> Action:
+        """Return a value with its maps as Arrow takes them."""
+        return {
+            name: list(part.items())
+            if name in self.maps and part is not None
+            else self.structs[name].to_arrow(part)
+            if name in self.structs and part is not None
+            else part
+            for name, part in value.items()
+        }
+
+    def to_json(self, value: Action) -> Action:
+        """Return a value as a commit's JSON has it: without what is NULL, and with maps as objects."""
+        return {
+            name: dict(part)
+            if name in self.maps
+            else self.structs[name].to_json(part)
+            if name in self.structs
+            else part
+            for name, part in value.items()
+            if part is not None and not name.endswith("_parsed")
+        }
 
 
 def read_checkpoint(table: Folder, name: str) -> Iterator[tuple[str, Action]]:
     """Yield the actions of a checkpoint, or of a part of one; raises LogGapError if it is damaged."""
     try:
         with parquet_file(table.store, table.key_of(f"{LOG}/{name}")) as file:
-            kinds = [kind for kind in _SCHEMA.names if kind in file.schema_arrow.names]
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=kinds):
+            kinds = {f.name: _Struct.of(f.type) for f in file.schema_arrow if f.name in _SCHEMA.names}
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(kinds)):
                 for row in batch.to_pylist():
-                    yield from ((kind, _read(action)) for kind, action in row.items() if _is_action(action))
+                    yield from ((k, kinds[k].to_json(action)) for k, action in row.items() if _is_action(action))
     except (OSError, pa.ArrowInvalid) as error:
         # A passing error of the system is no damage; Arrow's own reading errors have no errno.
         if isinstance(error, OSError) and error.errno is not None:
@@ -164,17 +190,3 @@ def read_checkpoint(table: Folder, name: str) -> Iterator[tuple[str, Action]]:
 def _is_action(action: Action | None) -> bool:
     """True if a row is of this kind: a writer may fill the columns of other kinds with structs of NULL."""
     return action is not None and any(value is not None for value in action.values())
-
-
-def _read(action: Action) -> Action:
-    """Return an action as a commit's JSON has it: without what is NULL, and with maps as objects."""
-    read: dict[str, Any] = {}
-    for name, value in action.items():
-        if value is None or name.endswith("_parsed"):
-            continue
-        # The configuration of a domain is a text, the metadata's is a map.
-        if name in _MAPS and not isinstance(value, str):
-            read[name] = dict(value)
-        else:
-            read[name] = _read(value) if isinstance(value, dict) else value
-    return read
