@@ -22,6 +22,7 @@ from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_log
 from assets.support.keys import Layer, table_key
 from assets.support.pace import EventBudget, Heartbeat, Throttle, window_s
+from assets.support.step import asset_step
 from lakeproof.config.model import SourceConfig
 from lakeproof.drain.counts import DrainReport, Flush, LandedCounts
 from lakeproof.drain.until import Until
@@ -47,9 +48,9 @@ class DrainRun(dg.Config):
 def changes_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the asset of one source's landed changes."""
 
-    @dg.multi_asset(
-        name=f"drain_{source.name}",
-        specs=[
+    @asset_step(
+        f"drain_{source.name}",
+        [
             catalog.spec(
                 table_key(Layer.CHANGES, source.name, table),
                 f"The changes committed to {table}, as read from slot {source.slot}. The slot drain sensor keeps a run "
@@ -59,7 +60,7 @@ def changes_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition
             )
             for table in source.tables
         ],
-        can_subset=False,
+        after=[Layer.SLOTS.key(source.name)],
     )
     def changes(
         context: dg.AssetExecutionContext, config: DrainRun, settings: Settings

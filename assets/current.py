@@ -21,6 +21,7 @@ from assets.support.engine_call import run_command, run_engine
 from assets.support.event_log import to_run_log
 from assets.support.keys import Layer, proof_key, table_key
 from assets.support.pace import EventBudget, Heartbeat, Throttle, window_s
+from assets.support.step import asset_step
 from assets.views import view_event
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig
@@ -91,10 +92,10 @@ def compaction_units(config: Config) -> list[CompactionUnit]:
 def compaction_asset(catalog: Catalog, unit: CompactionUnit) -> dg.AssetsDefinition:
     """Return the asset that brings history and current of every table of a unit to the end of the landing."""
 
-    @dg.multi_asset(
-        name=f"compact_{unit.name}",
-        specs=[spec for source in unit.sources for spec in _specs(catalog, source)],
-        can_subset=False,
+    @asset_step(
+        f"compact_{unit.name}",
+        [spec for source in unit.sources for spec in _specs(catalog, source)],
+        after=[key for source in unit.sources for key in _steps_before(source)],
     )
     def compaction(
         context: dg.AssetExecutionContext, config: CompactionRun, settings: Settings, compute: Compute
@@ -164,6 +165,12 @@ def _specs(catalog: Catalog, source: SourceConfig) -> Iterator[dg.AssetSpec]:
         deps = [table_key(layer, source.name, table) for layer in (Layer.SNAPSHOT, Layer.CHANGES)]
         for key, text in texts.items():
             yield catalog.spec(key, text, {"deltalake", "spark"}, deps, code_version=_CODE_VERSION)
+
+
+def _steps_before(source: SourceConfig) -> Iterator[dg.AssetKey]:
+    """Yield the assets whose steps come first: any table may be copied alone, and a drain lands the changes of all."""
+    yield from (table_key(Layer.SNAPSHOT, source.name, table) for table in source.tables)
+    yield from (table_key(Layer.CHANGES, source.name, table) for table in source.tables[:1])
 
 
 class _Reporter:
