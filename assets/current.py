@@ -20,7 +20,7 @@ from assets.support import metadata as md
 from assets.support.engine_call import run_command, run_engine
 from assets.support.event_log import to_run_log
 from assets.support.keys import Layer, proof_key, table_key
-from assets.support.pace import EventBudget, Heartbeat, Throttle, window_s
+from assets.support.pace import EventBudget, Throttle, window_s
 from assets.support.step import asset_step
 from assets.views import view_event
 from lakeproof.cli.results import from_json
@@ -195,10 +195,10 @@ class _Reporter:
             attrgetter("schema_changes"),
             budget=self._budget,
             events=EVENTS,
+            # Each table is quiet as soon as a run has begun and its source is caught up: others may have compacted it.
+            windows_s=windows,
         )
         self._views: Throttle[str, ViewReport] = Throttle(every_s, _both)
-        # Each table is due as soon as a run has begun and its source is caught up: others may have compacted it.
-        self._quiet = Heartbeat(windows, float("-inf"), self._cuts.is_waiting)
         self._lake = config.location
         self._round_s = _ROUND_S if folder_to_check(self._lake) is not None else _ROUND_S_REMOTE
         self._looked_s = float("-inf")
@@ -239,7 +239,7 @@ class _Reporter:
                 self._context.log.warning("events of %s come later: %s", source, error)
                 self._cuts.add({(source, table): each for table, each in own.items() if each.cycles})
                 continue
-            self._quiet.beat([(source, table) for table in own], time.monotonic())
+            self._cuts.beat([(source, table) for table in own], time.monotonic())
             for event in written:
                 self._context.log_event(event)
 
@@ -253,7 +253,7 @@ class _Reporter:
 
         Not those that are held, nor those of a source whose changes wait.
         """
-        due = self._quiet.due(now_s)
+        due = self._cuts.quiet(now_s)
         try:
             held = {source: self._held(source) for source in {source for source, _ in due}}
         except LakeproofError:
