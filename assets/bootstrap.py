@@ -15,6 +15,7 @@ from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_log
 from assets.support.keys import Layer, table_key
+from assets.support.step import asset_step
 from lakeproof.config.model import SourceConfig
 from lakeproof.events import Event
 from lakeproof.lsn import Lsn
@@ -44,9 +45,9 @@ def snapshot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinitio
     """Return the snapshots of one source: all tables that a run selects are copied under one snapshot, at one LSN."""
     tables = {table_key(Layer.SNAPSHOT, source.name, table): table for table in source.tables}
 
-    @dg.multi_asset(
-        name=f"snapshot_{source.name}",
-        specs=[
+    @asset_step(
+        f"snapshot_{source.name}",
+        [
             catalog.spec(
                 key,
                 f"Every row of {table} at one LSN, copied in chunks. Materialize any number of tables together: they share "
@@ -57,9 +58,10 @@ def snapshot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinitio
             )
             for key, table in tables.items()
         ],
+        after=(),
         can_subset=True,
         # In a run of everything the first copy comes first: it makes the slot and the landing that the drain needs.
-        op_tags={"dagster/priority": "10"},
+        tags={"dagster/priority": "10"},
     )
     def snapshot(
         context: dg.AssetExecutionContext, config: SnapshotOptions, settings: Settings

@@ -97,7 +97,8 @@ class Catalog:
         scheme, separator, rest = url.partition("://")
         self._is_folder = not separator
         self._base = PurePosixPath(url).as_uri() if self._is_folder else f"{_SCHEMES.get(scheme, scheme)}://{rest}"
-        self._documentation = self._documented()
+        # A value that many assets have is one object.
+        self._common = {"lakeproof_version": dg.MetadataValue.text(lakeproof.__version__), **self._documented()}
 
     def spec(
         self,
@@ -159,7 +160,7 @@ class Catalog:
 
     def _shown(self, key: dg.AssetKey, layer: Layer, about: _Subject) -> md.Metadata:
         """Return the metadata: the name, the place, and of tables and views the columns and the proofs."""
-        metadata: md.Metadata = {"lakeproof_version": lakeproof.__version__, **self._documentation}
+        metadata: md.Metadata = {**self._common}
         source, table, view = about.source, about.table, about.view
         if layer is Layer.PROOF:
             return {"dagster/table_name": ".".join(key.path)} | metadata
@@ -220,15 +221,20 @@ class Catalog:
 
     def _of_table(self, source: str, table: TableName) -> dict[Layer, md.Metadata]:
         """Return the columns of a table in each layer, and where they come from, as far as the lake knows them."""
-        state, description = self._lake[source].tables.get(table), self._lake[source].descriptions.get(table)
-        if state is None:
-            columns = {} if description is None else {"dagster/column_schema": described_columns(description)}
-            return {Layer.POSTGRES: columns}
         if (source, table) not in self._columns:
-            lineage = table_lineage(source, table, state.version)
+            state, description = self._lake[source].tables.get(table), self._lake[source].descriptions.get(table)
+            columns: dict[Layer, dg.TableSchema] = {}
+            lineage: dict[Layer, dg.TableColumnLineage] = {}
+            if state is not None:
+                columns, lineage = (
+                    table_columns(state.version, description),
+                    table_lineage(source, table, state.version),
+                )
+            elif description is not None:
+                columns = {Layer.POSTGRES: described_columns(description)}
             self._columns[source, table] = {
-                layer: md.optional(**{"dagster/column_schema": columns, "dagster/column_lineage": lineage.get(layer)})
-                for layer, columns in table_columns(state.version, description).items()
+                layer: md.optional(**{"dagster/column_schema": schema, "dagster/column_lineage": lineage.get(layer)})
+                for layer, schema in columns.items()
             }
         return self._columns[source, table]
 

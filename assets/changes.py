@@ -21,7 +21,8 @@ from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_log
 from assets.support.keys import Layer, table_key
-from assets.support.pace import EventBudget, Heartbeat, Throttle, window_s
+from assets.support.pace import EventBudget, Throttle, window_s
+from assets.support.step import asset_step
 from lakeproof.config.model import SourceConfig
 from lakeproof.drain.counts import DrainReport, Flush, LandedCounts
 from lakeproof.drain.until import Until
@@ -47,9 +48,9 @@ class DrainRun(dg.Config):
 def changes_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the asset of one source's landed changes."""
 
-    @dg.multi_asset(
-        name=f"drain_{source.name}",
-        specs=[
+    @asset_step(
+        f"drain_{source.name}",
+        [
             catalog.spec(
                 table_key(Layer.CHANGES, source.name, table),
                 f"The changes committed to {table}, as read from slot {source.slot}. The slot drain sensor keeps a run "
@@ -59,7 +60,7 @@ def changes_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition
             )
             for table in source.tables
         ],
-        can_subset=False,
+        after=[Layer.SLOTS.key(source.name)],
     )
     def changes(
         context: dg.AssetExecutionContext, config: DrainRun, settings: Settings
@@ -187,10 +188,13 @@ class _Reporter:
         self._lasts = config.until == "max_seconds"
         self._budget = EventBudget(len(source.tables), time.monotonic())
         self._changes: Throttle[TableName, ChangeSummary] = Throttle(
-            config.event_seconds, ChangeSummary.followed_by, attrgetter("urgent"), budget=self._budget
+            config.event_seconds,
+            ChangeSummary.followed_by,
+            attrgetter("urgent"),
+            budget=self._budget,
+            windows_s={t: window_s(settings.config(), source, t, Layer.CHANGES) for t in source.tables},
+            since_s=time.monotonic(),
         )
-        windows = {t: window_s(settings.config(), source, t, Layer.CHANGES) for t in source.tables}
-        self._quiet = Heartbeat(windows, time.monotonic(), self._changes.is_waiting)
         self._keeps_up = KeepsUp()
         self._reported: set[TableName] = set()
         self._first: Iterator[dg.AssetMaterialization] | None = None
@@ -229,14 +233,14 @@ class _Reporter:
 
     def _write(self, summaries: Mapping[TableName, ChangeSummary]) -> None:
         slot = _slot(self._settings, self._source) if summaries else {}
-        self._quiet.beat(summaries, time.monotonic())
+        self._changes.beat(summaries, time.monotonic())
         self._reported.update(summaries)
         for table, summary in summaries.items():
             if table in self._source.tables:
                 self._context.log_event(_event(self._source, table, summary, slot))
 
     def _without_changes(self, now_s: float) -> dict[TableName, ChangeSummary]:
-        due = self._quiet.due(now_s)
+        due = self._changes.quiet(now_s)
         position = self._keeps_up.through(lambda: self._settings.slot_status(self._source.name)) if due else None
         if position is None:
             return {}
@@ -249,7 +253,7 @@ class _Reporter:
             seen = newest_events(self._context.instance, Layer.CHANGES, self._source.name, tables)
             none = [table for table in tables if table not in seen]
             slot = _slot(self._settings, self._source) if none else {}
-            self._quiet.beat(none, time.monotonic())
+            self._changes.beat(none, time.monotonic())
             for table in none:
                 if table not in self._reported:
                     yield _event(self._source, table, ChangeSummary.none(position), slot)

@@ -20,7 +20,8 @@ from assets.support import metadata as md
 from assets.support.engine_call import run_command, run_engine
 from assets.support.event_log import to_run_log
 from assets.support.keys import Layer, proof_key, table_key
-from assets.support.pace import EventBudget, Heartbeat, Throttle, window_s
+from assets.support.pace import EventBudget, Throttle, window_s
+from assets.support.step import asset_step
 from assets.views import view_event
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig
@@ -91,10 +92,10 @@ def compaction_units(config: Config) -> list[CompactionUnit]:
 def compaction_asset(catalog: Catalog, unit: CompactionUnit) -> dg.AssetsDefinition:
     """Return the asset that brings history and current of every table of a unit to the end of the landing."""
 
-    @dg.multi_asset(
-        name=f"compact_{unit.name}",
-        specs=[spec for source in unit.sources for spec in _specs(catalog, source)],
-        can_subset=False,
+    @asset_step(
+        f"compact_{unit.name}",
+        [spec for source in unit.sources for spec in _specs(catalog, source)],
+        after=[key for source in unit.sources for key in _steps_before(source)],
     )
     def compaction(
         context: dg.AssetExecutionContext, config: CompactionRun, settings: Settings, compute: Compute
@@ -166,6 +167,12 @@ def _specs(catalog: Catalog, source: SourceConfig) -> Iterator[dg.AssetSpec]:
             yield catalog.spec(key, text, {"deltalake", "spark"}, deps, code_version=_CODE_VERSION)
 
 
+def _steps_before(source: SourceConfig) -> Iterator[dg.AssetKey]:
+    """Yield the assets whose steps come first: any table may be copied alone, and a drain lands the changes of all."""
+    yield from (table_key(Layer.SNAPSHOT, source.name, table) for table in source.tables)
+    yield from (table_key(Layer.CHANGES, source.name, table) for table in source.tables[:1])
+
+
 class _Reporter:
     """The events of such a run: what is due, in rounds, each table once and then one event a second."""
 
@@ -188,10 +195,10 @@ class _Reporter:
             attrgetter("schema_changes"),
             budget=self._budget,
             events=EVENTS,
+            # Each table is quiet as soon as a run has begun and its source is caught up: others may have compacted it.
+            windows_s=windows,
         )
         self._views: Throttle[str, ViewReport] = Throttle(every_s, _both)
-        # Each table is due as soon as a run has begun and its source is caught up: others may have compacted it.
-        self._quiet = Heartbeat(windows, float("-inf"), self._cuts.is_waiting)
         self._lake = config.location
         self._round_s = _ROUND_S if folder_to_check(self._lake) is not None else _ROUND_S_REMOTE
         self._looked_s = float("-inf")
@@ -232,7 +239,7 @@ class _Reporter:
                 self._context.log.warning("events of %s come later: %s", source, error)
                 self._cuts.add({(source, table): each for table, each in own.items() if each.cycles})
                 continue
-            self._quiet.beat([(source, table) for table in own], time.monotonic())
+            self._cuts.beat([(source, table) for table in own], time.monotonic())
             for event in written:
                 self._context.log_event(event)
 
@@ -246,7 +253,7 @@ class _Reporter:
 
         Not those that are held, nor those of a source whose changes wait.
         """
-        due = self._quiet.due(now_s)
+        due = self._cuts.quiet(now_s)
         try:
             held = {source: self._held(source) for source in {source for source, _ in due}}
         except LakeproofError:

@@ -4,7 +4,6 @@ Making days does not belong here (`lakeproof.commands.daily`). A backfill over a
 one Spark session: the days and tables that a run selects go to one command.
 """
 
-import warnings
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from assets.catalog import Catalog
 from assets.support import metadata as md
 from assets.support.engine_call import run_command, table_words
 from assets.support.keys import SPARK_POOL, Layer, table_key
+from assets.support.step import asset_step
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
@@ -45,44 +45,41 @@ def daily_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition |
     tables = {table_key(Layer.DAILY, source.name, table): table for table in daily_tables_of(source)}
     if not tables:
         return None
-    with warnings.catch_warnings():
-        # The parameter's one meaning that is used here, one run for a range, has not changed since it came.
-        warnings.simplefilter("ignore", dg.BetaWarning)
+    partitions = _days_since_first_copy(catalog.config, source)
 
-        @dg.multi_asset(
-            name=f"daily_{source.name}",
-            pool=SPARK_POOL,
-            specs=[
-                catalog.spec(
-                    key,
-                    f"The table {table} as it was at the end of each day (UTC, by commit time), a partition per day. A day "
-                    "that is not over has what is known of it so far.",
-                    {"deltalake", "spark"},
-                    [table_key(Layer.HISTORY, source.name, table)],
-                )
-                for key, table in tables.items()
-            ],
-            check_specs=[dg.AssetCheckSpec(CHECK, asset=key, description=_DESCRIPTION) for key in tables],
-            partitions_def=_days_since_first_copy(catalog.config, source),
-            can_subset=True,
-            backfill_policy=dg.BackfillPolicy.single_run(),
-        )
-        def daily(
-            context: dg.AssetExecutionContext, compute: Compute
-        ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-            from lakeproof.commands.daily import DailyReport
+    @asset_step(
+        f"daily_{source.name}",
+        [
+            catalog.spec(
+                key,
+                f"The table {table} as it was at the end of each day (UTC, by commit time), a partition per day. A day "
+                "that is not over has what is known of it so far.",
+                {"deltalake", "spark"},
+                [table_key(Layer.HISTORY, source.name, table)],
+            ).replace_attributes(partitions_def=partitions)
+            for key, table in tables.items()
+        ],
+        checks=[dg.AssetCheckSpec(CHECK, asset=key, description=_DESCRIPTION) for key in tables],
+        can_subset=True,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        pool=SPARK_POOL,
+    )
+    def daily(
+        context: dg.AssetExecutionContext, compute: Compute
+    ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
+        from lakeproof.commands.daily import DailyReport
 
-            chosen = [table for key, table in tables.items() if key in context.selected_asset_keys]
-            days = sorted(context.partition_keys)
-            words = ["--days", f"{days[0]}..{days[-1]}", *table_words("--tables", chosen)]
-            result = from_json(DailyReport, run_command(context, compute, "daily", source.name, *words))
-            for table in chosen:
-                key, results = table_key(Layer.DAILY, source.name, table), result.tables[table]
-                for day in results:
-                    context.add_asset_metadata(_metadata(day), asset_key=key, partition_key=day.day)
-                yield dg.MaterializeResult(asset_key=key)
-                if dg.AssetCheckKey(key, CHECK) in context.selected_asset_check_keys:
-                    yield _check(key, results)
+        chosen = [table for key, table in tables.items() if key in context.selected_asset_keys]
+        days = sorted(context.partition_keys)
+        words = ["--days", f"{days[0]}..{days[-1]}", *table_words("--tables", chosen)]
+        result = from_json(DailyReport, run_command(context, compute, "daily", source.name, *words))
+        for table in chosen:
+            key, results = table_key(Layer.DAILY, source.name, table), result.tables[table]
+            for day in results:
+                context.add_asset_metadata(_metadata(day), asset_key=key, partition_key=day.day)
+            yield dg.MaterializeResult(asset_key=key)
+            if dg.AssetCheckKey(key, CHECK) in context.selected_asset_check_keys:
+                yield _check(key, results)
 
     return daily
 

@@ -7,6 +7,7 @@ from assets.catalog import Catalog
 from assets.support import metadata as md
 from assets.support.engine_call import run_command, table_words
 from assets.support.keys import SPARK_POOL, Layer
+from assets.support.step import asset_step
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import SourceConfig
 from lakeproof.config.table_names import parse_table
@@ -23,9 +24,9 @@ class MaintenanceRun(dg.Config):
 def maintenance_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the asset that applies the retention to the lake of one source."""
 
-    @dg.multi_asset(
-        name=f"maintenance__{source.name}",
-        specs=[
+    @asset_step(
+        f"maintenance__{source.name}",
+        [
             catalog.spec(
                 Layer.MAINTENANCE.key(source.name),
                 f"The files that the retention of {source.name} deleted, and the tables whose small files were merged.",
@@ -35,7 +36,7 @@ def maintenance_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefini
         pool=SPARK_POOL,
         # Last in a run of everything. It is about the source's whole lake, so no table leads to it: a line from each of
         # thousands would show nothing, and each job with them is made when the location loads.
-        op_tags={"dagster/priority": "-10"},
+        tags={"dagster/priority": "-10"},
     )
     def maintained(
         context: dg.AssetExecutionContext, config: MaintenanceRun, settings: Settings, compute: Compute

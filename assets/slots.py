@@ -14,6 +14,7 @@ from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_process_log
 from assets.support.keys import Layer
+from assets.support.step import asset_step
 from lakeproof.config.model import SourceConfig
 from lakeproof.descriptions import describe_quietly
 from lakeproof.drain.slot_health import Level
@@ -40,11 +41,11 @@ def slot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
 
     about = f"The position of slot {source.slot} on the server, and the WAL that it keeps there."
 
-    @dg.multi_asset(
-        name=f"slots__{source.name}",
+    @asset_step(
+        f"slots__{source.name}",
         # It has no result if the server can't be reached.
-        specs=[catalog.spec(key, about, {"postgres"})],
-        check_specs=[dg.AssetCheckSpec(name, asset=key, description=text) for name, text in _DESCRIPTIONS.items()],
+        [catalog.spec(key, about, {"postgres"})],
+        checks=[dg.AssetCheckSpec(name, asset=key, description=text) for name, text in _DESCRIPTIONS.items()],
     )
     def progress(settings: Settings) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         yield whole_result(settings, source.name)

@@ -11,6 +11,7 @@ from assets.support import metadata as md
 from assets.support.columns import stored_columns
 from assets.support.engine_call import run_command
 from assets.support.keys import SPARK_POOL, Layer, read_keys
+from assets.support.step import asset_step
 from lakeproof.cli.results import from_json
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import ViewConfig
@@ -28,9 +29,9 @@ def view_asset(
     location = catalog.config.location
     about = view.description or f"{view.sql_file.name} over current tables, at one cut of each source."
 
-    @dg.multi_asset(
-        name=f"views__{view.name}",
-        specs=[
+    @asset_step(
+        f"views__{view.name}",
+        [
             catalog.spec(
                 Layer.VIEWS.key(view.name),
                 f"{about}\n\n{refreshed_by}",
@@ -41,7 +42,7 @@ def view_asset(
             ).replace_attributes(automation_condition=condition)
         ],
         pool=SPARK_POOL,
-        op_tags={"lakeproof/view": view.name},
+        tags={"lakeproof/view": view.name},
     )
     def refreshed(context: dg.AssetExecutionContext, compute: Compute) -> Iterator[dg.MaterializeResult[None]]:
         from lakeproof.views.round import ViewReport

@@ -155,7 +155,9 @@ def _daily(source: SourceConfig) -> _Plan:
 
     def tick(context: dg.ScheduleEvaluationContext, settings: Settings) -> dg.RunRequest | str:
         runs = run_policy.JobRuns(recent_runs(context.instance, job), time.time())
-        reason = _in_progress(context, settings, job) or run_policy.pause_after_failure(runs, _DAILY_PAUSE_S)
+        reason = _in_progress(context, settings, job) or run_policy.pause_after_failures(
+            runs, _DAILY_PAUSE_S, _DAILY_PAUSE_S
+        )
         if reason is not None:
             return reason
         due = due_days(SourceState.of(settings.config(), source.name), listed, datetime.now(timezone.utc))

@@ -12,6 +12,7 @@ from assets.catalog import Catalog
 from assets.support import metadata as md
 from assets.support.engine_call import failure, run_command, table_words
 from assets.support.keys import Layer, table_key
+from assets.support.step import asset_step
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import ConfigError
@@ -47,9 +48,9 @@ def expectations_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefin
         dg.AssetCheckKey(key, each.name): each for key, table in keys.items() for each in expectations(source, table)
     }
 
-    @dg.multi_asset(
-        name=f"expect_{source.name}",
-        specs=[
+    @asset_step(
+        f"expect_{source.name}",
+        [
             catalog.spec(
                 key,
                 f"The results of the last evaluation of the expectations of {table}, at the newest cut.",
@@ -58,7 +59,7 @@ def expectations_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefin
             )
             for key, table in keys.items()
         ],
-        check_specs=[
+        checks=[
             dg.AssetCheckSpec(key.name, asset=key.asset_key, description=_description(each))
             for key, each in checks.items()
         ],

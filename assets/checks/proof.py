@@ -18,6 +18,7 @@ from assets.checks.outcomes import UNREACHED, ProofOutcome, history_outcome, tab
 from assets.support import metadata as md
 from assets.support.engine_call import run_command, table_words
 from assets.support.keys import SPARK_POOL, Layer, proof_key, table_key
+from assets.support.step import asset_step
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.view_graph import sources_of
@@ -94,21 +95,21 @@ def _views(config: Config, source: SourceConfig) -> list[ViewConfig]:
 def proof_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the proofs of one source: one run makes all selected proofs, those of tables under one snapshot."""
     targets = proof_targets(catalog.config, source)
-    specs = _specs(catalog, source, targets)
     # One of the tables, which are compacted together, and every view.
-    first = {next(iter(targets.tables)), *targets.views}
+    first = [next(iter(targets.tables)), *targets.views]
 
-    @dg.multi_asset(
-        name=f"prove_{source.name}",
-        pool=SPARK_POOL,
-        specs=[spec if spec.key in first else spec.replace_attributes(deps=()) for spec in specs],
+    @asset_step(
+        f"prove_{source.name}",
+        _specs(catalog, source, targets),
+        after=[dg.AssetKey(key.path[1:]) for key in first],
         # In a process that runs everything it comes after what it has no input of.
-        op_tags={"dagster/priority": "-5"},
-        check_specs=[
+        tags={"dagster/priority": "-5"},
+        checks=[
             dg.AssetCheckSpec(check.name, asset=check.asset_key, description=_description(targets, check.asset_key))
             for check in targets.checks
         ],
         can_subset=True,
+        pool=SPARK_POOL,
     )
     def proof(
         context: dg.AssetExecutionContext, config: ProofRun, settings: Settings, compute: Compute
@@ -132,15 +133,7 @@ def proof_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
         if failed is not None:
             raise failed
 
-    # Dagster looks at every check for each input of a step: an input for each of 1,000 tables would take it a second.
-    return dg.AssetsDefinition(
-        specs=specs,
-        node_def=proof.op,
-        keys_by_input_name=proof.keys_by_input_name,
-        keys_by_output_name=proof.keys_by_output_name,
-        check_specs_by_output_name=proof.node_check_specs_by_output_name,
-        can_subset=True,
-    )
+    return proof
 
 
 def _specs(catalog: Catalog, source: SourceConfig, targets: ProofTargets) -> list[dg.AssetSpec]:

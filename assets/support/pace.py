@@ -90,11 +90,14 @@ class EventBudget:
 
 
 class Throttle(Generic[K, V]):
-    """What a long run has done and no event has reported yet; its methods may be called from different threads.
+    """The events that a long run owes, of what it has done and of what is quiet; different threads may call its methods.
 
     A key is due at its first change, when its last event is `every_s` seconds old, and when a change `is_urgent`; if more
     are due than `budget` has events for, `events` for each, those wait longer whose last event is younger. `add_up` returns
     the sum of a change and a later one, so memory is bounded by the number of keys, however long nobody takes them.
+
+    A key is quiet if it has no such change, and had no event for a third of its window of `windows_s`, counted from
+    `since_s`.
     """
 
     def __init__(
@@ -105,9 +108,14 @@ class Throttle(Generic[K, V]):
         *,
         budget: EventBudget | None = None,
         events: int = 1,
+        windows_s: Mapping[K, float] | None = None,
+        since_s: float = _NEVER_S,
     ) -> None:
         self._every_s, self._add_up, self._is_urgent = every_s, add_up, is_urgent
         self._budget, self._events = budget, events
+        self._quiet_s = {key: window / _EVENTS_PER_WINDOW for key, window in (windows_s or {}).items() if window}
+        self._last_beat_s = dict.fromkeys(self._quiet_s, since_s)
+        self._looked_s = _NEVER_S
         self._waiting: dict[K, V] = {}
         self._last_event_s: dict[K, float] = {}
         self._lock = threading.Lock()
@@ -117,11 +125,6 @@ class Throttle(Generic[K, V]):
         with self._lock:
             for key, change in changes.items():
                 self._waiting[key] = self._add_up(self._waiting[key], change) if key in self._waiting else change
-
-    def is_waiting(self, key: K) -> bool:
-        """Return True if a key has changes that no event has reported."""
-        with self._lock:
-            return key in self._waiting
 
     def take_due(self, now_s: float) -> dict[K, V]:
         """Return the changes that are due and count them as reported; `now_s` comes from a monotonic clock."""
@@ -139,34 +142,22 @@ class Throttle(Generic[K, V]):
         with self._lock:
             return self._take(list(self._waiting), now_s)
 
+    def quiet(self, now_s: float) -> list[K]:
+        """Return the quiet keys, if it is time to look if they are up to date."""
+        with self._lock:
+            last_s = {key: at_s for key, at_s in self._last_beat_s.items() if key not in self._waiting}
+            due = [key for key, at_s in last_s.items() if now_s - at_s >= self._quiet_s[key]]
+            if not due or now_s - self._looked_s < _PAUSE_S:
+                return []
+            self._looked_s = now_s
+            return due
+
+    def beat(self, keys: Iterable[K], now_s: float) -> None:
+        """Note that these have had an event, of changes or without."""
+        with self._lock:
+            self._last_beat_s.update((key, now_s) for key in keys if key in self._quiet_s)
+
     def _take(self, keys: Iterable[K], now_s: float) -> dict[K, V]:
         taken = {key: self._waiting.pop(key) for key in keys}
         self._last_event_s.update(dict.fromkeys(taken, now_s))
         return taken
-
-
-class Heartbeat(Generic[K]):
-    """The things that have had no event for a third of their window; `windows_s` has the windows, in seconds.
-
-    What `is_waiting` for an event of its changes is not quiet.
-    """
-
-    def __init__(
-        self, windows_s: Mapping[K, float], now_s: float, is_waiting: Callable[[K], bool] = lambda _: False
-    ) -> None:
-        self._every_s = {key: window / _EVENTS_PER_WINDOW for key, window in windows_s.items() if window}
-        self._last_s = dict.fromkeys(self._every_s, now_s)
-        self._is_waiting = is_waiting
-        self._looked_s = _NEVER_S
-
-    def beat(self, keys: Iterable[K], now_s: float) -> None:
-        """Note that these have had an event."""
-        self._last_s.update((key, now_s) for key in keys if key in self._every_s)
-
-    def due(self, now_s: float) -> list[K]:
-        """Return the quiet things that are due for an event, if it is time to look if they are up to date."""
-        due = [key for key, s in self._last_s.items() if now_s - s >= self._every_s[key] and not self._is_waiting(key)]
-        if not due or now_s - self._looked_s < _PAUSE_S:
-            return []
-        self._looked_s = now_s
-        return due

@@ -189,6 +189,10 @@ class TableConfig(TablePublication):
         return self
 
 
+# One for all tables that have none: there may be thousands.
+_NO_CHOICES = TableConfig()
+
+
 class SourceConfig(SourcePublication):
     """One PostgreSQL database with one publication and one slot.
 
@@ -245,7 +249,7 @@ class SourceConfig(SourcePublication):
 
     def table_config(self, table: TableName) -> TableConfig:
         """Return the configuration of `table`; the defaults if it has none."""
-        return self.table.get(table, TableConfig())
+        return self.table.get(table, _NO_CHOICES)
 
 
 class ViewConfig(Model):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
 from lakeproof.names import TableName
-from lakeproof.state.due_copies import Recopy, not_before
-from orchestration.policies.run import JobRuns, Phase, Run, other_runs
+from lakeproof.state.due_copies import DAY, Recopy
+from orchestration.policies.run import JobRuns, other_runs, pause_after_failures
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +25,7 @@ class CopyDecision:
 def decide_copy(
     due: Recopy, listed: Collection[TableName], bootstraps: JobRuns, pause_s: float, *, copying: bool
 ) -> CopyDecision:
-    """Return the tables to copy now. `listed` are the tables that Dagster shows; `copying`: a snapshot is in progress.
-
-    A run that fails before it has begun to copy leaves nothing in the lake to count, so failed runs are counted here.
-    """
+    """Return the tables to copy now. `listed` are the tables that Dagster shows; `copying`: a snapshot is in progress."""
     tables = tuple(table for table in sorted(due.due) if table in listed)
     others = other_runs(bootstraps)
     if not tables:
@@ -37,9 +33,10 @@ def decide_copy(
     busy = others.busy or ("a snapshot is being copied" if copying else None)
     if busy is not None:
         return CopyDecision((), busy, others.dead)
-    first = not_before(_failures(bootstraps.runs), pause_s)
-    if first is not None and first.timestamp() > bootstraps.now:
-        return CopyDecision((), f"the last run failed; the next try is at {first:%Y-%m-%d %H:%M:%S} UTC", others.dead)
+    # Such a run may fail before it has begun to copy, and then leaves nothing in the lake to count.
+    pause = pause_after_failures(bootstraps, pause_s, DAY.total_seconds())
+    if pause is not None:
+        return CopyDecision((), pause, others.dead)
     return CopyDecision(tables, "; ".join(f"{table}: {due.due[table]}" for table in tables), others.dead)
 
 
@@ -47,13 +44,3 @@ def _why_none(due: Recopy, listed: Collection[TableName]) -> str:
     reasons = [f"{table} is copied again after {when:%Y-%m-%d %H:%M:%S} UTC" for table, when in due.paused.items()]
     reasons += [f"{table} is not in the configuration's `tables`" for table in sorted(due.due) if table not in listed]
     return "; ".join(reasons) or "no table waits for a snapshot"
-
-
-def _failures(runs: Sequence[Run]) -> tuple[datetime, ...]:
-    """Return the ends of the newest runs that failed one after the other."""
-    ends = []
-    for run in runs:
-        if run.phase is not Phase.FAILED:
-            break
-        ends.append(datetime.fromtimestamp(run.ended or run.created, timezone.utc))
-    return tuple(ends)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestration.policies.run import JobRuns, Phase, Run, is_dead
+from orchestration.policies.run import JobRuns, Phase, Run, is_dead, pause_after_failures
 
 # A run that no process has picked up. Time in the queue does not count and has no limit.
 STARTING_S_MAX = 300.0
@@ -92,20 +92,5 @@ def _start(
         if job.locked:
             whose = "in a run that somebody has started, or one that is over and ends itself"
         return False, f"{place.worker}, {whose}"
-    wait_s = retry_at(job.runs) - job.now
-    if wait_s > 0:
-        return False, f"the last {kind.noun} failed; the next try is in {wait_s:.0f} s"
-    return True, kind.idle
-
-
-def retry_at(runs: Sequence[Run]) -> float:
-    """Return the time of the next try after the failures at the front of `runs`; the wait doubles with each failure."""
-    wait_s, last = 0.0, 0.0
-    for run in runs:
-        # Runs that we failed because they were dead do not count: they say nothing about the next run.
-        short = run.ended is not None and run.ended - (run.started or run.created) < HEALTHY_S
-        if run.phase is not Phase.FAILED or not short:
-            break
-        last = max(last, run.ended or 0.0)
-        wait_s = min(RETRY_S_MAX, wait_s * 2 or RETRY_S_FIRST)
-    return last + wait_s
+    pause = pause_after_failures(job, RETRY_S_FIRST, RETRY_S_MAX, HEALTHY_S)
+    return pause is None, pause or kind.idle

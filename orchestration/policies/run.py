@@ -6,8 +6,10 @@ lake. Only pointless runs are prevented here: each would be a process for nothin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from enum import Enum
 
 # A process that was killed leaves its run STARTED for ever. If no lock answers, a new run is started after this long.
@@ -64,13 +66,23 @@ def other_runs(job: JobRuns) -> OtherRuns:
     return OtherRuns(f"run {live[0].id[:8]} is {live[0].phase.value}" if live else None, dead)
 
 
-def pause_after_failure(job: JobRuns, pause_s: float) -> str | None:
-    """Return why a new run has to wait, if the last one failed less than `pause_s` seconds ago; else None."""
-    last = job.runs[0] if job.runs else None
-    if last is None or last.phase is not Phase.FAILED:
+def pause_after_failures(job: JobRuns, first_s: float, max_s: float, healthy_s: float = math.inf) -> str | None:
+    """Return why a new run has to wait, if the newest runs failed one after the other; else None.
+
+    The pause is `first_s`, and doubles with each failure up to `max_s`. A run that lived for `healthy_s` did not fail of a
+    lasting problem and does not count, nor does then a dead one that we failed: it says nothing about the next.
+    """
+    pause_s, last = 0.0, 0.0
+    for run in job.runs:
+        ended = run.ended or run.created
+        if run.phase is not Phase.FAILED or ended - (run.started or run.created) >= healthy_s:
+            break
+        last = max(last, ended)
+        pause_s = min(max_s, pause_s * 2 or first_s)
+    if job.now >= last + pause_s:
         return None
-    wait_s = (last.ended or last.created) + pause_s - job.now
-    return f"the last run failed; the next try is in {wait_s / 60:.0f} min" if wait_s > 0 else None
+    at = datetime.fromtimestamp(last + pause_s, timezone.utc)
+    return f"the last run failed; the next try is at {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def is_dead(run: Run, job: JobRuns) -> bool:

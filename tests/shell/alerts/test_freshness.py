@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from assets.changes import KeepsUp
-from assets.support.pace import Heartbeat
+from assets.support.pace import Throttle
 from lakeproof.config.load import load
 from lakeproof.errors import ConfigError, TransientError
 from lakeproof.lsn import Lsn
@@ -116,14 +116,17 @@ def _status(confirmed: int, lag_bytes: int, *, active: bool = True, gap: str | N
 
 def test_a_quiet_table_has_an_event_only_while_its_drain_keeps_up() -> None:
     """Three in its window; none of a drain that stands still, is gone, or can't be asked."""
-    heartbeat, keeps_up = Heartbeat({A: 300.0, B: 0.0}, 0.0), KeepsUp()
+    throttle = Throttle[TableName, int](60, int.__add__, windows_s={A: 300.0, B: 0.0}, since_s=0.0)
+    keeps_up = KeepsUp()
 
     def unreachable() -> SlotStatus:
         raise TransientError("server", "no answer", "wait")
 
-    assert [heartbeat.due(now) for now in (99, 100, 129, 130)] == [[], [A], [], [A]]
-    heartbeat.beat([A], 250)
-    assert [heartbeat.due(now) for now in (349, 350)] == [[], [A]]
+    assert [throttle.quiet(now) for now in (99, 100, 129, 130)] == [[], [A], [], [A]]
+    throttle.beat([A], 250)
+    assert [throttle.quiet(now) for now in (349, 350)] == [[], [A]]
+    throttle.add({A: 1})
+    assert throttle.quiet(380) == []
     assert keeps_up.through(unreachable) is None
     assert keeps_up.through(lambda: _status(5, 1 << 30)) is None
     assert keeps_up.through(lambda: _status(5, 1 << 30)) is None
