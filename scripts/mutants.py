@@ -113,7 +113,7 @@ def killed_by(mutant: Mutant, folder: Path, seed: int) -> str:
     tests = covering([mutant.path])
     target, original = folder / mutant.path, (ROOT / mutant.path).read_text(encoding="utf-8")
     target.write_text(mutant.apply(original), encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-m", "not spark", *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-m", "not spark and not jvm", *tests]
     environment = {**os.environ, "PYTHONPATH": str(folder), "LAKEPROOF_SEED": str(seed)}
     try:
         done = subprocess.run(

@@ -92,7 +92,7 @@ _FOLDERS = tuple(f"tests/{name}" for name in ("properties", "scenarios", "shell"
 TESTS = (
     # A JVM gets faster with each test, so there is one: a second takes as much of the processor for half of the tests.
     Part("with Spark", (*_PYTEST, "-m", "spark", *_FOLDERS), beside=True),
-    # These mostly wait: for a server, a network that is down, a process that is to be killed.
+    # These mostly wait: for a server, a network that is down, a process that is to be killed, a JVM that starts.
     Part(
         "without Spark",
         (*_PYTEST, "-n", "2", "--dist", "loadfile", "-m", "not spark", *_FOLDERS),
@@ -104,6 +104,7 @@ TESTS = (
 _STORES = {"S3 on versitygw": "versitygw", "Azure on Azurite": "azurite"}
 # Without Spark: Java is the same under each Python.
 PYTHONS = ("3.10", "3.12", "3.13")
+_NO_JAVA = "not spark and not jvm"
 _SPARK = {"with Spark": "spark", "without Spark": "not spark"}
 # The folders that are a part of their own with Spark, and without: a random suite with Spark runs for an hour.
 _RANDOM = tuple(sorted({f"tests/properties/{path.parent.name}" for path in (ROOT / _FOLDERS[0]).glob("*/test_*.py")}))
@@ -129,7 +130,7 @@ WHOLE = (
     *(
         Part(
             f"Python {version}",
-            ("scripts/pythons.py", version, *_PYTEST, "-n", "2", "--dist", "loadfile", "-m", "not spark", "tests"),
+            ("scripts/pythons.py", version, *_PYTEST, "-n", "2", "--dist", "loadfile", "-m", _NO_JAVA, "tests"),
             empty=True,
         )
         for version in PYTHONS
@@ -157,7 +158,7 @@ def quick(changed: list[str], tests: list[str]) -> tuple[Part, ...]:
         Part("format", ("-m", "ruff", "format", "-q", "--check", *changed)),
         Part("types", ("-m", "mypy", "--no-error-summary", *changed), beside=True),
     )
-    runs = Part("changed tests", (*_PYTEST, "-m", "not spark", *tests), beside=True, empty=True)
+    runs = Part("changed tests", (*_PYTEST, "-m", _NO_JAVA, *tests), beside=True, empty=True)
     return (*(tools if changed else ()), *((runs,) if tests else ()))
 
 

@@ -18,7 +18,7 @@ from lakeproof.postgres.catalog.tables import PublishedTable
 from lakeproof.postgres.checks.findings import Finding, Severity, error, from_error, note
 from lakeproof.postgres.checks.source import changes_of, examine, spread
 from lakeproof.postgres.connections.connect import Connection, connect
-from lakeproof.postgres.replication_slot import SlotState
+from lakeproof.postgres.replication_slot import SlotState, name_problem
 from lakeproof.postgres.server import ServerIdentity
 from lakeproof.publication.wishes import Candidates, read_candidates
 from lakeproof.schema import LeftOutColumn

@@ -135,7 +135,8 @@ def test_a_foreign_commit_amid_a_cycle_is_noticed_at_once(spark: SparkSession, t
     write(source, range(30, 40))
     (report,) = run_compact(spark, config)
     assert not report.held
-    _history_adds_up(spark, source, config, TWO)
+    _history_adds_up(spark, source, config, ("deleted",))
+    check(config, source, ["good"])
 
 
 @pytest.mark.full

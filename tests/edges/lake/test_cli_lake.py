@@ -21,7 +21,7 @@ from psycopg.sql import SQL, Identifier
 from tests.support.servers.fix_postgres import Database
 from tests.support.spark.fix_lake import SPARK
 
-pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.postgres, pytest.mark.jvm, pytest.mark.slow]
 
 _SECRET = "LP_TEST_CLI_PASSWORD"  # the variable's name
 # A minute alone; a start of Spark takes minutes on a machine that is busy.

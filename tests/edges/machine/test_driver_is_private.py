@@ -13,8 +13,6 @@ from pyspark.sql import SparkSession
 
 from lakeproof.lake.spark.driver import filtered_stderr
 
-pytestmark = [pytest.mark.spark]
-
 _PROGRAM = """
 import os, sys
 from pathlib import Path
@@ -41,6 +39,7 @@ def test_its_scratch_files_are_in_a_folder_of_this_users(spark: SparkSession) ->
     assert any(folder.rglob("*"))
 
 
+@pytest.mark.jvm
 @pytest.mark.slow
 def test_a_start_is_quiet_and_its_environment_has_no_secret(tmp_path: Path) -> None:
     """The start hides Ivy's 90 lines and the JVM's warnings; a view's SQL could read an environment variable."""

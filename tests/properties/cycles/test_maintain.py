@@ -258,7 +258,7 @@ def test_files_of_killed_writers_go_and_no_other(spark: SparkSession, tmp_path: 
     stray = tmp_path / "t" / "part-stray.parquet"
     stray.write_bytes(b"of a commit that never was")
     position = {
-        version: spark.read.format("delta").option("versionAsOf", version).load(path).count() for version in range(5)
+        version: spark.read.format("delta").option("versionAsOf", version).load(path).count() for version in (3, 4)
     }
     assert [p for p, _ in unneeded(path, table_files(path, 0)) if p.endswith(".parquet")] == [str(stray)]
     files = table_files(path, 4)

@@ -38,7 +38,7 @@ for path in sys.argv[1:]:
 """
 
 
-@pytest.mark.spark
+@pytest.mark.jvm
 def test_each_run_has_its_own_session_and_only_if_it_needs_one(tmp_path: Path) -> None:
     """The stock resource would give the second run the first one's session."""
     paths = []

@@ -20,7 +20,7 @@ from tests.support.servers.fix_postgres import new_database
 from tests.support.shell.browsing import Browser, browser
 from tests.support.shell.served_ui import DAYS, ServedUi, served_ui
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+pytestmark = [pytest.mark.jvm, pytest.mark.postgres, pytest.mark.slow]
 
 # A run starts a process, on a machine that may be busy with other tests.
 _RUN_S = 300.0
