@@ -32,6 +32,13 @@ from lakeproof.names import TableName
 # Each counter would have a second time series, for when it began; nothing here asks for that.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the client has types, but not here
 
+T = TypeVar("T")
+
+# A scrape finds values that are at most this old, if they can be read in time.
+FRESH_S = 5.0
+# The longest wait of a scrape for one reading; Prometheus gives up after 10 s by default.
+WAIT_S = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -106,14 +113,6 @@ class TableLabels:
             if len(self._labels) >= self._tables_max:
                 return OTHER
             return self._labels.setdefault((source, table), str(table))
-
-
-T = TypeVar("T")
-
-# A scrape finds values that are at most this old, if they can be read in time.
-FRESH_S = 5.0
-# The longest wait of a scrape for one reading; Prometheus gives up after 10 s by default.
-WAIT_S = 2.0
 
 
 class PolledValue(Generic[T]):
