@@ -1,7 +1,4 @@
-"""`python -m lakeproof`: the same as the command `lakeproof`.
-
-Everything is in `lakeproof.cli`.
-"""
+"""`python -m lakeproof`: the same as the command `lakeproof`."""
 
 import sys
 

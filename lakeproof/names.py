@@ -1,7 +1,4 @@
-"""Names that are types: tables, OIDs, incarnations, cycles.
-
-Quoting for SQL does not belong here (`psycopg.sql`, the Spark rooms).
-"""
+"""Names that are types: tables, OIDs, incarnations, cycles."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from lakeproof.cli.results import printable, to_json
 from lakeproof.events import Event
@@ -21,17 +21,7 @@ _BAR_CELLS = 20
 _PROGRESS_S = 10.0
 
 
-class ProgressDisplay(Protocol):
-    """A `Report` with an end."""
-
-    def __call__(self, event: Event) -> None:
-        """Show one event; may be called from any thread."""
-
-    def close(self) -> None:
-        """Leave the stream at the beginning of a line."""
-
-
-def progress(stream: TextIO) -> ProgressDisplay:
+def progress(stream: TextIO) -> TerminalProgress | JsonProgress:
     """Return the form that fits `stream`."""
     return TerminalProgress(stream) if stream.isatty() else JsonProgress(stream)
 
@@ -60,6 +50,7 @@ class TerminalProgress:
             _write(self._stream, start + text)
 
     def close(self) -> None:
+        """Leave the stream at the beginning of a line."""
         with self._lock:
             if self._kind is not None:
                 _write(self._stream, "\n")

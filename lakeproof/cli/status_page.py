@@ -1,7 +1,4 @@
-"""The text of `lakeproof status` for people: a block of lines per source, and tables of views and groups.
-
-Reading the state does not belong here (`lakeproof.commands.status`).
-"""
+"""The text of `lakeproof status` for people: a block of lines per source, and tables of views and groups."""
 
 from __future__ import annotations
 
@@ -16,8 +13,7 @@ from lakeproof.lake.records.views.cuts import ViewCut
 from lakeproof.landing.retention import SpaceReclaimed
 from lakeproof.names import TableName
 from lakeproof.proof.record import Proved
-from lakeproof.snapshot.progress import sentence
-from lakeproof.snapshot.status import SnapshotStatus
+from lakeproof.snapshot.progress import SnapshotStatus, sentence
 from lakeproof.state.problem import Problem
 from lakeproof.state.source import SourceStatus, TableReaders
 from lakeproof.state.status import GroupStatus, StatusReport

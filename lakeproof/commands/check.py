@@ -1,8 +1,4 @@
-"""Checks sources: what is wrong with each and with its lake, and what lakeproof would do. Nothing is changed.
-
-The single checks are in `lakeproof.postgres.checks`; the configuration file is
-checked when it is loaded.
-"""
+"""Checks sources: what is wrong with each and with its lake, and what lakeproof would do. Nothing is changed."""
 
 from __future__ import annotations
 

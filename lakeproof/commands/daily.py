@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timezone
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from lakeproof.config.mistakes import nearest_table
 from lakeproof.config.model import Config
@@ -118,17 +118,14 @@ def _make(session: SparkSession, lake: SourceLake, table: TableName, state: DayS
     path, rows = lake.url(lake.paths.daily(table)), state.tables[table]
     version = write_day(path, rows, state.day, lock)
     count = read_day(session, path, state.day).count()
-    entry = DayEntry(state.position, count, _columns_sha256(rows), state.is_over, now_text())
+    columns = hashlib.sha256(rows.schema.simpleString().encode()).hexdigest()
+    entry = DayEntry(state.position, count, columns, state.is_over, now_text())
     note_day(lake, table, state.day, entry)
     cut = newest_cut(lake)
     if cut is None:
         raise LakeError(f"{lake.source}: cuts", "they are gone", "restore the lake from a backup")
     audit = audit_day(session, lake, table, cut.table(table, lake.source), state.day)
     return DayReport(state.day.isoformat(), state.position, count, state.is_over, version, audit)
-
-
-def _columns_sha256(rows: DataFrame) -> str:
-    return hashlib.sha256(rows.schema.simpleString().encode()).hexdigest()
 
 
 def _chosen(config: Config, name: str, tables: Sequence[TableName] | None) -> list[TableName]:

@@ -1,7 +1,4 @@
-"""Proves that the lake holds what the source holds, and what it should hold by itself; repairs what differs.
-
-One proof does not belong here, nor comparing (`lakeproof.proof`).
-"""
+"""Proves that the lake holds what the source holds, and what it should hold by itself; repairs what differs."""
 
 from __future__ import annotations
 

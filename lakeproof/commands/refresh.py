@@ -43,7 +43,7 @@ from lakeproof.storage.store import Store
 from lakeproof.views.applied import AppliedViews
 from lakeproof.views.refresh import ViewInputs, refresh_view
 from lakeproof.views.refresh_point import Point
-from lakeproof.views.replace import SAMPLE_ROWS_MAX, PreviewRequest, SampleRow, preview_view, staged_rows
+from lakeproof.views.replace import SAMPLE_ROWS_MAX, SampleRow, preview_view, staged_rows
 from lakeproof.views.round import Round, ViewReport, chosen_views, faulty_views, inputs_at_newest, refresh_under
 
 
@@ -117,7 +117,7 @@ def preview(config: Config, view: str, spark: SparkSession, report: Report = sil
         cut, session = _newest(store, file), spark.newSession()
         with _readable(session, store, view):
             inputs = inputs_at_newest(config, file, session, store)
-            staged, rows = preview_view(session, PreviewRequest(store, file, inputs, cut, samples))
+            staged, rows = preview_view(session, store, file, inputs, cut, samples)
     done = ReplaceReport(
         view=view,
         done="previewed",

@@ -1,7 +1,4 @@
-"""The state of every source, view and group that a caller asks for, with what their servers answer.
-
-Reading and judging it does not belong here (`lakeproof.state`).
-"""
+"""The state of every source, view and group that a caller asks for, with what their servers answer."""
 
 from __future__ import annotations
 

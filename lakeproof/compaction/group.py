@@ -1,7 +1,5 @@
 """Compaction of a group: all of its sources up to one position, then a cut of the group that names their cuts.
 
-Bringing one source to a position is in `compact`, finding the position in `group_position`.
-
 All leases are kept from the first cycle to the group's cut: nobody moves a source, or removes one of its cuts, in between. A
 process that is killed leaves cuts of sources, which the next run's group cut names, or those of a later position.
 """

@@ -1,7 +1,4 @@
-"""Decides if a compaction or a refresh has anything to do, before a command takes the lease or Dagster starts a run.
-
-Doing it is in `compact` and `refresh`; in Dagster, `orchestration.policies.run` decides whether
-another run is in the way.
+"""Decides if a compaction has anything to do, before a command takes the lease or Dagster starts a run.
 
 A compaction plans each cycle from manifests and documents alone, so the same plan answers here. If the landing only moved
 on, because the server wrote what is not published, there is no work: the cut would have another position and nothing else.

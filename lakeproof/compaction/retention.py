@@ -1,7 +1,4 @@
-"""The retention of one source's lake: cuts, files of tables, landing and snapshots that nothing needs any more.
-
-Cycles that change tables do not belong here, nor views and days (`lakeproof.commands.maintain`).
-"""
+"""The retention of one source's lake: cuts, files of tables, landing and snapshots that nothing needs any more."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Brings one source's lake up to its landing: cycle after cycle, through one incarnation into the next.
-
-One cycle is in `lakeproof.lake.cycle`, a group in `group.py`.
-"""
+"""Brings one source's lake up to its landing: cycle after cycle, through one incarnation into the next."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Reports at intervals what a drain is at: large transactions on their way, and how fast it is and how far behind.
-
-Measuring does not belong here (`pulse.py`), nor a single flush, which has an event of its own.
-"""
+"""Reports at intervals what a drain is at: large transactions on their way, and how fast it is and how far behind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Ends segments in a thread of its own, one at a time, while the worker of `flush.py` decodes the next one.
 
-A segment's files are in `lakeproof.landing.segments.segment`; `loop.py` decides when a segment ends.
-
 Only this thread appends segments, and each only after the one before it: their order in the chain is that of the stream, and
 after an error nothing later becomes visible. A segment that comes here is sealed. Its rows are in files, not in memory.
 """

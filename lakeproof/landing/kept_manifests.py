@@ -1,7 +1,4 @@
-"""The manifests of a chain that are kept while `Chain.read_once` lasts, so that none is read twice.
-
-Reading and checking them belongs to `chain.py`.
-"""
+"""The manifests of a chain that are kept while `Chain.read_once` lasts, so that none is read twice."""
 
 from __future__ import annotations
 

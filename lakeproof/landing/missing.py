@@ -1,7 +1,4 @@
-"""The errors of a place where a landing, or a lake, is expected and there is none: forgotten, or a slip in its path.
-
-Beginning one does not belong here (`lakeproof.snapshot`).
-"""
+"""The errors of a place where a landing, or a lake, is expected and there is none: forgotten, or a slip in its path."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ its state is read at a scrape, and nothing that goes wrong here ends it.
     definitions.py   every metric: name, type, labels, meaning
     observed.py      puts metrics around a drain or a follower
     drain_state.py   what a drain does, its pulse, its slot    follow_state.py  what a follower does
-    lake_state.py    a source's lake                           samples.py       a registry in Prometheus' form
-    readings.py      a reading at a scrape: cached, limited    server.py        /metrics, /healthz, /readyz
+    lake_state.py    a source's lake                           server.py        /metrics, /healthz, /readyz
+    samples.py       a registry in Prometheus' form, and readings at a scrape: cached, limited
 """
 
 __all__ = ["observed"]

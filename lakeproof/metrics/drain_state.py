@@ -16,8 +16,7 @@ from lakeproof.drain.slot_health import Level
 from lakeproof.events import Event
 from lakeproof.lsn import Lsn
 from lakeproof.metrics import definitions as m
-from lakeproof.metrics.readings import PolledValue
-from lakeproof.metrics.samples import Registry, Sample, TableLabels
+from lakeproof.metrics.samples import PolledValue, Registry, Sample, TableLabels
 from lakeproof.state.slot import SlotStatus, ask_slot
 
 _KINDS = {"inserts": "insert", "updates": "update", "deletes": "delete", "truncates": "truncate"}

@@ -1,7 +1,4 @@
-"""The metrics of a compaction that goes on: counted from its events, and from the cuts and refreshes that it reports.
-
-Its work does not belong here (`lakeproof.follow.follower`), nor the state of the lake, which others change too.
-"""
+"""The metrics of a compaction that goes on: counted from its events, and from the cuts and refreshes that it reports."""
 
 from __future__ import annotations
 

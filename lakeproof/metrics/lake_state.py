@@ -24,8 +24,7 @@ from lakeproof.lake.records.store import CutTail
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.lsn import Lsn
 from lakeproof.metrics import definitions as m
-from lakeproof.metrics.readings import PolledValue
-from lakeproof.metrics.samples import Sample
+from lakeproof.metrics.samples import PolledValue, Sample
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.proof.record import Proved
 from lakeproof.state.problem import Problems

@@ -16,32 +16,28 @@ from lakeproof.names import Oid, Xid
 from lakeproof.pgoutput.messages import (
     UNCHANGED,
     Begin,
-    BeginPrepare,
     Commit,
-    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     OldImage,
     Origin,
-    Prepare,
     Relation,
     RelationColumn,
-    RollbackPrepared,
     StreamAbort,
     StreamCommit,
-    StreamPrepare,
     StreamStart,
     StreamStop,
     Truncate,
+    TwoPhase,
     TypeName,
     Unchanged,
     Update,
     Value,
     Values,
 )
-from lakeproof.pgoutput.tags import tag_of
+from lakeproof.pgoutput.tags import TAGS, tag_of
 from lakeproof.schema import Identity
 from lakeproof.values.commit_times import of_number
 
@@ -327,30 +323,8 @@ def _stream_abort(reader: MessageReader, _in_stream: bool) -> Message:
     return StreamAbort(xid, subxid, reader.lsn(), reader.time_us())
 
 
-def _begin_prepare(reader: MessageReader, _in_stream: bool) -> Message:
-    return BeginPrepare(reader.lsn(), reader.lsn(), reader.time_us(), reader.xid(), reader.string())
-
-
-def _prepare(reader: MessageReader, _in_stream: bool) -> Message:
-    reader.expect(0, "the flags byte")
-    return Prepare(reader.lsn(), reader.lsn(), reader.time_us(), reader.xid(), reader.string())
-
-
-def _commit_prepared(reader: MessageReader, _in_stream: bool) -> Message:
-    reader.expect(0, "the flags byte")
-    return CommitPrepared(reader.lsn(), reader.lsn(), reader.time_us(), reader.xid(), reader.string())
-
-
-def _stream_prepare(reader: MessageReader, _in_stream: bool) -> Message:
-    reader.expect(0, "the flags byte")
-    return StreamPrepare(reader.lsn(), reader.lsn(), reader.time_us(), reader.xid(), reader.string())
-
-
-def _rollback_prepared(reader: MessageReader, _in_stream: bool) -> Message:
-    reader.expect(0, "the flags byte")
-    ends = reader.lsn(), reader.lsn()
-    times = reader.time_us(), reader.time_us()
-    return RollbackPrepared(*ends, *times, reader.xid(), reader.string())
+def _two_phase(reader: MessageReader, _in_stream: bool) -> Message:
+    return TwoPhase(reader.tag, reader.octets(reader.left))
 
 
 _READERS: Mapping[bytes, Callable[[MessageReader, bool], Message]] = MappingProxyType(
@@ -369,10 +343,6 @@ _READERS: Mapping[bytes, Callable[[MessageReader, bool], Message]] = MappingProx
         tag_of(StreamStop): _stream_stop,
         tag_of(StreamCommit): _stream_commit,
         tag_of(StreamAbort): _stream_abort,
-        tag_of(BeginPrepare): _begin_prepare,
-        tag_of(Prepare): _prepare,
-        tag_of(CommitPrepared): _commit_prepared,
-        tag_of(RollbackPrepared): _rollback_prepared,
-        tag_of(StreamPrepare): _stream_prepare,
+        **{tag.octet: _two_phase for tag in TAGS if tag.message is TwoPhase},
     }
 )

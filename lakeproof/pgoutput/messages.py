@@ -1,4 +1,4 @@
-"""Every message of pgoutput, protocols 1 to 4, as frozen values.
+"""Every message of pgoutput, protocols 1 to 4, as frozen values; those about two phases by their tag.
 
 `decoder.py` reads them from bytes. The `xid` of a change is that of its (sub)transaction, and is present only inside the
 chunks of a streamed transaction. Times are microseconds since the Unix epoch, UTC.
@@ -178,59 +178,14 @@ class StreamAbort:
 
 
 @dataclass(frozen=True, slots=True)
-class BeginPrepare:
-    """A transaction starts that will end in a Prepare."""
+class TwoPhase:
+    """A message of a transaction in two phases, by its `tag`: it is prepared, or a prepared one is committed or rolled back.
 
-    prepare_lsn: Lsn
-    end_lsn: Lsn
-    prepare_time_us: int
-    xid: Xid
-    gid: str
+    What it says is not read: only a slot that was made for it sends one, and such a slot is refused.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Prepare:
-    """A transaction is prepared."""
-
-    prepare_lsn: Lsn
-    end_lsn: Lsn
-    prepare_time_us: int
-    xid: Xid
-    gid: str
-
-
-@dataclass(frozen=True, slots=True)
-class CommitPrepared:
-    """A prepared transaction is committed."""
-
-    commit_lsn: Lsn
-    end_lsn: Lsn
-    commit_time_us: int
-    xid: Xid
-    gid: str
-
-
-@dataclass(frozen=True, slots=True)
-class RollbackPrepared:
-    """A prepared transaction was rolled back."""
-
-    prepare_end_lsn: Lsn
-    rollback_end_lsn: Lsn
-    prepare_time_us: int
-    rollback_time_us: int
-    xid: Xid
-    gid: str
-
-
-@dataclass(frozen=True, slots=True)
-class StreamPrepare:
-    """A streamed transaction is prepared."""
-
-    prepare_lsn: Lsn
-    end_lsn: Lsn
-    prepare_time_us: int
-    xid: Xid
-    gid: str
+    tag: bytes
+    content: bytes
 
 
 Message: TypeAlias = (
@@ -248,9 +203,5 @@ Message: TypeAlias = (
     | StreamStop
     | StreamCommit
     | StreamAbort
-    | BeginPrepare
-    | Prepare
-    | CommitPrepared
-    | RollbackPrepared
-    | StreamPrepare
+    | TwoPhase
 )

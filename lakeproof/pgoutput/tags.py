@@ -13,23 +13,19 @@ from types import MappingProxyType
 
 from lakeproof.pgoutput.messages import (
     Begin,
-    BeginPrepare,
     Commit,
-    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     Origin,
-    Prepare,
     Relation,
-    RollbackPrepared,
     StreamAbort,
     StreamCommit,
-    StreamPrepare,
     StreamStart,
     StreamStop,
     Truncate,
+    TwoPhase,
     TypeName,
     Update,
 )
@@ -72,11 +68,8 @@ TAGS = (
     Tag(b"E", StreamStop),
     Tag(b"c", StreamCommit),
     Tag(b"A", StreamAbort),
-    Tag(b"b", BeginPrepare),
-    Tag(b"P", Prepare),
-    Tag(b"K", CommitPrepared),
-    Tag(b"r", RollbackPrepared),
-    Tag(b"p", StreamPrepare),
+    # Begin Prepare, Prepare, Commit Prepared, Rollback Prepared and Stream Prepare.
+    *(Tag(octet, TwoPhase) for octet in (b"b", b"P", b"K", b"r", b"p")),
 )
 
 _OCTETS: Mapping[type[Message], bytes] = MappingProxyType({tag.message: tag.octet for tag in TAGS})

@@ -1,7 +1,4 @@
-"""Finds for each message of a batch its transaction's position, xid and commit time, and its seq.
-
-The values that changes carry are not read here, but in `tuples.py`.
-"""
+"""Finds for each message of a batch its transaction's position, xid and commit time, and its seq."""
 
 from __future__ import annotations
 

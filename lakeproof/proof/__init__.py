@@ -6,13 +6,12 @@ Making the snapshot, and the cycle that ends at its position, belongs to `lakepr
     tables.py          tables compared, whole
     changed.py         tables compared, by what changed
     changed_keys.py    the keys that were touched
-    basis.py           where a proof of changes begins
     source/            the source's side
     lake/              the lake's side, and the lake by itself
     compare.py         buckets and keys that differ
     keys_to_repair.py  all keys that differ, for a repair
     repair.py          these read again
-    record.py          the last result of each table
+    record.py          the last result of each table, where a proof of changes begins
     result.py          the result
     days.py            a day, and the changes to the next
 """

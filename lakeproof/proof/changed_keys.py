@@ -1,6 +1,4 @@
-"""The lake's side of a proof of what changed: the keys touched since a table was proven, and the rows under them now.
-
-Comparing with the source belongs to `lakeproof.proof.changed`. Everything is read by this process, in Arrow.
+"""The lake's side of a proof of what changed: the keys touched since its last proof, and the rows under them now; in Arrow.
 
     history's log   files that came since ─► the keys of their rows: what the stream, a copy or a repair has touched
     current's log   files and vectors that changed since ─► the keys of rows that came or went, whoever has made the commit
@@ -30,7 +28,6 @@ from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.rows.change import distinct_rows
 from lakeproof.names import TableName
 from lakeproof.postgres.copying.keys import Key
-from lakeproof.proof.basis import Basis, commit_digest, version_digest
 from lakeproof.proof.compare import Buckets, ProofRow
 from lakeproof.proof.lake.in_arrow import (
     BucketSums,
@@ -42,6 +39,7 @@ from lakeproof.proof.lake.in_arrow import (
     read_columns,
     read_rows,
 )
+from lakeproof.proof.record import Basis, commit_digest, version_digest
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.source_lake import SourceLake

@@ -1,7 +1,4 @@
-"""Comparing the buckets of the two sides, and reducing differing buckets to keys: values in, values out.
-
-Reading either side belongs to `lakeproof.proof.source.form` and `lakeproof.proof.lake.form`.
-"""
+"""Comparing the buckets of the two sides, and reducing differing buckets to keys: values in, values out."""
 
 from __future__ import annotations
 

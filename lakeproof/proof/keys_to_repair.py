@@ -1,8 +1,4 @@
-"""The keys whose rows differ between the sides, all of them, for a repair: values in, values out.
-
-Naming keys for people belongs to `compare`, which shortens their texts; reading their rows from the source to
-`lakeproof.postgres.copying.keys`.
-"""
+"""The keys whose rows differ between the sides, all of them, for a repair: values in, values out."""
 
 from __future__ import annotations
 

@@ -3,6 +3,10 @@
 Proving belongs to `lakeproof.commands.prove`; scheduling proofs to Dagster. The record is only shown and used for
 scheduling. It never affects data, so a damaged one is treated as missing.
 
+A table's basis is what it was when it was equal: a commit's digest names a version, as long as the log is what its commits
+say. A checkpoint stands for the commits below it, and is believed by whoever reads the log. So current's digest has the
+version's files in it: those of now, with the commits since taken back, must be the files that were proven.
+
 Tables that were never proved are chosen at once, so the first proof covers all. Then small tables are chosen every time, and
 large tables in turn, the longest ago first: as many as fit, at least one.
 """
@@ -12,7 +16,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Annotated
@@ -21,13 +25,61 @@ from pydantic import Field
 
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.field_types import Count, IncarnationField, LsnField, TableField
+from lakeproof.lake.delta.log.commits import commit_name, digest_of_bytes
+from lakeproof.lake.delta.log.state import FileKey, read_state, tombstone_key
+from lakeproof.lake.records.documents import CutTable
 from lakeproof.names import Incarnation, TableName
-from lakeproof.proof.basis import Basis
 from lakeproof.proof.result import Kind, ProofReport, Status
 from lakeproof.storage.document import Document, Part
+from lakeproof.storage.folder import Folder
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import refuse_if_locked
+from lakeproof.storage.store import NotFoundError, refuse_if_locked
 from lakeproof.storage.times import now_text
+
+
+@dataclass(frozen=True, slots=True)
+class Basis(Part):
+    """A table as it was proven: two Delta versions with the digests of their commits, its schema, its catalog's digest.
+
+    `current_commit` is that of the commit and the files of the version.
+    """
+
+    current_version: Count
+    current_commit: str
+    history_version: Count
+    history_commit: str
+    schema_id: str
+    catalog: str
+
+    @classmethod
+    def of(cls, lake: SourceLake, table: TableName, cut_table: CutTable, catalog: str) -> Basis | None:
+        """Return the basis of a table at a cut; None if a commit is not in its log any more."""
+        path = lake.url(lake.paths.current(table))
+        try:
+            files = map(tombstone_key, read_state(path, cut_table.current_version).files.values())
+        except LakeError:
+            return None
+        current = version_digest(path, cut_table.current_version, files)
+        history = commit_digest(lake.url(lake.paths.history(table)), cut_table.history_version)
+        if current is None or history is None:
+            return None
+        versions = cut_table.current_version, current, cut_table.history_version, history
+        return cls(*versions, cut_table.version.id, catalog)
+
+
+def commit_digest(path: str, version: int) -> str | None:
+    """Return the digest of a version's commit, None if the log does not have it."""
+    try:
+        return digest_of_bytes(Folder.at(path).get(commit_name(version)))
+    except NotFoundError:
+        return None
+
+
+def version_digest(path: str, version: int, files: Iterable[FileKey]) -> str | None:
+    """Return the digest of a version's commit and of its files, None if the log does not have the commit."""
+    commit = commit_digest(path, version)
+    return None if commit is None else digest_of_bytes(repr((commit, sorted(files))).encode())
+
 
 # A table with at most this share of the rows that a scheduled proof may read is chosen every time.
 SMALL_SHARE = 0.05

@@ -38,11 +38,10 @@ from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import read_tables
 from lakeproof.postgres.connections.connect import close_quietly, connect, connect_for_long_statements
 from lakeproof.postgres.copying.snapshot import SnapshotSession
-from lakeproof.proof.basis import Basis
 from lakeproof.proof.changed import compare_changed
 from lakeproof.proof.keys_to_repair import KeysToRepair
 from lakeproof.proof.lake.by_itself import LakePart, LakeScope, prove_lake
-from lakeproof.proof.record import one_proof, record
+from lakeproof.proof.record import Basis, one_proof, record
 from lakeproof.proof.repair import Repair, copy_keys
 from lakeproof.proof.result import ProofReport, TableProof
 from lakeproof.proof.tables import OpenProof, compare_all

@@ -11,8 +11,7 @@ Applying a finished copy to the lake does not belong here (`lakeproof.lake`), no
     folder.py       the documents of a folder, and the lock: one run per source
     paused.py       tables that are taken out
     state.py        a part as a value
-    progress.py     events and a file for people
-    status.py       the newest snapshot's state
+    progress.py     events and a file for people, and the newest snapshot's state
 """
 
-__all__ = ["copy", "folder", "incarnation", "paused", "progress", "run", "state", "status"]
+__all__ = ["copy", "folder", "incarnation", "paused", "progress", "run", "state"]

@@ -1,7 +1,4 @@
-"""The context that all parts of one snapshot run share: its source, its lake, the report and the stop flag.
-
-The state of a run does not belong here: this value never changes.
-"""
+"""The context that all parts of one snapshot run share: its source, its lake, the report and the stop flag."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The start of an incarnation: its record, its slot, the head of its chain, and the owner of the lake.
 
-Copying the tables into it does not belong here, nor does the decision to start one: `bootstrap` and `recover` make it.
-
     record (incarnation.json) ─► slot, created with a snapshot or existing ─► source.json, once ─► head at the slot's point
 
 If a run is killed anywhere here, the next run continues with the same number: the record names the slot. If the killed run

@@ -1,8 +1,5 @@
 """The tables of a source that a person has paused, with what their publications had of them.
 
-Taking paused tables out of the publications is in `lakeproof.commands.publish`, holding them in
-`lakeproof.lake.planning.set_aside`.
-
 A table is in the record before it leaves a publication, and until its new copy is complete: so a killed command leaves
 either a table that is still followed, or one that the record names.
 """

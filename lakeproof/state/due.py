@@ -1,7 +1,5 @@
 """Schedules' work that is due: days that `daily` asks for and the lake does not have, proofs whose turn it is.
 
-Doing it does not belong here (`lakeproof.commands`).
-
 The days of a table begin with the first that was made, or, if none was, with that of its copy, and end with yesterday (UTC),
 from six hours after its end on: a schedule has until then. A day that was made before it was over counts as missing once the
 lake has a commit of a later day, as it may lack some of its changes.

@@ -1,7 +1,5 @@
 """The copies that are due without being asked: of held tables that a snapshot brings back, and of new ones.
 
-Copying a table is in `bootstrap`; the callers decide when to ask, and whether at all.
-
 Only the lake is read, no server. A table that is held again after each copy must not be copied for ever, so the earlier
 snapshots decide when it may be copied: the first copy within a day is made at once, the next one after
 `snapshot.held_pause_s`, and then after twice as long each time. The copy with which a table came into the lake does not

@@ -25,7 +25,7 @@ from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.postgres.replication_slot import SlotState
 from lakeproof.postgres.server import ServerIdentity
 from lakeproof.proof.record import Proved
-from lakeproof.snapshot.status import SnapshotStatus
+from lakeproof.snapshot.progress import SnapshotStatus
 from lakeproof.state.problem import Problem, Problems
 from lakeproof.state.shortfall import Shortfall, proved_tables, shortfall
 from lakeproof.state.slot import ServerSeen, refuse_stuck, remedy_if_stuck, slot_status

@@ -24,7 +24,7 @@ from lakeproof.names import TableName
 from lakeproof.proof.record import ProofRecord, read_record
 from lakeproof.snapshot.folder import FinishedCopy
 from lakeproof.snapshot.paused import PausedTable, read_paused
-from lakeproof.snapshot.status import SnapshotStatus, snapshot_status
+from lakeproof.snapshot.progress import SnapshotStatus, snapshot_status
 from lakeproof.storage.source_lake import SourceLake
 
 _T = TypeVar("_T")

@@ -1,7 +1,4 @@
-"""Turns an operating system's error about a disk into ours: a full disk, or something that a person must mend.
-
-Writing does not belong here (`local.py`), nor does waiting for room: the callers do that.
-"""
+"""Turns an operating system's error about a disk into ours: a full disk, or something that a person must mend."""
 
 from __future__ import annotations
 

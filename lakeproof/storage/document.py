@@ -1,7 +1,5 @@
 """A lake's JSON documents as frozen dataclasses: pydantic reads them strictly, and they are written canonically.
 
-The documents themselves do not belong here, nor the types of their fields (`lakeproof.field_types`).
-
 A document is a dataclass that inherits `Document`, an object inside it one that inherits `Part`. Their annotations are the
 format: each field has exactly its JSON type (no `"7"` or `7.0` for 7, no 1 for true), and a document has all of the fields
 and no other. A default is for the code that makes a value; it never fills in a field that a document lacks. A rule between

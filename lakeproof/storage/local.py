@@ -1,7 +1,5 @@
 """The store in a local folder: whatever is put survives a power cut once the call has returned.
 
-Keys are formed in `paths.py`, files locked in `locks.py`.
-
 A put writes a temporary file in the key's own folder, syncs it, gives it its name with `link()` (which, unlike a rename,
 fails if the name is taken) or `rename()`, and syncs the folder. The first time that this process writes into a folder, it
 syncs the folder and those above it up to the mount point: the process that created them may have died before that.

@@ -1,7 +1,4 @@
-"""Files of a local folder that others write too, Spark above all: linked, listed with their sizes, and synced.
-
-Putting and reading what is ours does not belong here (`local.py`).
-"""
+"""Files of a local folder that others write too, Spark above all: linked, listed with their sizes, and synced."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Writes and opens the pipeline's own Parquet files: compression, and the cheapest encoding of each type.
 
-The choice of files and rows does not belong here (`lakeproof.landing.segments.segment`, `lakeproof.snapshot.copy.copying`).
-
 A file is written while somebody waits, and read as a file of a table, so the time of the processor counts as much as the
 size. Numbers near their neighbours are stored as differences, texts with their lengths apart: against plain values a
 third of the time to write and a fourth of the size, on the mixed columns of `bench/bootstrap.py`. Dictionaries pay only if

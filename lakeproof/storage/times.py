@@ -1,7 +1,4 @@
-"""The one spelling of a time in documents: ISO 8601 in UTC with six decimals and a Z.
-
-Documents do not belong here (`document.py`).
-"""
+"""The one spelling of a time in documents: ISO 8601 in UTC with six decimals and a Z."""
 
 from __future__ import annotations
 

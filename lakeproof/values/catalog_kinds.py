@@ -1,7 +1,5 @@
 """Which kind a column of the catalog gets, by its type and the configuration.
 
-The table of kinds belongs to `types.py`.
-
 Invariant nothing-guessed: a type that is not in the table, or whose modifier the lake's type can't carry, is `exact_text`.
 """
 

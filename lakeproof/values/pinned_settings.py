@@ -1,7 +1,4 @@
-"""The settings under which PostgreSQL prints the texts that `cast.py` reads.
-
-Putting them in force does not belong here (`lakeproof.postgres.connections.connect`).
-"""
+"""The settings under which PostgreSQL prints the texts that `cast.py` reads."""
 
 from __future__ import annotations
 

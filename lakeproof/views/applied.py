@@ -1,7 +1,4 @@
-"""The views as they are applied: the configuration with the definitions that the lake has, and the order of a refresh.
-
-Refreshing them does not belong here (`refresh`), nor applying another definition (`replace`).
-"""
+"""The views as they are applied: the configuration with the definitions that the lake has, and the order of a refresh."""
 
 from __future__ import annotations
 

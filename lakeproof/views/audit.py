@@ -1,7 +1,5 @@
 """The audit of a view: its rows, compared with its query's answer at the cuts that it was computed at.
 
-Bringing a view to newer cuts belongs to `refresh`, choosing views to `lakeproof.proof.lake.by_itself`.
-
 A query's answer is the same each time: what may change it (a random number, the time) is refused (`query_rules`).
 """
 
@@ -28,7 +26,7 @@ from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
 from lakeproof.views.difference import compare_view
 from lakeproof.views.drift import is_settled
-from lakeproof.views.read_at import ReadAt
+from lakeproof.views.refresh_point import ReadAt
 
 ViewStatus: TypeAlias = Literal["equal", "differs", "blocked"]
 

@@ -1,7 +1,4 @@
-"""A view's definition: its SQL bound to the tables it reads, its columns beside the table's, and what it may not be.
-
-Writing the result belongs to `lakeproof.views.refresh`.
-"""
+"""A view's definition: its SQL bound to the tables it reads, its columns beside the table's, and what it may not be."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Maintenance of the views that read a source, under that source's policy: small files compacted, old cuts removed.
 
-The source's own tables belong to `lakeproof.commands.maintain`, computing a view to `refresh`.
-
 A view that reads several sources is maintained with each of them, by the longest `cuts_s` and the smallest `small_files`
 among them. If a refresh of views is in progress, maintenance waits for it, and while it works it keeps refreshes away: a
 file of a commit in the making would not be known. Views that are not configured any more are left as they are.

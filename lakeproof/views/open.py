@@ -1,7 +1,4 @@
-"""Reading several views at one point: the cuts of one refresh, which took each source's cut once.
-
-Writing them belongs to `refresh`; reading tables to `lakeproof.lake.read.spark.open`.
-"""
+"""Reading several views at one point: the cuts of one refresh, which took each source's cut once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Rules for a view's SQL: one query, over the names it declares, whose answer depends on nothing but their rows.
 
-Binding the names and keeping the columns belongs to `definition.py`.
-
     text     ─► Spark's parser ─► one query by itself; relations by one name; table functions of the list below
     analysed ─► leaves are the bound names and constants; every expression gives the same answer each time
 

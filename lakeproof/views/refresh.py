@@ -48,7 +48,7 @@ from lakeproof.views.incremental.since_cut import check_can_go_on, earlier_files
 from lakeproof.views.incremental.strategies import Partial, Plan, ViewTables, partial_correction
 from lakeproof.views.incremental.sum_plans import sums_of
 from lakeproof.views.incremental.table_changes import ChangeSource
-from lakeproof.views.read_at import ReadAt
+from lakeproof.views.refresh_point import ReadAt
 
 
 @dataclass(frozen=True, slots=True)

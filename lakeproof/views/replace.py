@@ -86,24 +86,14 @@ class _Columns:
         return bool(self.added or self.dropped or self.retyped)
 
 
-@dataclass(frozen=True, slots=True)
-class PreviewRequest:
-    """The view with the definition to preview, what it reads, its newest cut, and the number of samples of each side."""
-
-    store: Store
-    view: ViewConfig
-    inputs: ViewInputs
-    cut: ViewCut
-    samples: int
-
-
-def preview_view(session: SparkSession, request: PreviewRequest) -> tuple[ViewPreview, list[SampleRow]]:
-    """Stage what a definition makes of the view's table at its newest cut.
+def preview_view(  # noqa: PLR0917  the view by its new definition, what it reads, its newest cut
+    session: SparkSession, store: Store, view: ViewConfig, inputs: ViewInputs, cut: ViewCut, samples: int
+) -> tuple[ViewPreview, list[SampleRow]]:
+    """Stage what the definition in `view` makes of the view's table at its newest cut.
 
     Earlier previews of it stay: one of them may be about to be committed.
-    `session` is the caller's own. Returns samples of rows to come, and of rows to go. Raises as `refresh_view`.
+    `session` is the caller's own. Returns up to `samples` rows to come, and as many to go. Raises as `refresh_view`.
     """
-    store, view, inputs, cut, samples = request.store, request.view, request.inputs, request.cut, request.samples
     definition, name = ViewDefinition.of(view), new_preview_id()
     with difference_by_query(session, store, view, inputs.tables, cut.delta_version) as (desired, difference):
         stored = read_view(session, store, cut)

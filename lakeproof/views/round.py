@@ -30,9 +30,8 @@ from lakeproof.storage.store import Store
 from lakeproof.views.applied import AppliedViews
 from lakeproof.views.incremental.cost import table_rows
 from lakeproof.views.incremental.since_cut import changes_since
-from lakeproof.views.read_at import unreadable_error
 from lakeproof.views.refresh import ViewInputs, refresh_view
-from lakeproof.views.refresh_point import Point
+from lakeproof.views.refresh_point import Point, unreadable_error
 
 # Two refreshes of one process put one set of names.
 _NAMING = Lock()

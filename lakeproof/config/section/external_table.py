@@ -1,7 +1,4 @@
-"""An external table that a view reads: a Delta table that no cycle of ours writes, by its place or its name in a catalog.
-
-Finding it and pinning its version does not belong here (`lakeproof.views.refresh_point`).
-"""
+"""An external table that a view reads: a Delta table that no cycle of ours writes, by its place or its name in a catalog."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The part of a source that is published: operations, whole schemas, and of single tables the rows and columns.
-
-The selection of tables is in `lakeproof.config.table_names`, the statements are in `lakeproof.commands.publish`.
-"""
+"""The part of a source that is published: operations, whole schemas, and of single tables the rows and columns."""
 
 from __future__ import annotations
 

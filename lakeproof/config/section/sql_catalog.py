@@ -1,7 +1,4 @@
-"""The section `catalog`: under which names a SQL catalog has the lake.
-
-Registering does not belong here (`lakeproof.sql_catalog`).
-"""
+"""The section `catalog`: under which names a SQL catalog has the lake."""
 
 from __future__ import annotations
 

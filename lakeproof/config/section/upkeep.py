@@ -1,7 +1,4 @@
-"""The sections about what is done to a source's lake: how it is compacted, and what is kept of it.
-
-The section of the source itself does not belong here (`model.py`).
-"""
+"""The sections about what is done to a source's lake: how it is compacted, and what is kept of it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Marks the changes of tables that have no row: what would otherwise need a copy of their rows goes on without one.
 
-The proof that a table is empty does not belong here (`lakeproof.postgres.catalog.empty`), nor what a cycle does with it
-(`lakeproof.lake.planning.entries`).
-
 Only changes of a table's rows, columns or name are asked about. A table that came into the publication counts only if a rule
 published it for all of its life: for one that was added by name, transactions that were open then may be sent in part.
 """

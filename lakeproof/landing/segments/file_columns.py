@@ -1,8 +1,4 @@
-"""The columns of landed files, segments' and chunks': their names, which the lake's tables share, and which have statistics.
-
-Rows are in `segment.py` and `lakeproof.snapshot.copy.chunk_rows`; linking a file into a table is in
-`lakeproof.lake.delta.files.links`.
-"""
+"""The columns of landed files, segments' and chunks': their names, which the lake's tables share, and their statistics."""
 
 from __future__ import annotations
 

@@ -35,15 +35,6 @@ from lakeproof.storage.document import Document, Part, canonical
 from lakeproof.storage.times import time_text, time_us
 from lakeproof.values.commit_times import is_of_calendar, number_of, of_number
 
-
-@dataclass(frozen=True, slots=True)
-class Decoded(Part):
-    """Bytes of the values: of all rows (`bytes`), and of one row at most (`row`)."""
-
-    bytes: Count
-    row: Count
-
-
 # Above this a document is not a manifest: 10 000 tables of 100 columns that all change schema at once need 150 MB.
 BYTES_MAX = 256 << 20
 _Time = Annotated[int, AsText(time_us, time_text, "is not a time")]
@@ -100,6 +91,14 @@ class SchemaEntry(Part):
     @model_serializer(mode="wrap")
     def _with_id(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
         return {**write(self), "id": self.version.id}
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded(Part):
+    """Bytes of the values: of all rows (`bytes`), and of one row at most (`row`)."""
+
+    bytes: Count
+    row: Count
 
 
 @dataclass(frozen=True, slots=True)

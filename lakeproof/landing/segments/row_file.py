@@ -1,7 +1,4 @@
-"""Writes one file of a segment: rows of one table under one schema version, counted and summed on their way.
-
-The choice of rows and the manifest do not belong here (`segment.py`), nor the thread (`task_threads.py`).
-"""
+"""Writes one file of a segment: rows of one table under one schema version, counted and summed on their way."""
 
 from __future__ import annotations
 

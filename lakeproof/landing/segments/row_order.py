@@ -1,9 +1,7 @@
 """The ordinals that the landing gives its rows: `_lp_ord` of a row of history is known when the row is written.
 
-A cycle's own rows belong to `lakeproof.lake.planning.landing.order`.
-
-    snapshot rows   below every change: by chunk and row
-    changes         `first_ordinal` of the segment and the row's number in it, with room for cycles' own rows behind each
+snapshot rows   below every change: by chunk and row
+changes         `first_ordinal` of the segment and the row's number in it, with room for cycles' own rows behind each
 """
 
 from __future__ import annotations

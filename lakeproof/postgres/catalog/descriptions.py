@@ -1,8 +1,4 @@
-"""Reads what people should know of the published tables: comments, full types, nullability, defaults.
-
-Nothing here decides anything (`published.py` reads what the meaning of changes depends on), and keeping what was
-read belongs to `lakeproof.descriptions`.
-"""
+"""Reads what people should know of the published tables: comments, full types, nullability, defaults."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Finds the tables of a database that a source's configuration selects, by names and patterns.
 
-Publications do not belong here (`published.py`), nor does judging tables (`checks/tables.py`).
-
 A pattern selects ordinary and partitioned tables. A partition goes with its root: a pattern does not select it if an
 ancestor is selected. The answer is the present one: a table created later is selected then, and the next `apply`
 publishes it.

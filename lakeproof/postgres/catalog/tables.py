@@ -1,7 +1,4 @@
-"""A published table as a value: its schema version, its leaves, what its publications send of it, and where those rows are.
-
-Reading it from the catalog does not belong here (`published.py`).
-"""
+"""A published table as a value: its schema version, its leaves, what its publications send of it, and where that is."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The findings of a check: a thing, the reason and the remedy, with a severity.
-
-The checks themselves do not belong here (`source.py`, `tables.py`).
-"""
+"""The findings of a check: a thing, the reason and the remedy, with a severity."""
 
 from __future__ import annotations
 

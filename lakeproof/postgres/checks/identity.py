@@ -1,8 +1,5 @@
 """Checks how the rows of published tables are identified: what the application's updates and deletes meet, and what comes.
 
-Other findings about tables do not belong here (`tables.py`), nor the statements that take a table out of a publication
-(`publications.py`).
-
 PostgreSQL refuses an update or a delete of a table whose publication has it and whose rows it can't identify. A table that
 somebody has named in a publication is refused then, since it can be taken out. One that its publication has with all others
 can't: its rows are a bag of what was inserted since the last TRUNCATE, on both sides, so it is followed, and named once.

@@ -67,6 +67,16 @@ WHERE c.relkind IN ('r', 'p', 'm') AND c.relpersistence = 'p' AND EXISTS (
 )
 ORDER BY 1, 2
 """)
+# A slot with so many times the changes of another is worth an advice.
+LOPSIDED = 2
+# A longer list of tables to move is a new division, which a person makes.
+MOVES_MAX = 20
+_CHANGES = SQL("""
+SELECT relid::bigint AS oid, (n_tup_ins + n_tup_upd + n_tup_del)::bigint AS changes
+FROM pg_catalog.pg_stat_user_tables WHERE relid = ANY ({oids}::oid[])
+""")
+
+_Changes: TypeAlias = Mapping[str, Mapping[TableName, int]]
 
 
 def examine(
@@ -280,18 +290,6 @@ def _catalog_tables(conn: Connection) -> Iterator[Finding]:
         f"ALTER TABLE {names[0]} RESET (user_catalog_table), unless an output plugin needs it; before a DROP TABLE let the "
         "drain catch up",
     )
-
-
-# A slot with so many times the changes of another is worth an advice.
-LOPSIDED = 2
-# A longer list of tables to move is a new division, which a person makes.
-MOVES_MAX = 20
-_CHANGES = SQL("""
-SELECT relid::bigint AS oid, (n_tup_ins + n_tup_upd + n_tup_del)::bigint AS changes
-FROM pg_catalog.pg_stat_user_tables WHERE relid = ANY ({oids}::oid[])
-""")
-
-_Changes: TypeAlias = Mapping[str, Mapping[TableName, int]]
 
 
 def spread(group: str, changes: _Changes) -> Finding:

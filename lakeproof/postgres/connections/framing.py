@@ -1,8 +1,6 @@
 """Finds the messages of a COPY in bytes from a socket: one compiled pass over their lengths.
 
-Reading the socket does not belong here, nor do messages other than data (`channel.py`).
-
-    d len w header message │ d len w header message │ N len … │ d le        kind, length of itself and the rest, body
+d len w header message │ d len w header message │ N len … │ d le        kind, length of itself and the rest, body
 """
 
 from __future__ import annotations

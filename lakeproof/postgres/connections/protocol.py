@@ -1,7 +1,4 @@
-"""The interface of a COPY's channel, and the two kinds of COPY: a replication stream, and the rows of a query.
-
-Receiving bytes does not belong here (`channel.py`).
-"""
+"""The interface of a COPY's channel, and the two kinds of COPY: a replication stream, and the rows of a query."""
 
 from __future__ import annotations
 

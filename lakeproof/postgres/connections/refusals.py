@@ -1,7 +1,4 @@
-"""Says what to correct if a server or libpq definitely refuses a connection: host, database, role, password, pg_hba.conf.
-
-Refusals that may pass by themselves are in `connect.py`, poolers in `pooler.py`.
-"""
+"""Says what to correct if a server or libpq definitely refuses a connection: host, database, role, password, pg_hba.conf."""
 
 from __future__ import annotations
 

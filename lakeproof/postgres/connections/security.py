@@ -1,7 +1,5 @@
 """The exposure of a connection: its encryption, and the ways of authentication that it accepts.
 
-Opening connections does not belong here (`connect.py`).
-
 libpq asks for TLS and continues without it if the server, or a machine that answers in its place, refuses; and it sends the
 password in the clear if asked to. The second is refused unless the DSN allows it.
 """

@@ -1,7 +1,5 @@
 """Limits every wait for a server's answer, and ends the wait if a stop is requested.
 
-The statements belong to the callers; a replication stream has its own clock (`replication_stream.py`).
-
 A server, or a proxy before it, may keep a connection open and stay silent: TCP sees no fault, no statement timeout is ever
 reported, and libpq waits for ever. A caller that must not hang sets a timeout, and every connection opened inside has it:
 

@@ -1,7 +1,4 @@
-"""The cost of a running snapshot to its source: dead rows and WAL that it must keep, locks, waiting sessions.
-
-Limiting the cost does not belong here (`sources.<name>.snapshot` in the configuration), nor does showing it.
-"""
+"""The cost of a running snapshot to its source: dead rows and WAL that it must keep, locks, waiting sessions."""
 
 from __future__ import annotations
 

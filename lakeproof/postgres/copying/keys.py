@@ -1,8 +1,5 @@
 """Reads the rows of single keys from a table: which tables allow that, and the SELECT for some keys.
 
-Finding the keys does not belong here (`lakeproof.proof.keys_to_repair`), nor writing the rows
-(`lakeproof.snapshot.copy.keyed_copy`).
-
 PostgreSQL finds the rows by its own equality, over the index of the key. That may be wider than the lake's, which compares
 exact forms (a numeric's 1.0 is its 1.00, a char's blanks at the end do not count), and never narrower: each value is equal
 to itself. So a row too many may come, and whoever enters the rows takes those of the exact keys. If an extension or a

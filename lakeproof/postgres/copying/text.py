@@ -1,7 +1,5 @@
 r"""Splits COPY's text format, one message per row, into spans: the place of each value of each column in the block.
 
-Reading blocks from a connection does not belong here (`blocks.py`), nor do the values (`lakeproof.values`).
-
     1 ⇥ a\tb ⇥ \N ⏎      fields end at a tab or a newline, NULL is `\N`, and a backslash stands before a character that
                          would be taken for one of these: `\b \f \n \r \t \v` are control characters, any other character
                          is itself

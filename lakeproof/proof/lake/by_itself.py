@@ -1,7 +1,4 @@
-"""Proofs of the lake by itself: histories that must be what was written, and views that must be what their queries give.
-
-The comparison with the source is in `prove`.
-"""
+"""Proofs of the lake by itself: histories that must be what was written, and views that must be what their queries give."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The lake's side of a proof: buckets and keys of one current table at one Delta version, by Spark.
 
-The cut names the version for a position; comparing belongs to `compare`.
-
 The text of a row is `exact.row_forms` with one exception: in a table with a key, an instant that is typed in the lake is
 written as its microseconds since 2000 in 16 hexadecimal digits, PostgreSQL's own octets of it. Formatting timestamps took
 20 % of Spark's time. Rows of tables without a key are identified by the stored digests, so they keep the text form.

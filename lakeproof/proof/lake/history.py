@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from lakeproof.errors import UnreadableRowsError, manual
 from lakeproof.events import counted
@@ -24,7 +24,7 @@ from lakeproof.lake.delta.log.commits import LogGapError
 from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.names import TableName
-from lakeproof.proof.compare import Buckets, FilledBuckets, differing_buckets
+from lakeproof.proof.compare import FilledBuckets, differing_buckets
 from lakeproof.proof.lake.history_in_arrow import ArrowHistory
 from lakeproof.proof.lake.in_arrow import TooLargeError
 from lakeproof.proof.lake.side import TOO_LARGE, LakeReader
@@ -32,6 +32,8 @@ from lakeproof.storage.source_lake import SourceLake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from lakeproof.proof.lake.history_by_spark import SparkHistory
 
 HistoryStatus: TypeAlias = Literal["equal", "damaged", "differs"]
 
@@ -49,16 +51,8 @@ class HistoryProof:
     by_spark: str | None = None
 
 
-class _History(Protocol):
-    """A table's history, which this process or Spark reads."""
-
-    def sum(self) -> HistorySum:
-        """Return the sum of the rows in the files."""
-
-    def state(self, buckets: int) -> Buckets:
-        """Return the buckets of the rows that history adds up to."""
-
-
+# A table's history, which this process or Spark reads.
+_History: TypeAlias = "ArrowHistory | SparkHistory"
 _Work: TypeAlias = "Callable[[_History, SparkSession | None], HistoryProof]"
 
 

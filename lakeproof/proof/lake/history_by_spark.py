@@ -1,7 +1,5 @@
 """A table's history as a proof reads it by Spark: the sum of its rows, and the buckets of what they add up to.
 
-The same in this process is in `history_in_arrow`; `history` compares them.
-
 Both go over history several times. If its rows are few, the first time keeps them: each further one would cost Spark a job
 that filters the table's files and a job that reads its deletion vectors, which is most of what small tables cost.
 """

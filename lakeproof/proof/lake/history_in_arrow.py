@@ -1,7 +1,5 @@
 """A table's history as a proof reads it in this process: the sum of its rows, and the buckets of what they add up to.
 
-The same by Spark is in `history_by_spark`; `history` compares them.
-
     a key alone identifies rows      the newest row of each key counts, if it is no deletion
     whole old rows (bag, FULL)       the rows that came, less those that went: sums can be taken away, so nothing is matched
 

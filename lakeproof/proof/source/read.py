@@ -1,7 +1,5 @@
 """Reads the source's side of a proof under its snapshot: small tables together, a large one by itself.
 
-The SQL belongs to `lakeproof.proof.source.form`, comparing to `lakeproof.proof.tables`.
-
 A table that is read by itself costs a dozen further statements: its transaction, its lock, the comparison of its files and
 of its catalog. Small tables share these statements, and one statement reads them all. While locks are held, no other lock is
 waited for: if a lock is not free at once, or anything else fails, each table is read by itself, so that no table's result

@@ -1,7 +1,4 @@
-"""The source's side of a proof, read over a connection within the slot's snapshot.
-
-The SQL belongs to `lakeproof.proof.source.form`; making and guarding the snapshot to `lakeproof.postgres.copying.snapshot`.
-"""
+"""The source's side of a proof, read over a connection within the slot's snapshot."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Differences that the changes which a publication does not send can explain: values in, values out.
 
-Finding the rows that differ belongs to `compare`, reading them to `lakeproof.commands.prove`.
-
 A row that differs is excused only by an action that is not sent and can have caused exactly that:
 
     delete     a row too many in the lake

@@ -1,7 +1,5 @@
 """A chunk's rows in the form in which history and current can have its file as it is: names, hidden columns, their sum.
 
-Copying belongs to `copying.py`, linking a file to `lakeproof.lake.delta.link_commit`.
-
     the table's columns   by the names of `lakeproof.landing.segments.file_columns`
     `_lp_text`            as it is
     `_lp_ord`             below every change, by chunk and row

@@ -1,7 +1,5 @@
 """Writes a snapshot's documents: its request, part after part of complete tables, and its end.
 
-The form of the documents does not belong here (`folder.py`), nor do the chunks (`copying.py`).
-
 A part is put every `INTERVAL_S` if a table has become complete, and at the end: 10,000 tables give a few dozen documents,
 and a kill costs the copies of the last two seconds. Right before a part is put, the catalog is compared with what the
 snapshot saw of the tables in it, once for all of them: only a table that has not been altered counts. Then the names of

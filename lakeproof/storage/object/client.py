@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore, S3Credential
 
 _CONNECT_TIMEOUT = timedelta(seconds=5)
+# Static keys may be replaced in their file at any time: so often it is read again.
+REREAD_S = 60.0
+_PROCESS_TIMEOUT_S = 60.0
 
 
 def make_client(place: ObjectPlace, storage: StorageConfig, *, repeats: bool = False) -> ObjectStore:
@@ -74,11 +77,6 @@ def spark_url(place: ObjectPlace, storage: StorageConfig) -> str:
 
 def _given(values: dict[str, Any]) -> Any:
     return {name: value for name, value in values.items() if value is not None}
-
-
-# Static keys may be replaced in their file at any time: so often it is read again.
-REREAD_S = 60.0
-_PROCESS_TIMEOUT_S = 60.0
 
 
 class ProfileCredentials:

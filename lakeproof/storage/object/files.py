@@ -1,7 +1,5 @@
 """Large files of an object store: written in parts with bounded memory, and read in ranges with a bounded read-ahead.
 
-Documents do not belong here (`store.py`).
-
 A file stays in memory up to `PART_BYTES` and is then put at once, conditionally. A larger one is uploaded in parts, of which
 `UPLOADS` are on their way. All files that are open keep at most `MEMORY_BYTES_MAX`; one that would need more goes on in a
 temporary file on this machine's disk, and is uploaded when it is finished, one such file at a time.
@@ -16,7 +14,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 import obstore
 
@@ -26,9 +24,8 @@ from lakeproof.storage.store import AlreadyExistsError
 
 if TYPE_CHECKING:
     from obstore import WritableFile
-    from obstore.store import ObjectStore as Client
 
-    from lakeproof.storage.object.requests import Requests
+    from lakeproof.storage.object.store import ObjectStore
 
 # S3 takes 10,000 parts of a file, so a file has at most 80 GB.
 PART_BYTES = 8 << 20
@@ -64,34 +61,10 @@ MEMORY = UploadMemory(MEMORY_BYTES_MAX // PART_BYTES)
 _one_from_disk = threading.Lock()
 
 
-class FileStore(Protocol):
-    """The part of a store that a file needs."""
-
-    @property
-    def patient_client(self) -> Client:
-        """A client that repeats failed requests itself."""
-
-    @property
-    def requests(self) -> Requests:
-        """The store's counter."""
-
-    def thing(self, key: str) -> str:
-        """Return the key's name in errors."""
-
-    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> None:
-        """As the store's."""
-
-    def size_or_none(self, key: str) -> int | None:
-        """Return the number of stored bytes, None if there is nothing."""
-
-    def delete(self, key: str) -> None:
-        """As the store's."""
-
-
 class ObjectFile:
     """A `NewFile` of an object store: nothing has its name before it is finished."""
 
-    def __init__(self, store: FileStore, key: str, memory: UploadMemory = MEMORY) -> None:
+    def __init__(self, store: ObjectStore, key: str, memory: UploadMemory = MEMORY) -> None:
         self.key = key
         self._store = store
         self._memory = memory

@@ -22,12 +22,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from lakeproof.errors import LakeproofError, TransientError
 from lakeproof.storage.document import Document
 from lakeproof.storage.store import Lock, reason_with_holder
 from lakeproof.storage.times import now_text
+
+if TYPE_CHECKING:
+    from lakeproof.storage.object.store import ObjectStore
 
 _RENEW_AGAIN_S = 2.0
 _RETRY_S = 0.2
@@ -58,25 +61,6 @@ class Version:
     e_tag: str | None
     version: str | None
     written_at: datetime | None = None
-
-
-class VersionedStore(Protocol):
-    """The part of a store that a lock needs."""
-
-    def read_version(self, key: str) -> Version | None:
-        """Return the bytes with their version, None if there are none."""
-
-    def swap(self, key: str, data: bytes, before: Version | None) -> Version | None:
-        """Replace the version `before` (None: nothing) by `data`; return the new version, None if it is another one."""
-
-    def written(self, prefix: str) -> dict[str, datetime]:
-        """Return every key below the folder, also the store's own, with the time at which the store wrote it."""
-
-    def put(self, key: str, data: bytes) -> None:
-        """As the store's."""
-
-    def delete(self, key: str) -> None:
-        """As the store's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +141,7 @@ class SharedObjectLock:
 class ObjectLocks:
     """The locks of one store."""
 
-    def __init__(self, store: VersionedStore, times: LockTimes = LOCK_TIMES) -> None:
+    def __init__(self, store: ObjectStore, times: LockTimes = LOCK_TIMES) -> None:
         self._times = times
         self._store = store
 

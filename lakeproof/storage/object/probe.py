@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from lakeproof.config.location import LakeLocation, ObjectPlace
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.storage.document import Document
 from lakeproof.storage.object.errors import is_missing, is_refused_condition, passes, store_error
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from obstore import PutMode
 
     from lakeproof.storage.object.lock import Version
+    from lakeproof.storage.object.store import ObjectStore
 
 T = TypeVar("T")
 WRITERS = 8
@@ -47,35 +47,10 @@ class StoreDoc(Document):
     probed_at: str
 
 
-class ProbedStore(Protocol):
-    """The part of a store that the probe needs."""
-
-    place: ObjectPlace
-    location: LakeLocation
-
-    def thing(self, key: str) -> str:
-        """Return the key's name in errors."""
-
-    def written(self, prefix: str) -> Mapping[str, object]:
-        """List."""
-
-    def read_version(self, key: str) -> Version | None:
-        """Get."""
-
-    def put_raw(self, key: str, data: bytes) -> None:
-        """Put."""
-
-    def put_once(self, kind: str, key: str, data: bytes, mode: PutMode) -> Version:
-        """Put conditionally, once."""
-
-    def delete(self, key: str) -> None:
-        """Delete."""
-
-
 class Probed:
     """Makes sure that a store was tried before the first write of this process."""
 
-    def __init__(self, store: ProbedStore) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._done = False
         self._lock = threading.Lock()
@@ -98,7 +73,7 @@ class Probed:
 
 
 class _Probe:
-    def __init__(self, store: ProbedStore) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._folder = f"{_FOLDER}/{secrets.token_hex(8)}"
         self._thing = store.thing("")

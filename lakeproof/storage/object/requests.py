@@ -1,7 +1,4 @@
-"""Sends requests to an object store: counts them, and repeats for a limited time what may succeed later.
-
-The meaning of an error is in `errors.py`.
-"""
+"""Sends requests to an object store: counts them, and repeats for a limited time what may succeed later."""
 
 from __future__ import annotations
 

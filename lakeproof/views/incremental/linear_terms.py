@@ -1,7 +1,4 @@
-"""The change of a linear query's answer: the query over each table's changes, with the other tables as they are or were.
-
-Which queries are linear is read from the plan (`carried_keys`); choosing this strategy belongs to `strategies`.
-"""
+"""The change of a linear query's answer: the query over each table's changes, with the other tables as they are or were."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 So it says which columns of its tables a query looks at, so that no others of what changed are read; a column counts as used
 unless it is known that it is not.
-
-Rules about queries are in `query_rules`, the meaning of a plan in `carried_keys`.
 """
 
 from __future__ import annotations

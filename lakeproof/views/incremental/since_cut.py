@@ -34,7 +34,7 @@ from lakeproof.storage.source_lake import SourceLake
 from lakeproof.views.drift import why_not_trusted
 from lakeproof.views.incremental.collected import NotIncrementalError
 from lakeproof.views.incremental.table_changes import ChangeSource
-from lakeproof.views.read_at import ReadAt
+from lakeproof.views.refresh_point import ReadAt
 
 
 def check_can_go_on(view: ViewConfig, newest: ViewCut | None, before: int, sha256: str) -> ViewCut:

@@ -1,7 +1,4 @@
-"""The changes of a view's tables since its cut, read once: by this process if they are few, else kept by Spark.
-
-Computing with the changes belongs to `linear_terms`, `added_sums` and `touched_keys`, finding them to `since_cut`.
-"""
+"""The changes of a view's tables since its cut, read once: by this process if they are few, else kept by Spark."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A view computed anew for the keys that changes touch: the query over the rows with these keys, against the view's own.
-
-Which columns restrict a query is read from the plan (`carried_keys`); choosing this strategy belongs to `strategies`.
-"""
+"""A view computed anew for the keys that changes touch: the query over the rows with these keys, against the view's own."""
 
 from __future__ import annotations
 

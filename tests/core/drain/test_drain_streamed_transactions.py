@@ -23,12 +23,12 @@ from lakeproof.pgoutput.messages import (
     LogicalMessage,
     Message,
     Origin,
-    Prepare,
     StreamAbort,
     StreamCommit,
     StreamStart,
     StreamStop,
     Truncate,
+    TwoPhase,
 )
 from tests.core.pgoutput.pgoutput_encoder import frames
 
@@ -309,7 +309,7 @@ _START, _STOP = StreamStart(Xid(9), True), StreamStop()
         [_START, Begin(Lsn(5), TIME, Xid(8))],
         [_START, LogicalMessage(False, Lsn(1), "p", b"", Xid(9))],
         [_START, StreamAbort(Xid(9), Xid(9), None, None)],
-        [Prepare(Lsn(1), Lsn(2), TIME, Xid(9), "gid")],
+        [TwoPhase(b"P", b"\0")],
     ],
 )
 def test_what_no_server_sends_is_refused_by_name(messages: list[Message]) -> None:

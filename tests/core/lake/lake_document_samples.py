@@ -28,8 +28,7 @@ from lakeproof.lake.records.views.definitions import ReadExternal, ReadTable, Vi
 from lakeproof.landing.segments.manifest import Decoded
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
-from lakeproof.proof.basis import Basis
-from lakeproof.proof.record import Compared, LakeProved, ProofRecord, Proved
+from lakeproof.proof.record import Basis, Compared, LakeProved, ProofRecord, Proved
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.snapshot.copy.keyed_copy import KeyedCopy, KeyedTable
 from lakeproof.snapshot.folder import SnapshotEnd, SnapshotRequest

@@ -11,23 +11,19 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
 from lakeproof.pgoutput.messages import (
     Begin,
-    BeginPrepare,
     Commit,
-    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     Origin,
-    Prepare,
     Relation,
-    RollbackPrepared,
     StreamAbort,
     StreamCommit,
-    StreamPrepare,
     StreamStart,
     StreamStop,
     Truncate,
+    TwoPhase,
     TypeName,
     Unchanged,
     Update,
@@ -87,16 +83,8 @@ def _rare(message: Message) -> bytes:
         case StreamAbort(xid, subxid, lsn, time):
             tail = b"" if lsn is None or time is None else _lsns(lsn) + _times(time)
             return b"A" + _u32(xid) + _u32(subxid) + tail
-        case BeginPrepare(lsn, end, time, xid, gid):
-            return b"b" + _lsns(lsn, end) + _times(time) + _u32(xid) + _string(gid)
-        case Prepare(lsn, end, time, xid, gid):
-            return b"P\0" + _lsns(lsn, end) + _times(time) + _u32(xid) + _string(gid)
-        case CommitPrepared(lsn, end, time, xid, gid):
-            return b"K\0" + _lsns(lsn, end) + _times(time) + _u32(xid) + _string(gid)
-        case StreamPrepare(lsn, end, time, xid, gid):
-            return b"p\0" + _lsns(lsn, end) + _times(time) + _u32(xid) + _string(gid)
-        case RollbackPrepared(lsn, end, time, rollback, xid, gid):
-            return b"r\0" + _lsns(lsn, end) + _times(time, rollback) + _u32(xid) + _string(gid)
+        case TwoPhase(tag, content):
+            return tag + content
         case _:
             raise TypeError(type(message).__name__)
 

@@ -12,25 +12,21 @@ from lakeproof.pgoutput.decoder import COLUMNS_MAX, ProtocolError, decode
 from lakeproof.pgoutput.messages import (
     UNCHANGED,
     Begin,
-    BeginPrepare,
     Commit,
-    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     OldImage,
     Origin,
-    Prepare,
     Relation,
     RelationColumn,
-    RollbackPrepared,
     StreamAbort,
     StreamCommit,
-    StreamPrepare,
     StreamStart,
     StreamStop,
     Truncate,
+    TwoPhase,
     TypeName,
     Update,
 )
@@ -64,11 +60,6 @@ PLAIN: list[Message] = [
     StreamCommit(XID, LSN, END, TIME),
     StreamAbort(XID, Xid(7), None, None),
     StreamAbort(XID, Xid(7), LSN, TIME),
-    BeginPrepare(LSN, END, TIME, XID, "gid"),
-    Prepare(LSN, END, TIME, XID, "gid"),
-    CommitPrepared(LSN, END, TIME, XID, "gid"),
-    RollbackPrepared(LSN, END, TIME, TIME + 1, XID, "gid"),
-    StreamPrepare(LSN, END, TIME, XID, ""),
 ]
 STREAMED: list[Message] = [
     Relation(TABLE, "public", "t", Identity.NOTHING, COLUMNS, XID),
@@ -145,6 +136,12 @@ def test_no_other_letter_stands_for_a_tuple_or_a_value(message: Message) -> None
                 assert decode(mutated) != message
             except ProtocolError:
                 continue
+
+
+@pytest.mark.parametrize("tag", [b"b", b"P", b"K", b"r", b"p"])
+def test_a_message_of_a_transaction_in_two_phases_is_known_by_its_tag(tag: bytes) -> None:
+    """A slot that sends one is refused, whatever it says."""
+    assert decode(tag + b"\0gid") == TwoPhase(tag, b"\0gid")
 
 
 INSERT = b"I" + struct.pack(">I", TABLE) + b"N"

@@ -6,13 +6,14 @@ from typing import get_args
 
 from lakeproof.pgoutput import tags
 from lakeproof.pgoutput.decoder import _READERS
-from lakeproof.pgoutput.messages import Commit, Message, StreamAbort
+from lakeproof.pgoutput.messages import Commit, Message, StreamAbort, TwoPhase
 
 
 def test_every_class_of_messages_has_one_tag() -> None:
-    """Each message class has a tag, and no two share one."""
+    """No two share one; those about transactions in two phases are one class, with five."""
     assert {tag.message for tag in tags.TAGS} == set(get_args(Message))
-    assert len({tag.octet for tag in tags.TAGS}) == len(tags.TAGS) == len(get_args(Message))
+    assert len({tag.octet for tag in tags.TAGS}) == len(tags.TAGS) == len(get_args(Message)) + 4
+    assert b"".join(tag.octet for tag in tags.TAGS if tag.message is TwoPhase) == b"bPKrp"
 
 
 def test_every_tag_is_one_byte_and_is_read() -> None:

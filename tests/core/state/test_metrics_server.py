@@ -24,8 +24,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.metrics import definitions as m
 from lakeproof.metrics.drain_state import UNFLUSHED_S, DrainCounters, DrainReadiness, PulseSamples
 from lakeproof.metrics.follow_state import FollowReadiness
-from lakeproof.metrics.readings import PolledValue
-from lakeproof.metrics.samples import OTHER, Registry, Sample, TableLabels
+from lakeproof.metrics.samples import OTHER, PolledValue, Registry, Sample, TableLabels
 from lakeproof.metrics.server import CONNECTIONS_MAX, MetricsServer, Served
 from lakeproof.names import TableName
 from tests.support.ingest.fix_drain import wait_until

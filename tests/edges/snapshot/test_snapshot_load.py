@@ -17,8 +17,8 @@ from lakeproof.config.model import Config, SnapshotConfig
 from lakeproof.errors import TransientError
 from lakeproof.events import Event, Stop
 from lakeproof.names import TableName
+from lakeproof.snapshot.progress import SnapshotStatus
 from lakeproof.snapshot.run import SnapshotIncompleteError
-from lakeproof.snapshot.status import SnapshotStatus
 from tests.support.ingest.fix_drain import SOURCE, Drained, wait_until
 from tests.support.ingest.snapshot_rows import copied_and_landed
 
