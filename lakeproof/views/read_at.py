@@ -1,4 +1,4 @@
-"""The point at which a view is computed, and the frames of what it reads there.
+"""What one refresh of a view reads: the point at which it is computed, and the frames of its tables there.
 
 Choosing the point belongs to `lakeproof.commands.refresh`, and in an audit to the view's cut; the query to `refresh`.
 
@@ -8,7 +8,7 @@ external table at the version that the refresh has pinned. So whatever reaches i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,10 +20,13 @@ from lakeproof.lake.delta.log.commits import is_within
 from lakeproof.lake.delta.versions import read_at, read_view_at
 from lakeproof.lake.read.spark.open import OpenedLake
 from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.views.cuts import ExternalVersion, ViewVersion, view_path
+from lakeproof.lake.records.views.cuts import ExternalVersion, ViewCut, ViewVersion, view_path
 from lakeproof.lake.spark.failures import reason_of, unreadable_file
+from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 from lakeproof.storage.store import Store
+from lakeproof.views.difference import ViewCorrection
+from lakeproof.views.incremental.table_changes import ChangeSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,41 @@ class ReadAt:
             pinned = self.external[str(table)]
             frames[name] = read_at(session, pinned.path, pinned.delta_version)
         return frames
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """A view's correction that was computed before, for its table at `version`; `insertions` are without `_lp_dup`."""
+
+    version: int
+    correction: ViewCorrection
+    computed_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class ViewInputs:
+    """Everything that one refresh of a view reads.
+
+    tables          a frame for each name in the view's SQL, without hidden columns
+    cuts            the cut of each source, the sources of the views that it reads among them
+    refresh         the number that the cuts of one refresh share
+    changes_since   returns the tables' changes since a view's cut; None if they are unknown
+    table_rows      returns the number of rows of each table, None for a table without a count
+    point           the versions of the views and of the external tables that it reads
+    replaces        the definition is a new one, and the view may get other columns
+    takes_back      the definition is the one before the newest
+    staged          the view's correction, if a preview has computed it
+    """
+
+    tables: Mapping[str, DataFrame]
+    cuts: Mapping[str, CycleNumber]
+    refresh: int
+    changes_since: Callable[[ViewCut], Mapping[str, ChangeSource]] | None = None
+    table_rows: Callable[[], Mapping[str, int | None]] = dict
+    point: ReadAt = field(default_factory=ReadAt)
+    replaces: bool = False
+    takes_back: bool = False
+    staged: StagedRows | None = None
 
 
 def unreadable_error(store: Store, view: ViewConfig, point: ReadAt, error: BaseException) -> LakeError:
