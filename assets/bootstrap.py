@@ -83,12 +83,7 @@ def snapshot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinitio
         if not chosen:
             return
         progress = SnapshotObservations(source.name, set(chosen), context.log_event)
-        log = to_run_log(context.log.info)
-
-        def report(event: Event) -> None:
-            progress.take(event)
-            log(event)
-
+        report = to_run_log(context.log.info, progress.take)
         failure: dg.Failure | None = None
         try:
             snapshots = run_engine(

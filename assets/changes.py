@@ -69,13 +69,7 @@ def changes_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition
 
         until = Until.seconds(config.max_seconds) if config.until == "max_seconds" else Until.caught_up()
         reporter = _Reporter(context, settings, source, config)
-        log = to_run_log(context.log.info)
-
-        def report(event: Event) -> None:
-            if event.kind == "drain.start":
-                reporter.begin(Lsn.parse(str(event.fields["start_lsn"])))
-            log(event)
-
+        report = to_run_log(context.log.info, reporter.hear)
         try:
             totals = run_engine(
                 lambda stop: drain(settings.config(), source.name, until, report, stop, on_flush=reporter.take),
@@ -198,6 +192,11 @@ class _Reporter:
         self._keeps_up = KeepsUp()
         self._reported: set[TableName] = set()
         self._first: Iterator[dg.AssetMaterialization] | None = None
+
+    def hear(self, event: Event) -> None:
+        """Take an event of the drain; its threads call it."""
+        if event.kind == "drain.start":
+            self.begin(Lsn.parse(str(event.fields["start_lsn"])))
 
     def begin(self, position: Lsn) -> None:
         """Let the events that Dagster lacks be written from now on, at a drain's first position; any thread may call it.

@@ -136,12 +136,7 @@ def _follow(
     """Follow the landing until the time is over; a sensor starts the next run, so nothing is tried again here."""
     reporter = _Reporter(context, settings, unit, config.event_seconds)
     words = ["compact", *unit.words, "--follow", "--seconds", str(config.max_seconds)]
-    log = to_run_log(context.log.info)
-
-    def report(event: Event) -> None:
-        reporter.hear(event)
-        log(event)
-
+    report = to_run_log(context.log.info, reporter.hear)
     try:
         run_engine(
             lambda stop: compute.run(context, words, RunControl(report, stop)),

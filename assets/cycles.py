@@ -62,8 +62,7 @@ def _written(
     history = md.merged(
         common,
         {"dagster/column_schema": columns[Layer.HISTORY]},
-        {"delta_version": state.history_version},
-        md.row_count(state.history_sum.rows),
+        {"delta_version": state.history_version, "dagster/row_count": state.history_sum.rows},
     )
     words = _in_words(done, None if held is None else held.reason)
     yield md.event(table_key(Layer.HISTORY, source, table), history, state.at_lsn, words)
@@ -71,7 +70,7 @@ def _written(
         common,
         {"dagster/column_schema": columns[Layer.CURRENT]},
         {"inserted": done.inserted, "deleted": done.deleted, "delta_version": state.current_version},
-        md.row_count(_rows(lake, table, state, done)),
+        md.optional(**{"dagster/row_count": _rows(lake, table, state, done)}),
         {"written_by": f"{state.written_by.engine}: {state.written_by.reason}"},
     )
     if done.cycles and held is None:

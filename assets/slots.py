@@ -53,7 +53,7 @@ def slot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
             status = run_engine(lambda _stop: settings.slot_status(source.name))
         except dg.Failure as failure:
             # The check gives the reason; without a result it would show nothing.
-            yield unreachable_result(source, failure.description or "")
+            yield slot_check_result(source, failure.description or "")
             raise
         # Without a slot too: Dagster skips what depends on an asset that yields nothing, and a drain says more clearly why.
         state = state_metadata(source, status) or {"slot": source.slot, "health": Level.ERROR.value}
@@ -99,12 +99,17 @@ def slot_positions(status: SlotStatus) -> md.Metadata:
     )
 
 
-def slot_check_result(source: SourceConfig, status: SlotStatus) -> dg.AssetCheckResult:
-    """Return the check's result: how long the slot will last, and if a drain could continue from it at all."""
+def slot_check_result(source: SourceConfig, status: SlotStatus | str) -> dg.AssetCheckResult:
+    """Return the check's result: how long the slot will last, and if a drain could continue from it at all.
+
+    A text is the reason why the slot can't be read, most often that its server can't be reached.
+    """
     level, reasons = Level.ERROR, [f"slot {source.slot} does not exist"]
-    if status.health is not None:
+    if isinstance(status, str):
+        reasons = [f"the slot can't be read: {status}"]
+    elif status.health is not None:
         level, reasons = status.health.level, list(map(str, status.health.reasons))
-    if status.gap is not None:
+    if isinstance(status, SlotStatus) and status.gap is not None:
         level, reasons = Level.ERROR, [str(status.gap), *reasons]
     return dg.AssetCheckResult(
         asset_key=Layer.SLOTS.key(source.name),
@@ -112,18 +117,7 @@ def slot_check_result(source: SourceConfig, status: SlotStatus) -> dg.AssetCheck
         passed=level is Level.OK,
         severity=dg.AssetCheckSeverity.ERROR if level is Level.ERROR else dg.AssetCheckSeverity.WARN,
         description="; ".join(reasons) or None,
-        metadata=state_metadata(source, status),
-    )
-
-
-def unreachable_result(source: SourceConfig, reason: str) -> dg.AssetCheckResult:
-    """Return the check's result for a slot that can't be read, most often because its server can't be reached."""
-    return dg.AssetCheckResult(
-        asset_key=Layer.SLOTS.key(source.name),
-        check_name=CHECK,
-        passed=False,
-        severity=dg.AssetCheckSeverity.ERROR,
-        description=f"the slot can't be read: {reason}",
+        metadata={} if isinstance(status, str) else state_metadata(source, status),
     )
 
 

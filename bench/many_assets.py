@@ -1,9 +1,9 @@
-"""Measures how long Dagster's location of a source with 200 real tables takes to load, and a sensor's tick.
+"""Measures how long Dagster's location of a source with many real tables takes to load, and a sensor's tick.
 
 Counting what both read does not belong here (`tests/shell/location/test_many_tables.py`). Seconds of CPU are printed
 beside those of the clock: other processes of the machine change the first much less.
 
-    python -m bench.many_assets --tables 200
+    python -m bench.many_assets --tables 1000
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def create_tables(dsn: str, number: int, rows: int = 10) -> None:
 def main() -> int:
     """Copy the tables once, then measure in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", type=int, default=200)
+    parser.add_argument("--tables", type=int, default=1000)
     number = parser.parse_args().tables
     with EmbeddedPostgres(conf={"fsync": "off"}) as server, tempfile.TemporaryDirectory() as folder:
         with psycopg.connect(server.dsn(), autocommit=True) as admin:

@@ -25,6 +25,7 @@ from lakeproof.config.section.alerts import AlertsConfig
 from lakeproof.errors import LakeproofError
 from orchestration.policies import alert as alert_policy
 from orchestration.policies.alert import AlertMemory
+from orchestration.policies.lasting import HEALTHY_S
 from orchestration.start import RUNNING
 from resources import Settings
 from resources.messages import Alert, AlertSeverity, Notifier, notifiers
@@ -125,8 +126,6 @@ def _tell(
     return memory
 
 
-# A run that has worked for this long has got over what its predecessor failed of.
-_HEALTHY_S = 60.0
 # Runs that ended since the last look.
 _RUNS_MAX = 200
 # Executions of a check among which the newest evaluation is looked for.
@@ -185,7 +184,7 @@ def _is_over(instance: DagsterInstance, job: str, failed: str, now: float) -> bo
     if not newest or newest[0].dagster_run.run_id == failed or newest[0].start_time is None:
         return False
     is_working = newest[0].dagster_run.status is DagsterRunStatus.STARTED
-    return is_working and now - newest[0].start_time >= _HEALTHY_S
+    return is_working and now - newest[0].start_time >= HEALTHY_S
 
 
 def _reason(instance: DagsterInstance, run_id: str) -> str:

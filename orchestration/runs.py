@@ -17,8 +17,9 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from jobs.names import SENSOR_TAG
 from lakeproof.config.model import Config
-from orchestration.policies.run import Phase, Run
+from orchestration.policies.run import JobRuns, Phase, Run, other_runs
 from orchestration.start import RUNNING
+from resources import Settings
 
 _PHASES = {
     DagsterRunStatus.QUEUED: Phase.QUEUED,
@@ -34,11 +35,20 @@ _RECORDS_MAX = 12
 _GONE = "no run of this job has a process, so this run's process is gone"
 
 
-def recent_runs(instance: DagsterInstance, job: str, tag: str | None = None) -> list[Run]:
-    """Return the newest runs of `job`, newest first; with `tag`, only runs that carry it."""
+def runs_of(instance: DagsterInstance, settings: Settings, job: str, now: float, tag: str | None = None) -> JobRuns:
+    """Return the newest runs of `job` and the state of its lock; with `tag`, only runs that carry it."""
+    # The lock first: a run that ends in between has noted it by the time its record is read.
+    locked = settings.has_live_process(job)
     # Filter by job name here and by tag afterwards: Dagster's filter by tag joins the run_tags table.
     records = instance.get_run_records(RunsFilter(job_name=job), limit=_RECORDS_MAX)
-    return [_run(record) for record in records if tag is None or tag in record.dagster_run.tags]
+    return JobRuns([_run(r) for r in records if tag is None or tag in r.dagster_run.tags], now, locked)
+
+
+def run_in_the_way(instance: DagsterInstance, runs: JobRuns) -> str | None:
+    """Return the run that a new run of the same job must wait for, or None; fail the runs whose process is gone."""
+    others = other_runs(runs)
+    fail_dead(instance, others.dead)
+    return others.busy
 
 
 def fail_dead(instance: DagsterInstance, run_ids: Sequence[str]) -> None:

@@ -26,8 +26,8 @@ from lakeproof.errors import LakeproofError
 from lakeproof.state.due import due_days
 from lakeproof.state.due_work import compaction_is_pointless, drifted_views, refresh_is_pointless
 from lakeproof.state.source_state import SourceState
-from orchestration.policies import run as run_policy
-from orchestration.runs import fail_dead, recent_runs
+from orchestration.policies.run import pause_after_failures
+from orchestration.runs import run_in_the_way, runs_of
 from orchestration.start import RUNNING
 from resources import Settings
 
@@ -154,10 +154,9 @@ def _daily(source: SourceConfig) -> _Plan:
     job, listed = SourceJob.DAILY.of(source.name), daily_tables_of(source)
 
     def tick(context: dg.ScheduleEvaluationContext, settings: Settings) -> dg.RunRequest | str:
-        runs = run_policy.JobRuns(recent_runs(context.instance, job), time.time())
-        reason = _in_progress(context, settings, job) or run_policy.pause_after_failures(
-            runs, _DAILY_PAUSE_S, _DAILY_PAUSE_S
-        )
+        runs = runs_of(context.instance, settings, job, time.time())
+        pause = pause_after_failures(runs, _DAILY_PAUSE_S, _DAILY_PAUSE_S)
+        reason = run_in_the_way(context.instance, runs) or pause
         if reason is not None:
             return reason
         due = due_days(SourceState.of(settings.config(), source.name), listed, datetime.now(timezone.utc))
@@ -215,11 +214,7 @@ def _views(config: Config) -> _Plan:
 
 
 def _in_progress(context: dg.ScheduleEvaluationContext, settings: Settings, job: str) -> str | None:
-    """Return the run of `job` that a new run must wait for, or None; fail the runs whose process is gone."""
-    runs = run_policy.JobRuns(recent_runs(context.instance, job), time.time(), settings.has_live_process(job))
-    others = run_policy.other_runs(runs)
-    fail_dead(context.instance, others.dead)
-    return others.busy
+    return run_in_the_way(context.instance, runs_of(context.instance, settings, job, time.time()))
 
 
 def _schedule(plan: _Plan, start: str) -> dg.ScheduleDefinition:

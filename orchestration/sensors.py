@@ -15,7 +15,7 @@ from assets.bootstrap import SnapshotOptions
 from assets.changes import DrainRun
 from assets.checks.proof import evaluation
 from assets.current import CompactionRun, CompactionUnit
-from assets.slots import slot_check_result, unreachable_result
+from assets.slots import slot_check_result
 from assets.support.keys import Layer, table_key
 from jobs.names import SENSOR_TAG, SourceJob
 from lakeproof.config.model import SourceConfig
@@ -25,9 +25,7 @@ from lakeproof.state.slot import SlotStatus
 from orchestration.outside_proofs import OutsideProofs
 from orchestration.policies import copy as copy_policy
 from orchestration.policies import lasting, slot_check
-from orchestration.policies import run as run_policy
-from orchestration.policies.run import JobRuns
-from orchestration.runs import fail_dead, recent_runs
+from orchestration.runs import fail_dead, run_in_the_way, runs_of
 from orchestration.start import RUNNING
 from resources import Settings
 
@@ -53,9 +51,7 @@ class LastingJob:
         self, context: dg.SensorEvaluationContext, settings: Settings, place: lasting.Workplace | None, now: float
     ) -> lasting.Decision:
         """Return what to do, with its dead runs failed; raises the errors of `lakeproof.errors`."""
-        # The lock first: a run that ends in between has noted it by the time its record is read.
-        locked = settings.has_live_process(self.name)
-        job = JobRuns(recent_runs(context.instance, self.name, SENSOR_TAG), now, locked)
+        job = runs_of(context.instance, settings, self.name, now, SENSOR_TAG)
         decision = lasting.decide_run(self.kind, place, job, LASTING_S)
         fail_dead(context.instance, decision.dead)
         if decision.start:
@@ -104,7 +100,7 @@ def slot_drain_sensor(
             slot = settings.slot_status(source.name)
         except LakeproofError as error:
             level, reason = slot_check.UNREACHABLE, f"the slot can't be read: {error}"
-            health = unreachable_result(source, str(error))
+            health = slot_check_result(source, str(error))
         else:
             health = slot_check_result(source, slot)
             level = slot_check.OK if health.passed or not slot.has_landing else health.severity.value
@@ -166,8 +162,7 @@ def compaction_sensor(
         for source in unit.sources:
             # Dead runs of its other jobs would fill Dagster's queue, and no schedule of theirs may run for a day.
             other = SourceJob.BOOTSTRAP.of(source.name)
-            others = JobRuns(recent_runs(context.instance, other), clock(), settings.has_live_process(other))
-            fail_dead(context.instance, run_policy.other_runs(others).dead)
+            run_in_the_way(context.instance, runs_of(context.instance, settings, other, clock()))
         return dg.SensorResult(
             run_requests=job.requests(decision),
             skip_reason=None if decision.start else decision.reason,
@@ -205,13 +200,13 @@ def held_sensor(source: SourceConfig, start: str = RUNNING) -> dg.SensorDefiniti
         try:
             due = recopy(settings.config(), source.name, datetime.now(timezone.utc))
             snapshot = settings.lake_status(source.name).sources[source.name].snapshot
-            locked = settings.has_live_process(job)
+            runs = runs_of(context.instance, settings, job, time.time())
         except LakeproofError as error:
             return dg.SensorResult(skip_reason=f"the lake can't be read: {error}")
         decision = copy_policy.decide_copy(
             due,
             source.tables,
-            JobRuns(recent_runs(context.instance, job), time.time(), locked),
+            runs,
             source.snapshot.held_pause_s,
             copying=snapshot is not None and bool(snapshot.running),
         )

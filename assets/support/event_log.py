@@ -16,7 +16,7 @@ from typing import TextIO
 
 import dagster as dg
 
-from lakeproof.events import FOLLOWED_CUTS, FOLLOWED_VIEWS, Event, Report
+from lakeproof.events import FOLLOWED_CUTS, FOLLOWED_VIEWS, Event, Report, silent
 
 # The fields of an event that Dagster shows as they are.
 _PLAIN = (bool, int, float, str, list, dict)
@@ -71,12 +71,21 @@ def to_run_page(context: dg.OpExecutionContext) -> Report:
     return _bounded(show)
 
 
-def to_run_log(info: Callable[[str], object], clock: Callable[[], float] = time.monotonic) -> Report:
+def to_run_log(
+    info: Callable[[str], object], hear: Report = silent, clock: Callable[[], float] = time.monotonic
+) -> Report:
     """Return a `Report` that also passes to `info` what belongs in the run's log; it may be called from any thread.
 
-    Progress passes at most once every QUIET_S seconds; every other kind passes in full up to FREE_LINES lines.
+    Progress passes at most once every QUIET_S seconds; every other kind passes in full up to FREE_LINES lines. `hear` gets
+    every event, before it is logged.
     """
-    return _bounded(lambda event: info(event.message), clock)
+    log = _bounded(lambda event: info(event.message), clock)
+
+    def report(event: Event) -> None:
+        hear(event)
+        log(event)
+
+    return report
 
 
 def _bounded(show: Callable[[Event], object], clock: Callable[[], float] = time.monotonic) -> Report:

@@ -37,11 +37,6 @@ def optional(**values: object) -> Metadata:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def row_count(rows: int | None) -> Metadata:
-    """Return the row count for Dagster's own tile; nothing if it is unknown because counting would have cost time."""
-    return {} if rows is None else {"dagster/row_count": rows}
-
-
 def size(rows: int | None, size_bytes: int | None, chunks: int | None) -> Metadata:
     """Return the size of a copy; None values are for `optional` to leave out."""
     return {"dagster/row_count": rows, "dagster/size_bytes": size_bytes, "chunks": chunks}

@@ -69,8 +69,15 @@ def show(
     context.add_output_metadata({**metadata, **table})
 
 
-def not_done(context: dg.OpExecutionContext, source: str, would: str) -> None:
-    """Say in the run's log that nothing was changed, what would be, and how to have it done."""
+def not_done(
+    context: dg.OpExecutionContext,
+    source: str,
+    would: str,
+    metadata: Mapping[str, object],
+    rows: Sequence[Mapping[str, str]] = (),
+) -> None:
+    """Show what would be done on the run's page; say in its log that nothing was changed, and how to have it done."""
+    show(context, {"changed": False, **metadata}, rows)
     context.log.warning("nothing was changed. It would %s. To do it, launch with confirm: %s", would, source)
 
 

@@ -67,7 +67,7 @@ def replace_jobs(config: Config) -> list[dg.JobDefinition]:
         if is_confirmed(config, config.view):
             _run(context, compute, config.view, ["--take-back"])
         else:
-            not_done(context, config.view, "return to the definition that was applied before")
+            not_done(context, config.view, "return to the definition that was applied before", {"view": config.view})
 
     return [replaced, taken_back] if config.views else []
 

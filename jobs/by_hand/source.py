@@ -96,12 +96,8 @@ def recover_job(source: SourceConfig) -> dg.JobDefinition:
         confirmed = is_confirmed(config, source.name)
         plan = run_engine(lambda _stop: plan_recover(settings.config(), source.name, abandon_slot=config.abandon_slot))
         if not confirmed:
-            show(
-                context,
-                {"changed": False, **_recover_metadata(plan)},
-                [{"copied": str(table)} for table in plan.tables],
-            )
-            not_done(context, source.name, _would(plan))
+            tables = [{"copied": str(table)} for table in plan.tables]
+            not_done(context, source.name, _would(plan), _recover_metadata(plan), tables)
             return
         report = to_run_page(context)
         done = run_engine(
@@ -175,8 +171,7 @@ def teardown_job(source: SourceConfig) -> dg.JobDefinition:
                 slot=plan.slot, wal_retained_bytes=plan.retained_bytes, read_by_process=plan.active_pid
             )
             publications = {"publications": ", ".join(plan.publications), "not_owned": ", ".join(plan.not_owned)}
-            show(context, {"changed": False, **publications, **metadata})
-            not_done(context, source.name, plan.would)
+            not_done(context, source.name, plan.would, publications | metadata)
             return
         report = to_run_page(context)
         done = run_engine(lambda _: teardown(settings.config(), source.name, report, end_drain=config.end_drain))
@@ -223,8 +218,7 @@ def pause_job(source: SourceConfig) -> dg.JobDefinition:
             for table, state in plan.items()
         ]
         if not confirmed:
-            show(context, {"changed": False}, rows)
-            not_done(context, source.name, f"take {', '.join(map(str, tables))} out of the publication")
+            not_done(context, source.name, f"take {', '.join(map(str, tables))} out of the publication", {}, rows)
             return
         report = to_run_page(context)
         done = run_engine(lambda _stop: pause(settings.config(), source.name, tables, report))

@@ -41,7 +41,8 @@ from lakeproof.sql_catalog import name_views
 from lakeproof.storage.open import open_store
 from lakeproof.storage.store import Store
 from lakeproof.views.applied import AppliedViews
-from lakeproof.views.refresh import ViewInputs, refresh_view
+from lakeproof.views.read_at import ViewInputs
+from lakeproof.views.refresh import refresh_view
 from lakeproof.views.refresh_point import Point
 from lakeproof.views.replace import SAMPLE_ROWS_MAX, SampleRow, preview_view, staged_rows
 from lakeproof.views.round import Round, ViewReport, chosen_views, faulty_views, inputs_at_newest, refresh_under

@@ -7,6 +7,7 @@ Choosing and ordering views belongs to `lakeproof.commands.refresh`.
     difference.py  what a view's table lacks of its query's rows
     cycle.py       from a view's log to its cut      maintain.py     files and cuts of a source's views
     open.py        several views at one point        drift.py        what calls for a whole computation
+    read_at.py     what one refresh of a view reads, and at which point
     replace.py     another definition, staged        applied.py      views as applied, in order
     refresh_point.py  what one refresh reads, at one point, and tables outside of the lake
     round.py       several views of one refresh

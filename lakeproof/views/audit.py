@@ -26,7 +26,7 @@ from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
 from lakeproof.views.difference import compare_view
 from lakeproof.views.drift import is_settled
-from lakeproof.views.refresh_point import ReadAt
+from lakeproof.views.read_at import ReadAt
 
 ViewStatus: TypeAlias = Literal["equal", "differs", "blocked"]
 

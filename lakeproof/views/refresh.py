@@ -1,7 +1,7 @@
 """One view brought up to its sources' cuts: from what has changed if that is exact, else as a whole; one commit.
 
-The definition and its checks belong to `definition`, computing from changes to `strategies`, choosing views to
-`lakeproof.commands.refresh`.
+The definition and its checks belong to `definition`, choosing between this and computing from changes to
+`incremental.strategies`, choosing views to `lakeproof.commands.refresh`.
 
     desired   = the SQL over the current tables, each at its source's cut
     persisted = the view's Delta table as it is, by any writer
@@ -20,8 +20,8 @@ log. If nothing differs there is no Delta commit, and the cut names the existing
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -32,58 +32,17 @@ from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change, with_
 from lakeproof.lake.delta.committer import Applied, CommitInfo
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.protocol import TableSpec
-from lakeproof.lake.delta.versions import read_at
 from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, engine_versions, newest_view_cut
-from lakeproof.lake.records.views.definitions import ViewDefinition, put_definition, read_sql
+from lakeproof.lake.records.views.definitions import ViewDefinition, put_definition
 from lakeproof.lake.rows.change import AllRows, NetChange, Removed, Unsupported
 from lakeproof.lake.spark.jvm import counting, note_scans
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
 from lakeproof.views.cycle import app_id, begin_view_cycle, end_view_cycle
-from lakeproof.views.definition import bind, bind_again, check_same_columns, in_order_of, query_errors
-from lakeproof.views.difference import ViewCorrection, ViewTarget, differing, with_digest, with_dup
-from lakeproof.views.incremental.carried_keys import analyse
-from lakeproof.views.incremental.collected import OWN_FAULTS, NotIncrementalError, StoredView
-from lakeproof.views.incremental.since_cut import check_can_go_on, earlier_files
-from lakeproof.views.incremental.strategies import Partial, Plan, ViewTables, partial_correction
-from lakeproof.views.incremental.sum_plans import sums_of
-from lakeproof.views.incremental.table_changes import ChangeSource
-from lakeproof.views.refresh_point import ReadAt
-
-
-@dataclass(frozen=True, slots=True)
-class StagedRows:
-    """A view's correction that was computed before, for its table at `version`; `insertions` are without `_lp_dup`."""
-
-    version: int
-    correction: ViewCorrection
-    computed_at: str
-
-
-@dataclass(frozen=True, slots=True)
-class ViewInputs:
-    """Everything that one refresh of a view reads.
-
-    tables          a frame for each name in the view's SQL, without hidden columns
-    cuts            the cut of each source, the sources of the views that it reads among them
-    refresh         the number that the cuts of one refresh share
-    changes_since   returns the tables' changes since a view's cut; None if they are unknown
-    table_rows      returns the number of rows of each table, None for a table without a count
-    point           the versions of the views and of the external tables that it reads
-    replaces        the definition is a new one, and the view may get other columns
-    takes_back      the definition is the one before the newest
-    staged          the view's correction, if a preview has computed it
-    """
-
-    tables: Mapping[str, DataFrame]
-    cuts: Mapping[str, CycleNumber]
-    refresh: int
-    changes_since: Callable[[ViewCut], Mapping[str, ChangeSource]] | None = None
-    table_rows: Callable[[], Mapping[str, int | None]] = dict
-    point: ReadAt = field(default_factory=ReadAt)
-    replaces: bool = False
-    takes_back: bool = False
-    staged: StagedRows | None = None
+from lakeproof.views.definition import query_errors
+from lakeproof.views.difference import ViewCorrection, ViewTarget, differing, with_dup
+from lakeproof.views.incremental.strategies import Partial, partial_correction
+from lakeproof.views.read_at import StagedRows, ViewInputs
 
 
 def refresh_view(
@@ -105,7 +64,7 @@ def refresh_view(
     target = ViewTarget(session, view, cycle.path, cycle.before, cycle.number, cycle.durable, inputs.replaces)
     staged = inputs.staged if inputs.staged is not None and inputs.staged.version == cycle.before else None
     with counting() as scanned:
-        partial, reason = _partial(target, inputs, newest, sha256) if staged is None else (None, None)
+        partial, reason = partial_correction(target, inputs, newest, sha256) if staged is None else (None, None)
         if staged is not None:
             done = _from_staged(target, inputs, staged.correction)
         else:
@@ -160,39 +119,6 @@ class _Done:
     retracted: int
 
 
-def _partial(
-    target: ViewTarget, inputs: ViewInputs, newest: ViewCut | None, sha256: str
-) -> tuple[Partial | None, str | None]:
-    """Return the correction from what has changed; if it can't be had, the reason."""
-    view, session = target.view, target.session
-    if inputs.replaces:
-        return None, "it was taken back" if inputs.takes_back else "it was replaced"
-    if inputs.changes_since is None:
-        return None, "the changes of its tables are unknown"
-    try:
-        cut = check_can_go_on(view, newest, target.before, sha256)
-        changes = inputs.changes_since(cut)
-        stored = read_at(session, target.path, target.before)
-        text = read_sql(view)
-
-        def query(tables: Mapping[str, DataFrame]) -> DataFrame:
-            return with_digest(in_order_of(stored, bind_again(session, text, tables)))
-
-        rows = in_order_of(stored, bind(session, view, inputs.tables))
-        check_same_columns(target.view.name, with_digest(rows), stored)
-        with query_errors(session, view):
-            names = list(inputs.tables)
-            plan = Plan(analyse(session, rows, names), sums_of(session, rows, names))
-            tables = ViewTables(inputs.tables, changes, inputs.table_rows)
-            view_rows = StoredView(session, target.path, target.before, stored, target.number)
-            with earlier_files(session):
-                return partial_correction(plan, query, tables, view_rows), None
-    except NotIncrementalError as error:
-        return None, str(error)
-    except OWN_FAULTS as error:
-        return None, f"what has changed can't be computed with ({type(error).__name__})"
-
-
 def _from_changes(target: ViewTarget, inputs: ViewInputs, partial: Partial) -> _Done:
     insertions = None if partial.insertions is None else with_dup(partial.insertions, target.number)
     correction = ViewCorrection(
@@ -202,7 +128,7 @@ def _from_changes(target: ViewTarget, inputs: ViewInputs, partial: Partial) -> _
         with query_errors(target.session, target.view):
             applied = _commit(target, correction, inputs.cuts)
     finally:
-        partial.close()
+        partial.kept.close()
     return _Done(applied.version, partial.inserted, partial.retracted)
 
 

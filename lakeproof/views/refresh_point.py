@@ -1,84 +1,36 @@
 """The point of one refresh: the cut of each source, the version of each external table, and what its views have become.
 
-All views of a refresh are computed at this point: each table at its source's cut. External Delta tables are found by place
-or name, and pinned to their newest version; their changes are in `incremental.since_cut`. A view reads another one at the
-version that this refresh has given it, so two ways to one table lead to one cut; if the other was not brought up, whatever
-reads it stands still.
+Computing and committing a view does not belong here (`lakeproof.views.refresh`), nor choosing views (`refresh`).
+
+All views of a refresh are computed at this point. External Delta tables are found by place or name, and pinned to their
+newest version; their changes are in `incremental.since_cut`. A view reads another at the version that this refresh has
+given it, so two ways to one table lead to one cut; if the other was not brought up, whatever reads it stands still.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.config.section.external_table import ExternalTable
 from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import quoted
-from lakeproof.lake.delta.log.commits import NO_VERSION, is_within, newest_external
-from lakeproof.lake.delta.versions import TableDetail, read_at, read_view_at, table_detail, table_id
-from lakeproof.lake.read.spark.open import OpenedLake
+from lakeproof.lake.delta.log.commits import NO_VERSION, newest_external
+from lakeproof.lake.delta.versions import TableDetail, table_detail, table_id
 from lakeproof.lake.records.cuts.groups import group_cuts
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut, read_cut
 from lakeproof.lake.records.views.cuts import ExternalVersion, ViewCut, ViewVersion, view_path
-from lakeproof.lake.spark.failures import reading, reason_of, unreadable_file
-from lakeproof.storage.open import open_store
+from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class ReadAt:
-    """The cut of each source whose tables a view reads itself, and the versions of the views and external tables."""
-
-    cuts: Mapping[str, Cut] = field(default_factory=dict)
-    views: Mapping[str, ViewVersion] = field(default_factory=dict)
-    external: Mapping[str, ExternalVersion] = field(default_factory=dict)
-
-    def row_bytes(self, view: ViewConfig) -> int:
-        """Return the most bytes that a row of the view is taken to have: one row of each table and view that it reads."""
-        tables = (self.cuts[source].tables.get(table) for source, table in view.reads.values() if source in self.cuts)
-        views = (self.views[other].row_bytes for other in view.views.values() if other in self.views)
-        return sum(table.row_bytes for table in tables if table is not None) + sum(views)
-
-    def frames(self, session: SparkSession, lake: LakeLocation, view: ViewConfig) -> dict[str, DataFrame]:
-        """Return a frame of `session` for each name in the view's SQL, without hidden columns of the lake's."""
-        opened, store = OpenedLake(session, lake, self.cuts), open_store(lake)
-        frames: dict[str, DataFrame] = {
-            name: opened.table(source, table) for name, (source, table) in view.reads.items()
-        }
-        for name, other in view.views.items():
-            frames[name] = read_view_at(session, store, other, self.views[other].delta_version)
-        for name, table in view.external.items():
-            pinned = self.external[str(table)]
-            frames[name] = read_at(session, pinned.path, pinned.delta_version)
-        return frames
-
-
-def unreadable_error(store: Store, view: ViewConfig, point: ReadAt, error: BaseException) -> LakeError:
-    """Return an error of Spark's while a view was computed as one of ours about what can't be read."""
-    file = unreadable_file(error)
-    for place, pinned in point.external.items():
-        if file is not None and is_within(pinned.path.removeprefix("file://"), file):
-            return LakeError(
-                f"view {view.name}: external table {place}",
-                f"its version {pinned.delta_version} can't be read: {reason_of(error)}",
-                "restore its files, or write it anew: the next refresh reads its newest version",
-            )
-    return LakeError(
-        f"view {view.name}: {view_path(store, view.name)}",
-        f"its table, or a table that it reads, can't be read or written: {reason_of(error)}",
-        "if the damaged table is the view's own, move that folder away: the next refresh creates it again",
-    )
-
+from lakeproof.views.read_at import ReadAt
 
 _CONVERT = "write it as a Delta table (CONVERT TO DELTA takes a folder of Parquet files), or bind the name to another"
 

@@ -34,7 +34,7 @@ from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
 from lakeproof.views.definition import digest_of_columns
 from lakeproof.views.difference import ViewCorrection, difference_by_query
-from lakeproof.views.refresh import StagedRows, ViewInputs
+from lakeproof.views.read_at import StagedRows, ViewInputs
 
 # A sample shows this many columns, and this many characters of a value.
 SAMPLE_COLUMNS, SAMPLE_CHARACTERS = 6, 60

@@ -28,10 +28,10 @@ from lakeproof.sql_catalog import name_views
 from lakeproof.storage.open import open_store
 from lakeproof.storage.store import Store
 from lakeproof.views.applied import AppliedViews
-from lakeproof.views.incremental.cost import table_rows
-from lakeproof.views.incremental.since_cut import changes_since
-from lakeproof.views.refresh import ViewInputs, refresh_view
-from lakeproof.views.refresh_point import Point, unreadable_error
+from lakeproof.views.incremental.since_cut import changes_since, table_rows
+from lakeproof.views.read_at import ViewInputs, unreadable_error
+from lakeproof.views.refresh import refresh_view
+from lakeproof.views.refresh_point import Point
 
 # Two refreshes of one process put one set of names.
 _NAMING = Lock()

@@ -81,8 +81,8 @@ def pause_after_failures(job: JobRuns, first_s: float, max_s: float, healthy_s: 
         pause_s = min(max_s, pause_s * 2 or first_s)
     if job.now >= last + pause_s:
         return None
-    at = datetime.fromtimestamp(last + pause_s, timezone.utc)
-    return f"the last run failed; the next try is at {at:%Y-%m-%d %H:%M:%S} UTC"
+    next_try = datetime.fromtimestamp(last + pause_s, timezone.utc)
+    return f"the last run failed; the next try is at {next_try:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def is_dead(run: Run, job: JobRuns) -> bool:

@@ -2,10 +2,9 @@
 
 The commit of a correction does not belong here, nor the computation as a whole (`lakeproof.views.refresh`).
 
+    strategies.py     chooses the way, and says why
     since_cut.py      what changed since a view's cut
     table_changes.py  those changes, read once
-    strategies.py     corrections computed from that
-    cost.py           whether that is worth it
     linear_terms.py   the query over the changes
     added_sums.py     counts and sums, added
     touched_keys.py   the query over touched keys

@@ -1,11 +1,11 @@
-"""Finds what has changed in the tables of a view since its newest cut, or the reason why the changes can't be used.
+"""Finds what has changed in the tables of a view since its newest cut, or why it can't be used; and how many rows they have.
 
 Computing with the changes does not belong here (`strategies`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +19,10 @@ from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import column_names, in_lake
+from lakeproof.lake.delta.files.data_files import data_file, live_rows
 from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError, VersionChanges
+from lakeproof.lake.delta.log.commits import newest_version
+from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.delta.versions import read_at, read_view_at, row_changes
 from lakeproof.lake.read.spark.open import OpenedLake
 from lakeproof.lake.records.documents import Cut
@@ -31,29 +34,9 @@ from lakeproof.names import CycleNumber
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.views.drift import why_not_trusted
 from lakeproof.views.incremental.collected import NotIncrementalError
 from lakeproof.views.incremental.table_changes import ChangeSource
-from lakeproof.views.refresh_point import ReadAt
-
-
-def check_can_go_on(view: ViewConfig, newest: ViewCut | None, before: int, sha256: str) -> ViewCut:
-    """Return the newest cut if its table is known to be its query's answer there; `before` is the table's version now.
-
-    Raises NotIncrementalError with the reason if it is not known.
-    """
-    if newest is None:
-        raise NotIncrementalError("it has no cut yet")
-    if view.refresh == "full":
-        raise NotIncrementalError("its configuration says so")
-    if newest.definition_sha256 != sha256:
-        raise NotIncrementalError("its definition has changed")
-    if newest.delta_version != before:
-        raise NotIncrementalError("its table was written by somebody else, or moved")
-    reason = why_not_trusted(view, newest)
-    if reason is not None:
-        raise NotIncrementalError(reason)
-    return newest
+from lakeproof.views.read_at import ReadAt
 
 
 def changes_since(
@@ -209,3 +192,26 @@ def _cut(location: LakeLocation, source: str, number: CycleNumber) -> Cut:
     except LakeError as error:
         raise NotIncrementalError(f"cut {number} of {source} can't be read: {error.reason}") from error
     raise NotIncrementalError(f"cut {number} of {source}, at which it was computed, is not kept any more")
+
+
+def table_rows(location: LakeLocation, view: ViewConfig) -> Mapping[str, int | None]:
+    """Return about how many rows each table and view has that a view reads, by its name in lower case.
+
+    None if its files do not say, or nobody has looked: an external table's.
+    """
+    paths, store = dict[str, str](), open_store(location)
+    for name, (source, table) in view.reads.items():
+        place = SourceLake.open(location, source)
+        paths[name.lower()] = place.url(place.paths.current(table))
+    paths |= {name.lower(): view_path(store, other) for name, other in view.views.items()}
+    return {name: _live_rows(path) for name, path in paths.items()}
+
+
+def _live_rows(path: str) -> int | None:
+    """Return the number of rows of a table's newest version, as its log counts them; None if it does not."""
+    try:
+        state = read_state(path, newest_version(path))
+    except LakeError:
+        # What a killed process has left above the version that is read.
+        return None
+    return live_rows(map(data_file, state.files.values()))

@@ -1,35 +1,59 @@
-"""Computes a view's correction from what its tables have changed since the view's cut, without reading all of them.
+"""Chooses the way by which a view is brought up to its tables; every reason for one way and not another is named here.
 
-Reading the plan does not belong here (`carried_keys`), nor the whole query and the commit (`refresh`), nor deciding whether
-the view's table is what its cut says (`since_cut`).
+The first that holds decides. The cut of a refresh has its strategy, and the reason if that is `full`, the whole query.
 
+    full        its definition is another, or it has no cut yet, or its configuration says so; somebody else wrote its table;
+                another version of the engine computed it, or it was computed from changes for too long (`check_can_go_on`)
+    full        what its tables changed is not known, or is no sequence of rows (`since_cut`)
+    full        the query looks at a column that was added; too many rows have changed (`table_changes`)
     unchanged   no table that it reads has changed: no query
+    full        so many of its tables' rows have changed that reading all is cheaper (`check_worth`)
     linear      filters, projections, inner joins, UNION ALL: the query over each table's changes, the others as they are
     added       count, sum and avg of such rows: the same query over the changes, added to the view's own rows
     groups      GROUP BY over such rows: the query over the changes names the groups, and is computed anew for these
     keys        anything that carries a key: the query over the rows with touched keys, against the view's rows with them
+    full        no key restricts all that has changed, or too many keys are touched (`touched_keys`)
 
-Each is exact. What can't be had raises NotIncrementalError, and the whole query is computed; so does a view that has fewer
-rows to retract than the changes retract, or rows that are not what their digests say: it was not its query's answer before.
-Rows that are few are folded by this process (`collected`), others by Spark.
+Each is exact. A view that has fewer rows to retract than the changes retract, or rows that are not what their digests say,
+was not its query's answer before, and is computed as a whole. Rows that are few are folded by this process (`collected`),
+others by Spark. Reading the plan does not belong here (`carried_keys`, `sum_plans`), nor the whole query and the commit
+(`lakeproof.views.refresh`), nor looking for views that need a refresh without a newer cut (`lakeproof.views.drift`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 
 from pyspark.sql import DataFrame
 
+from lakeproof.config.model import ViewConfig
+from lakeproof.lake.delta.versions import read_at
+from lakeproof.lake.records.views.cuts import ViewCut
+from lakeproof.lake.records.views.definitions import read_sql
+from lakeproof.views.definition import bind, bind_again, check_same_columns, in_order_of, query_errors
+from lakeproof.views.difference import ViewTarget, with_digest
+from lakeproof.views.drift import why_not_trusted
 from lakeproof.views.incremental import added_sums, linear_terms, touched_keys
-from lakeproof.views.incremental.added_sums import TouchedGroups
-from lakeproof.views.incremental.carried_keys import Analysis
-from lakeproof.views.incremental.collected import CollectedCorrection, PlacedChange, StoredView
-from lakeproof.views.incremental.cost import check_worth
-from lakeproof.views.incremental.sum_plans import SumPlan
-from lakeproof.views.incremental.table_changes import Changed, ChangeSource, Query, read_changed_tables
+from lakeproof.views.incremental.carried_keys import Analysis, analyse
+from lakeproof.views.incremental.collected import (
+    OWN_FAULTS,
+    CollectedCorrection,
+    NotIncrementalError,
+    PlacedChange,
+    StoredView,
+)
+from lakeproof.views.incremental.since_cut import earlier_files
+from lakeproof.views.incremental.sum_plans import SumPlan, sums_of
+from lakeproof.views.incremental.table_changes import Changed, Query, read_changed_tables
+from lakeproof.views.read_at import ViewInputs
+
+# If more of the rows have changed the whole query is cheaper: it reads each row once, and a changed row is read, looked for
+# in the view and in the other tables, and written.
+CHANGED_SHARE_MAX = 0.2
+# So few changes cost little in any way, and of a small table they are soon a large share.
+FEW_CHANGES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +61,7 @@ class Partial:
     """A correction computed from changes: rows of the view as (`_lp_key`, `_lp_dup`), and rows of the query with digests.
 
     `strategy` is its name, `changed_rows` the changed rows that were read. `placed` has both in place of the frames if
-    their places are known. `close` frees what it keeps, once it is written.
+    their places are known. Close `kept` once it is written.
     """
 
     strategy: str
@@ -49,106 +73,126 @@ class Partial:
     insertions: DataFrame | None = None
     placed: PlacedChange | None = None
 
-    def close(self) -> None:
-        """Free what it keeps."""
-        self.kept.close()
+
+def partial_correction(
+    target: ViewTarget, inputs: ViewInputs, newest: ViewCut | None, sha256: str
+) -> tuple[Partial | None, str | None]:
+    """Return the view's correction from what its tables have changed; if it can't be had, the reason."""
+    view, session = target.view, target.session
+    if inputs.replaces:
+        return None, "it was taken back" if inputs.takes_back else "it was replaced"
+    if inputs.changes_since is None:
+        return None, "the changes of its tables are unknown"
+    try:
+        changes = inputs.changes_since(check_can_go_on(view, newest, target.before, sha256))
+        stored = read_at(session, target.path, target.before)
+        text = read_sql(view)
+
+        def query(tables: Mapping[str, DataFrame]) -> DataFrame:
+            return with_digest(in_order_of(stored, bind_again(session, text, tables)))
+
+        rows = in_order_of(stored, bind(session, view, inputs.tables))
+        check_same_columns(view.name, with_digest(rows), stored)
+        with query_errors(session, view):
+            names = list(inputs.tables)
+            analysis, sums = analyse(session, rows, names), sums_of(session, rows, names)
+            # A name that the query does not use may have changed as well.
+            read = {name: change for name, change in changes.items() if name in analysis.used}
+            view_rows = StoredView(session, target.path, target.before, stored, target.number)
+            with earlier_files(session), ExitStack() as kept:
+                for name, change in read.items():
+                    change.check_added(analysis.used[name])
+                changed, count = read_changed_tables(read, analysis.used, kept)
+                tables = Changed(inputs.tables, changed, inputs.table_rows)
+                return _by_strategy(_Given(analysis, sums, query, tables, view_rows), count, kept), None
+    except NotIncrementalError as error:
+        return None, str(error)
+    except OWN_FAULTS as error:
+        return None, f"what has changed can't be computed with ({type(error).__name__})"
+
+
+def check_can_go_on(view: ViewConfig, newest: ViewCut | None, before: int, sha256: str) -> ViewCut:
+    """Return the newest cut if its table is known to be its query's answer there; `before` is the table's version now.
+
+    Raises NotIncrementalError with the reason if it is not known.
+    """
+    if newest is None:
+        raise NotIncrementalError("it has no cut yet")
+    reason = why_not_trusted(view, newest)
+    if view.refresh == "full":
+        reason = "its configuration says so"
+    elif newest.definition_sha256 != sha256:
+        reason = "its definition has changed"
+    elif newest.delta_version != before:
+        reason = "its table was written by somebody else, or moved"
+    if reason is not None:
+        raise NotIncrementalError(reason)
+    return newest
+
+
+def check_worth(changed: int, rows: int | None) -> None:
+    """Raise NotIncrementalError if the whole query over so many rows is cheaper; None: nobody counted them."""
+    if rows is not None and changed > max(FEW_CHANGES, rows * CHANGED_SHARE_MAX):
+        raise NotIncrementalError(f"{changed:,} rows have changed of tables with {rows:,}: all of it is cheaper")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The facts that are read from the query's plan."""
+class _Given:
+    """The query with the facts of its plan, its tables, and the view's rows."""
 
     analysis: Analysis
     sums: SumPlan | None
-
-
-@dataclass(frozen=True, slots=True)
-class ViewTables:
-    """The query's tables `now`, where the changes of those that changed come from, and how many `rows` each has."""
-
-    now: Mapping[str, DataFrame]
-    changes: Mapping[str, ChangeSource]
-    rows: Callable[[], Mapping[str, int | None]]
-
-
-def partial_correction(plan: Plan, query: Query, given: ViewTables, stored: StoredView) -> Partial:
-    """Return the correction of the view's rows `stored`, by the cheapest strategy that is exact for this query.
-
-    Raises NotIncrementalError if there is none, or too much has changed.
-    """
-    analysis, sums = plan.analysis, plan.sums
-    with ExitStack() as kept:
-        # A name that the query does not use may have changed as well.
-        read = {name: change for name, change in given.changes.items() if name in analysis.used}
-        for name, change in read.items():
-            change.check_added(analysis.used[name])
-        changes, count = read_changed_tables(read, analysis.used, kept)
-        tables = Changed(given.now, changes, given.rows)
-        if not changes:
-            return Partial("unchanged", count, 0, 0, kept.pop_all())
-        check_worth(count, tables.rows_of(set(analysis.occurrences)))
-        if linear_terms.is_linear(analysis, tables):
-            came, went = linear_terms.terms(analysis, query, tables)
-            collected = _collected(tables, lambda: linear_terms.collected_correction(came, went, stored))
-            if collected is not None:
-                return _of_collected("linear", count, collected, kept)
-            frames = linear_terms.persisted_correction(came, went, stored.rows, kept)
-            return _of_frames("linear", count, frames, kept)
-        if sums is not None and linear_terms.is_linear(sums.below, tables):
-            way = _Groups(analysis, sums, query, tables, stored)
-            for strategy, correction in way.corrections():
-                collected = _collected(tables, correction)
-                if collected is not None:
-                    return _of_collected(strategy, count, collected, kept)
-        key = touched_keys.restricting_key(analysis, tables)
-        collected = _collected(tables, lambda: touched_keys.collected_correction(analysis, key, query, tables, stored))
-        if collected is not None:
-            return _of_collected("keys", count, collected, kept)
-        frames = touched_keys.persisted_correction(analysis, key, query, tables, stored.rows, kept=kept)
-        return _of_frames("keys", count, frames, kept)
-
-
-@dataclass(frozen=True)
-class _Groups:
-    """The ways of a query of groups whose rows are linear."""
-
-    analysis: Analysis
-    sums: SumPlan
     query: Query
     tables: Changed
     stored: StoredView
 
-    def corrections(self) -> Iterator[tuple[str, Callable[[], CollectedCorrection | None]]]:
-        """Give them by their names, the cheapest first: each is tried if the one before does not decide it."""
-        if self.sums.can_be_added:
-            yield "added", self._added
-        elif touched_keys.carries(self.analysis, self.tables):
-            return  # which groups are touched is then known without a query
-        if self.sums.of("group"):
-            yield "groups", self._anew
 
-    @cached_property
-    def _touched(self) -> TouchedGroups | None:
-        came, went = linear_terms.terms(self.sums.below, self.query, self.tables)
-        return added_sums.touched_groups(self.sums, came, went)
+def _by_strategy(given: _Given, count: int, kept: ExitStack) -> Partial:
+    """Return the correction by the cheapest strategy that is exact for this query."""
+    analysis, query, tables, stored = given.analysis, given.query, given.tables, given.stored
+    if not tables.changes:
+        return Partial("unchanged", count, 0, 0, kept.pop_all())
+    check_worth(count, tables.rows_of(set(analysis.occurrences)))
+    if linear_terms.is_linear(analysis, tables):
+        came, went = linear_terms.terms(analysis, query, tables)
+        collected = linear_terms.collected_correction(came, went, stored) if tables.collected else None
+        if collected is not None:
+            return _of_collected("linear", count, collected, kept)
+        frames = linear_terms.persisted_correction(came, went, stored.rows, kept)
+        return _of_frames("linear", count, frames, kept)
+    for strategy, collected in _of_groups(given):
+        if collected is not None:
+            return _of_collected(strategy, count, collected, kept)
+    key = touched_keys.restricting_key(analysis, tables)
+    if tables.collected:
+        collected = touched_keys.collected_correction(analysis, key, query, tables, stored)
+        if collected is not None:
+            return _of_collected("keys", count, collected, kept)
+    frames = touched_keys.persisted_correction(analysis, key, query, tables, stored.rows, kept=kept)
+    return _of_frames("keys", count, frames, kept)
 
-    def _added(self) -> CollectedCorrection | None:
-        touched = self._touched
-        return None if touched is None else added_sums.collected_correction(self.sums, touched, self.stored)
 
-    def _anew(self) -> CollectedCorrection | None:
-        touched = self._touched
-        if touched is None:
-            return None
-        groups = touched_keys.Values(touched.keys, touched.schema)
-        return touched_keys.groups_correction(
-            self.analysis, touched.names, groups, self.query, tables=self.tables, stored=self.stored
+def _of_groups(given: _Given) -> Iterator[tuple[str, CollectedCorrection | None]]:
+    """Yield the corrections of a query of groups whose rows are linear, the cheapest first; None does not decide it."""
+    sums, tables = given.sums, given.tables
+    if sums is None or not tables.collected or not linear_terms.is_linear(sums.below, tables):
+        return
+    groups = sums.of("group")
+    # If a key carries them, it is known without a query which groups are touched.
+    if not sums.can_be_added and (not groups or touched_keys.carries(given.analysis, tables)):
+        return
+    came, went = linear_terms.terms(sums.below, given.query, tables)
+    touched = added_sums.touched_groups(sums, came, went)
+    if touched is None:
+        return
+    if sums.can_be_added:
+        yield "added", added_sums.collected_correction(sums, touched, given.stored)
+    if groups:
+        values = touched_keys.Values(touched.keys, touched.schema)
+        correction = touched_keys.groups_correction(
+            given.analysis, touched.names, values, given.query, tables=tables, stored=given.stored
         )
-
-
-def _collected(tables: Changed, correction: Callable[[], CollectedCorrection | None]) -> CollectedCorrection | None:
-    """Return a correction by this process, None if the changes are too many."""
-    return correction() if tables.collected else None
+        yield "groups", correction
 
 
 def _of_collected(strategy: str, count: int, collected: CollectedCorrection, kept: ExitStack) -> Partial:
@@ -159,13 +203,7 @@ def _of_frames(
     strategy: str, count: int, frames: tuple[DataFrame | None, DataFrame | None], kept: ExitStack
 ) -> Partial:
     retracted, inserted = (0 if rows is None else rows.count() for rows in frames)
-    retractions, insertions = frames
-    return Partial(
-        strategy,
-        count,
-        retracted,
-        inserted,
-        kept.pop_all(),
-        retractions if retracted else None,
-        insertions if inserted else None,
+    retractions, insertions = (
+        rows if number else None for rows, number in zip(frames, (retracted, inserted), strict=True)
     )
+    return Partial(strategy, count, retracted, inserted, kept.pop_all(), retractions, insertions)

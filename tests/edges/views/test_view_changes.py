@@ -16,7 +16,8 @@ from lakeproof.lake.read.spark.changes import ViewChanges
 from lakeproof.lake.records.views.cuts import ViewCut, one_refresh
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.open import open_store
-from lakeproof.views.refresh import ViewInputs, refresh_view
+from lakeproof.views.read_at import ViewInputs
+from lakeproof.views.refresh import refresh_view
 
 pytestmark = pytest.mark.spark
 

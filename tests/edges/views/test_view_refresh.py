@@ -24,7 +24,8 @@ from lakeproof.names import CycleNumber, TableName
 from lakeproof.storage.open import open_store
 from lakeproof.views.cycle import app_id
 from lakeproof.views.maintain import kept_cuts, optimize_view, unneeded_view_files
-from lakeproof.views.refresh import ViewInputs, refresh_view
+from lakeproof.views.read_at import ViewInputs
+from lakeproof.views.refresh import refresh_view
 from tests.support.spark.fix_lake import SPARK
 
 pytestmark = pytest.mark.spark

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeproof.views.incremental import cost
+from lakeproof.views.incremental import strategies
 from tests.support.servers.fix_postgres import Database
 from tests.support.views.view_lake import SEED, TABLES, ShapeLake
 from tests.support.views.view_shapes import ADDED, FULL, KEYS, LINEAR, SHAPES
@@ -52,8 +52,8 @@ def _run(spark: SparkSession, database: Database, folder: Path, shapes: list[str
 def test_some_shapes_are_what_their_query_gives(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     """One each of two strategies, drawn at random."""
     chance = random.Random(SEED)
-    strategies = chance.sample((LINEAR, ADDED, KEYS, FULL), 2)
-    chosen = [chance.choice([name for name in SHAPES if SHAPES[name][0] == strategy]) for strategy in strategies]
+    two = chance.sample((LINEAR, ADDED, KEYS, FULL), 2)
+    chosen = [chance.choice([name for name in SHAPES if SHAPES[name][0] == strategy]) for strategy in two]
     _run(spark, database, tmp_path, sorted(chosen), [])
 
 
@@ -67,7 +67,7 @@ def test_what_a_part_of_the_query_reads_counts(spark: SparkSession, database: Da
 def _from_changes_whatever_it_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few changes are a large part of tables as small as these."""
     # inside: with tables so large that a few changes are few, each shape would take minutes
-    monkeypatch.setattr(cost, "CHANGED_SHARE_MAX", 100.0)
+    monkeypatch.setattr(strategies, "CHANGED_SHARE_MAX", 100.0)
 
 
 @pytest.mark.full

@@ -128,6 +128,19 @@ def test_a_location_reads_as_few_files_for_many_tables_as_for_few(sources: dict[
     assert asked[MANY] == asked[FEW]
 
 
+def test_a_step_has_what_orders_it_and_no_copy_of_its_assets(sources: dict[int, tuple[Path, Database]]) -> None:
+    """Dagster looks at every input and output in every job; only copies can be chosen by table, so each has an input."""
+    config, _ = sources[MANY]
+    graph = build(load(config)).resolve_asset_graph()
+    inputs = {}
+    for layer in ("snapshot", "changes", "current", "proof"):
+        key = next(key for key in graph.get_all_asset_keys() if key.path[0] == layer)
+        node = graph.get(key).assets_def.node_def
+        inputs[layer] = len(node.input_defs)
+        assert not any(output.metadata or output.description for output in node.output_defs)
+    assert inputs == {"snapshot": 0, "changes": 1, "current": MANY + 1, "proof": 1}
+
+
 @pytest.mark.parametrize("name", ["shop_slot_drain_sensor", "shop_compaction_sensor"])
 def test_a_tick_reads_as_few_files_for_many_tables_as_for_few(
     sources: dict[int, tuple[Path, Database]], name: str, tmp_path: Path

@@ -93,9 +93,9 @@ def test_a_killed_run_is_failed_and_a_living_one_is_waited_for(tmp_path: Path, m
             process.kill()
             process.wait()
             assert settings.has_live_process(JOB) is False
-            assert [run.phase for run in runs.recent_runs(instance, JOB)] == [Phase.STARTED]
+            assert [run.phase for run in runs.runs_of(instance, settings, JOB, 0.0).runs] == [Phase.STARTED]
         assert "bootstrap first" in _tick(config, instance)
-        assert [run.phase for run in runs.recent_runs(instance, JOB)] == [Phase.FAILED]
+        assert [run.phase for run in runs.runs_of(instance, settings, JOB, 0.0).runs] == [Phase.FAILED]
         (record,) = instance.get_run_records()
         assert record.dagster_run.tags["dagster/will_retry"] == "false", "Dagster would launch it again"
 
