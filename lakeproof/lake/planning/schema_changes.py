@@ -366,8 +366,6 @@ def _brought_meanwhile(chain: Chain, manifest: Manifest, cut_table: CutTable) ->
     It is not if a reading that had the row's transaction agreed with the record: then the record's came after it.
     """
     lower, upper = manifest.catalog_lsn or Lsn.ZERO, _noticed(manifest)
-    if lower >= upper:
-        return False
     brought = [
         entry.from_lsn
         for between in chain.between(max(lower, chain.kept_from), upper)

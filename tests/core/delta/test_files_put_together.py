@@ -117,3 +117,15 @@ def _with_file(path: str, entry: Mapping[str, object], state: TableState | None)
         change.set_metadata(metadata_of(new_fields({"id": "bigint", "v": "string"}), {}))
     change.add([AddedFile(entry)])
     return change.commit(None, LoggedOperation("WRITE", {}, {}))
+
+
+def test_what_is_too_much_for_one_piece_is_put_together_in_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each piece has two files at least, and no row is lost."""
+    # inside: a limit that takes no hundreds of MB to reach
+    monkeypatch.setattr("lakeproof.lake.delta.files.optimize.IN_PROCESS_BYTES_MAX", 1)
+    state = _table(tmp_path, 5)
+    assert SmallFiles(NO_SPARK, state, "v").optimize(1, "{}") == 5
+    assert len(read_state(str(tmp_path), 5).files) == 3
+    assert sorted(DeltaTable(tmp_path).to_pyarrow_table().column("v").to_pylist()) == [0, 1, 2, 3, 4]

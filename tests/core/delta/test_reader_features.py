@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeproof.lake.delta.log.commits import LogGapError, commit_name
-from lakeproof.lake.delta.log.protocol import NOT_PORTABLE, reader_features
+from lakeproof.lake.delta.log.protocol import NOT_PORTABLE, protocol_for, reader_features
 
 PLAIN = {"minReaderVersion": 1, "minWriterVersion": 2}
 
@@ -127,3 +127,17 @@ def test_a_log_that_says_nothing_is_an_error(tmp_path: Path) -> None:
     commit(tmp_path, 0, {"add": {"path": "x"}})
     with pytest.raises(LogGapError, match="does not say"):
         reader_features(str(tmp_path), 1)
+
+
+def test_a_protocol_that_has_all_stays_as_it_is() -> None:
+    """One that lists its features, and of an older one each feature that its version implies is listed then."""
+    listed = listing("deletionVectors") | {"writerFeatures": ["deletionVectors"]}
+    assert protocol_for(metadata(column("id"), vectors="true"), listed) == listed
+    for version, implied in (
+        (3, {"checkConstraints"}),
+        (4, {"checkConstraints", "changeDataFeed", "generatedColumns"}),
+    ):
+        older = {"minReaderVersion": 1, "minWriterVersion": version}
+        assert protocol_for(metadata(column("id")), older) == older
+        features = protocol_for(metadata(column("id"), vectors="true"), older)["writerFeatures"]
+        assert {"appendOnly", "invariants", "deletionVectors"} | implied == set(features)

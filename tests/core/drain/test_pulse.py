@@ -39,7 +39,7 @@ def test_what_waits_is_as_far_behind_as_it_has_waited() -> None:
     """From the moment at which the oldest of it came, and zero once all of it is durable."""
     clock = Clock()
     pulse = _pulse(clock)
-    assert (pulse.lag_s, pulse.lag_bytes) == (0, 0)
+    assert (pulse.lag_s, pulse.lag_bytes, pulse.changes, pulse.transactions) == (0, 0, 0, 0)
     pulse.beat(Lsn(200), Lsn(200))
     clock.now += 3
     pulse.beat(Lsn(300), Lsn(300))

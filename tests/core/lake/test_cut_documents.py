@@ -17,7 +17,7 @@ from lakeproof.lake.records.cuts import documents as cut_documents
 from lakeproof.lake.records.cuts.documents import load_cut_doc
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
-from lakeproof.lake.records.store import cut_numbers, read_cut, write_cut
+from lakeproof.lake.records.store import cut_at, cut_numbers, read_cut, write_cut
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.storage.local import LocalStore
@@ -201,3 +201,21 @@ def test_damage_to_what_a_cut_is_made_of_is_named(tmp_path: Path, folder: str) -
         cut = lake.read(lake.cuts[-1])
         with pytest.raises(LakeError, match=folder):
             dict(cut.tables)
+
+
+def test_the_newest_cut_up_to_a_position_is_found(tmp_path: Path) -> None:
+    """Cuts of the newest incarnation alone count: its positions may be lower than those before."""
+    lake = Lake(tmp_path, 2)
+    for _ in range(4):
+        lake.cycle(1)
+    for cut in lake.cuts:
+        assert cut_at(lake.source_lake, cut.position) == cut
+        assert cut_at(lake.source_lake, Lsn(int(cut.position) + 9)) == cut
+    with pytest.raises(LakeError, match="no cut at or before"):
+        cut_at(lake.source_lake, Lsn(9))
+    newest = lake.cuts[-1]
+    again = replace(newest, number=CycleNumber(newest.number + 1), incarnation=Incarnation(2), position=Lsn(20))
+    lake.end(replace(again, tables={t: replace(place, at_lsn=Lsn(20)) for t, place in newest.tables.items()}))
+    assert cut_at(lake.source_lake, Lsn(1000)) == lake.cuts[-1]
+    with pytest.raises(LakeError, match="positions are those of incarnation 2"):
+        cut_at(lake.source_lake, Lsn(19))

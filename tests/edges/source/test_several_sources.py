@@ -12,10 +12,11 @@ import pytest
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.check import check_sources
 from lakeproof.commands.drain import drain
+from lakeproof.commands.recover import plan_recover
 from lakeproof.commands.status import status
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.until import Until
-from lakeproof.errors import GapError
+from lakeproof.errors import GapError, LakeError, SourceError
 from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
@@ -70,6 +71,23 @@ def test_two_slots_of_one_database_each_with_its_tables(two: Config, database: D
     assert landed(two, "two") == {B: 2, BOTH: 2}
     report = status(two)
     assert [len(report.sources[name].problems) for name in ("one", "two")] == [1, 0]
+
+
+def test_another_publication_for_the_same_landing_is_refused_everywhere(two: Config, database: Database) -> None:
+    """Its tables would change without a copy; nothing is read or written, and the old name goes on."""
+    one = two.sources["one"]
+    bootstrap(two, "one")
+    other = two.model_copy(update={"sources": {"one": one.model_copy(update={"publication": "two"})}})
+    database.execute("INSERT INTO b VALUES (1)", "INSERT INTO shared VALUES (1)")
+    words = "it belongs to publication 'one', the configuration says 'two'"
+    for command in (lambda: drain(other, "one", Until.caught_up()), lambda: bootstrap(other, "one", [B])):
+        with pytest.raises(LakeError, match=words):
+            command()
+    assert [words in problem.reason for problem in status(other).problems] == [True]
+    with pytest.raises(SourceError, match=r"configure slot .* and publication one"):
+        plan_recover(other, "one")
+    drain(two, "one", Until.caught_up())
+    assert landed(two, "one") == {BOTH: 1}
 
 
 def test_a_source_whose_server_is_silent_holds_up_no_other(
