@@ -25,6 +25,8 @@ from lakeproof.postgres.connections.connect import Connection, rows, source_erro
 _FORMS_MAX = 3
 # What a comment on a publication begins with if its tables follow the configuration.
 MARK = "lakeproof: "
+# How it goes on in those that `plan` made, before the source's name; who marks one by hand may write anything.
+FOLLOWS = f"{MARK}what is in it follows the configuration of source "
 
 _PUBLICATIONS = """
 SELECT p.pubname::text AS name, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.puballtables,
@@ -69,10 +71,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A publication: `ours` if `plan` made it, `operations` in the order of `ACTIONS`."""
+    """A publication: `ours` if `plan` made it, for source `follows` if its mark says so; `operations` as in `ACTIONS`."""
 
     name: str
     ours: bool
+    follows: str | None
     operations: tuple[str, ...]
     all_tables: bool
     schemas: tuple[str, ...]
@@ -112,6 +115,7 @@ def read_publications(conn: Connection, names: Collection[str]) -> dict[str, Pub
         str(row["name"]): Publication(
             name=str(row["name"]),
             ours=str(row["comment"]).startswith(MARK),
+            follows=str(row["comment"])[len(FOLLOWS) :] if str(row["comment"]).startswith(FOLLOWS) else None,
             operations=tuple(action for action in ACTIONS if row[f"pub{action}"]),
             all_tables=bool(row["puballtables"]),
             schemas=tuple(row["schemas"]),

@@ -26,7 +26,7 @@ from psycopg.sql import Composed, Identifier
 
 from lakeproof.config.model import SourceConfig
 from lakeproof.config.table_names import EVERY_SCHEMA
-from lakeproof.errors import ConfigError
+from lakeproof.errors import ConfigError, SourceError
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog import queries
 from lakeproof.postgres.catalog.published import INSERTS_SUFFIX
@@ -43,6 +43,7 @@ from lakeproof.postgres.checks.tables import (
     table_findings,
 )
 from lakeproof.postgres.connections.connect import Connection, Row, rows
+from lakeproof.postgres.publications import MARK
 from lakeproof.postgres.replication_slot import read_slot
 from lakeproof.publication.statements import SEND_GENERATED, Alterations, alterations, creation
 from lakeproof.publication.wishes import (
@@ -86,6 +87,16 @@ class Draft:
         self.removed += done.removed
 
 
+def _check_follows(source: SourceConfig, present: Present) -> None:
+    """Raise SourceError for a publication of another source: each would take out the tables of the other."""
+    for publication in present.publications.values():
+        if publication.follows not in {None, source.name}:
+            thing, mark = f"publication {publication.name}", f"COMMENT ON PUBLICATION {publication.name} IS '{MARK}…'"
+            reason = f"what is in it follows the configuration of source {publication.follows}, not of {source.name}"
+            remedy = f"configure another publication; or, if that source has got another name, mark it anew: {mark}"
+            raise SourceError(thing, reason, remedy)
+
+
 def draw(
     conn: Connection,
     configured: SourceConfig,
@@ -95,6 +106,7 @@ def draw(
     """Draw the plan of a source, or of the tables `only`. Raises as `plan`."""
     source = with_matches(conn, configured)
     present = read_present(conn, source)
+    _check_follows(source, present)
     if not source.tables and not present.tables and not source.schemas:
         raise ConfigError(f"source {source.name}", "it names no tables to publish", "list them under `tables`")
     facts = named_facts(conn, source.tables)

@@ -18,7 +18,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 from lakeproof.config.table_names import table_text
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.tables import identifier
-from lakeproof.postgres.publications import MARK, Entry, Publication
+from lakeproof.postgres.publications import FOLLOWS, MARK, Entry, Publication
 
 SEND_GENERATED = SQL("ALTER PUBLICATION {} SET (publish_generated_columns = stored)")
 
@@ -70,7 +70,7 @@ def creation(goal: WantedPublication, source: str, operations: tuple[str, ...], 
     options += [SQL("publish_via_partition_root = true")]
     options += [SQL("publish_generated_columns = stored")] if generated else []
     name = Identifier(goal.name)
-    text = f"{MARK}what is in it follows the configuration of source {source}"
+    text = f"{FOLLOWS}{source}"
     return [
         SQL("CREATE PUBLICATION {}{} WITH ({})").format(name, which, SQL(", ").join(options)),
         SQL("COMMENT ON PUBLICATION {} IS {}").format(name, Literal(text)),

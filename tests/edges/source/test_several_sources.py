@@ -12,6 +12,7 @@ import pytest
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.check import check_sources
 from lakeproof.commands.drain import drain
+from lakeproof.commands.publish import apply, plan
 from lakeproof.commands.recover import plan_recover
 from lakeproof.commands.status import status
 from lakeproof.config.model import Config, SourceConfig
@@ -88,6 +89,24 @@ def test_another_publication_for_the_same_landing_is_refused_everywhere(two: Con
         plan_recover(other, "one")
     drain(two, "one", Until.caught_up())
     assert landed(two, "one") == {BOTH: 1}
+
+
+def test_a_publication_follows_one_source_alone(two: Config, database: Database) -> None:
+    """Applied for a second source, it would lose the tables of the first, whose changes nobody would send any more."""
+    sources = {
+        name: two.sources[name].model_copy(update={"publication": "made", "tables": (table,)})
+        for name, table in (("one", A), ("two", B))
+    }
+    shared = two.model_copy(update={"sources": sources})
+    apply(shared, "one", plan(shared, "one"))
+    members = "SELECT tablename::text FROM pg_publication_tables WHERE pubname = 'made'"
+    with pytest.raises(SourceError, match="follows the configuration of source one, not of two"):
+        apply(shared, "two", plan(shared, "two"))
+    assert database.rows(members) == [("a",)]
+    # Marked by hand, it follows whoever applies it, as somebody has asked for.
+    database.execute("COMMENT ON PUBLICATION made IS 'lakeproof: mine'", "DROP PUBLICATION made_inserts")
+    apply(shared, "two", plan(shared, "two"))
+    assert database.rows(members) == [("b",)]
 
 
 def test_a_source_whose_server_is_silent_holds_up_no_other(
