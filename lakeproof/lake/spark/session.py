@@ -190,7 +190,7 @@ _SETTINGS = {
     "spark.ui.retainedJobs": "1",
     "spark.ui.retainedStages": "1",
     "spark.ui.retainedTasks": "10",
-    # PySpark tells the JVM the file and line of each call that makes a column or a frame otherwise, in five round trips:
+    # PySpark gives the JVM the file and line of each call that makes a column or a frame otherwise, in five round trips:
     # lines of this package, which no error of ours has.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A date or timestamp means the same everywhere.
