@@ -27,7 +27,6 @@ _CHEAP_PLANS = {
     # A plan of a few rows is planned again after each shuffle otherwise, for up to a tenth of a cycle, and stays as it was.
     "spark.sql.adaptive.enabled": "false",
 }
-_OPTIONS = "spark.driver.extraJavaOptions"
 SPARK = SparkConfig(
     master="local[2]",
     # With less, a driver that has served a hundred tests is busy collecting garbage.
@@ -37,7 +36,7 @@ SPARK = SparkConfig(
         # of code do not do: swept and compiled again, they cost a fifth of a run. A heap that begins small is collected
         # twice in a second, and the whole of it each time that classes need more room. Hadoop starts a `chmod` for each
         # file and folder that it makes, which takes half as long by vfork.
-        _OPTIONS: "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
         " -Xmn400m -XX:MetaspaceSize=320m -Djdk.lang.Process.launchMechanism=VFORK",
         # One task for what fits into one: each costs more than its rows. With two, a cycle takes a sixth more of a core.
         "spark.sql.shuffle.partitions": "1",
@@ -51,17 +50,11 @@ SPARK = SparkConfig(
 )
 
 
-def _of_a_run(*, full: bool) -> SparkConfig:
-    """The settings of the run's own session, which collects garbage for hours; no other process lives as long."""
-    conf = {key: value for key, value in SPARK.conf.items() if not full or key not in _CHEAP_PLANS}
-    conf[_OPTIONS] = conf[_OPTIONS].replace("-Xmn400m", "-Xmn1000m")
-    return SPARK.model_copy(update={"driver_memory": "3g", "conf": conf})
-
-
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """The session; stopped when the run ends."""
-    settings = _of_a_run(full=request.config.getoption("--full"))
+    conf = {key: value for key, value in SPARK.conf.items() if key not in _CHEAP_PLANS}
+    settings = SPARK.model_copy(update={"conf": conf}) if request.config.getoption("--full") else SPARK
     # The JVM reads them once, when it starts; a test has its own server and bucket (`s3_lake`).
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("AWS_ACCESS_KEY_ID", ACCESS)
