@@ -33,6 +33,8 @@ class StuckWatch:
         if self.position != self.chain.end:
             self.position, self.failures = self.chain.end, 0
         self.failures += 1
-        if self.failures >= TRIES or read_stuck(self.chain) is not None:
+        before = read_stuck(self.chain)
+        # If that was another history, the drain has compared since, and the server has ours again.
+        if self.failures >= TRIES or (before is not None and not before.other_history):
             stuck = note_stuck(self.chain, self.slot, error.reason)
             raise stuck.error(self.chain.lake.source) from error

@@ -54,11 +54,16 @@ def read_stuck(chain: Chain) -> Stuck | None:
 
 
 def note_stuck(chain: Chain, slot: str, reason: str, *, other_history: Literal[True] | None = None) -> Stuck:
-    """Put the document, or return the one that is there."""
-    key = chain.lake.paths.stuck(chain.incarnation, chain.end)
+    """Put the document, or return the one that is there; one of the other kind is replaced by what has been seen since."""
+    key, store = chain.lake.paths.stuck(chain.incarnation, chain.end), chain.lake.store
+    now = Stuck(slot, chain.end, reason, now_text(), other_history)
     with suppress(AlreadyExistsError):
-        chain.lake.store.put_if_absent(key, Stuck(slot, chain.end, reason, now_text(), other_history).to_bytes())
-    return Stuck.from_bytes(chain.lake.store.get(key), chain.lake.url(key))
+        store.put_if_absent(key, now.to_bytes())
+    there = Stuck.from_bytes(store.get(key), chain.lake.url(key))
+    if there.other_history == other_history:
+        return there
+    store.put(key, now.to_bytes())
+    return now
 
 
 def is_abandoned(slot_confirmed: Lsn | None, landing_end: Lsn | None) -> bool:

@@ -22,6 +22,7 @@ from lakeproof.commands.status import status
 from lakeproof.drain.until import Until
 from lakeproof.errors import GapError, SourceError
 from lakeproof.events import Event
+from lakeproof.landing.stuck import note_stuck
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.postgres.checks.findings import Severity
@@ -125,6 +126,23 @@ def test_what_landed_is_no_more_on_the_server(stage: Stage) -> None:
     shop.change(300)
     shop.drain()
     assert shop.chain().incarnation == 2
+
+
+def test_a_stuck_stream_hides_no_other_history(stage: Stage) -> None:
+    """The stream was stuck, and that is why the server was put back: its drain compares all the same."""
+    shop = stage.shop
+    stage.save()
+    shop.change(200)
+    shop.drain()
+    chain = shop.chain()
+    note_stuck(chain, "shop_slot", "the server's words")
+    stage.restore()
+    stage.pass_by(chain.end, published=True)
+    for _ in range(2):
+        with pytest.raises(GapError, match="has written on since"):
+            shop.drain()
+        assert shop.chain().end == chain.end
+    assert "has written on since" in status(shop.config).problems[0].reason
 
 
 def test_every_command_refuses_as_the_drain_does(stage: Stage) -> None:
