@@ -26,13 +26,14 @@ detects it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from lakeproof.config.model import SourceConfig
 from lakeproof.continuity.gap import check_no_gap
 from lakeproof.errors import DefiniteError, SourceError, TransientError
 from lakeproof.events import Stop
+from lakeproof.landing.catalog_history import newest_catalog
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.manifest import LandedCommit
 from lakeproof.landing.stuck import note_stuck
@@ -57,6 +58,8 @@ def check_meets(conn: Connection, source: SourceConfig, chain: Chain, stop: Stop
     if pair.slot.active:
         return
     names = publications_of(conn, source) or [source.publication]
+    if not sends_what_landed(chain, names):
+        return
     check_same_history(
         source.name,
         chain,
@@ -65,6 +68,12 @@ def check_meets(conn: Connection, source: SourceConfig, chain: Chain, stop: Stop
         open_stream=lambda start: ReplicationStream.open(source.dsn, source.slot, names, start),
         stop=stop,
     )
+
+
+def sends_what_landed(chain: Chain, publications: Collection[str]) -> bool:
+    """True if the landing has been read by these publications, and none that was dropped: the server sends it no more."""
+    recorded = newest_catalog(chain)
+    return recorded is None or recorded.publication_names <= set(publications)
 
 
 def check_same_history(

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.continuity.gap import SlotAndChain, check_no_gap
-from lakeproof.continuity.same_history import check_same_history
+from lakeproof.continuity.same_history import check_same_history, sends_what_landed
 from lakeproof.drain.acknowledge import acknowledge
 from lakeproof.drain.catalog.publications import (
     Publications,
@@ -156,8 +156,7 @@ class Supervisor:
             recorded = recorded_names(self._chain)
         existing = publications or [self._source.publication]
         names, goal = self._readable(recorded, existing, pair.server.current_lsn)
-        # The server no longer sends what landed from a dropped publication.
-        if (recorded or set()) <= set(names):
+        if sends_what_landed(self._chain, names):
             self._check_same_history(pair, names)
         while True:
             start = self._chain.end

@@ -17,6 +17,7 @@ from psycopg.sql import SQL
 from lakeproof.catalog.differences import Difference
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.drain import drain
+from lakeproof.commands.recover import plan_recover
 from lakeproof.drain.catalog.publications import recorded_names
 from lakeproof.drain.until import Until
 from lakeproof.errors import SourceError, TransientError
@@ -143,3 +144,20 @@ def test_whole_transactions_before_an_error_of_the_server_are_kept(shop: Drained
         drain(shop.config(flush_interval_s=600.0), SOURCE, Until.stopped(), silent)
     assert shop.chain().end >= end
     assert len(shop.folded()[ITEMS]) == 19
+
+
+def test_what_landed_of_a_dropped_publication_is_no_other_history(shop: Drained) -> None:
+    """The server sends it no more: a copy of another table is made, as a drain goes on, and nobody has to recover."""
+    shop.database.execute(MADE)
+    with _draining(shop):
+        wait_until(lambda: recorded_names(shop.chain()) == {"shop", "shop_inserts"})
+    shop.database.execute("INSERT INTO log VALUES ('landed')")
+    with shop.running("caught_up", "drain.after_manifest") as process:
+        process.communicate(timeout=180)
+    assert shop.confirmed_flush() < shop.chain().end
+    assert [file.table for file in shop.chain().newest.files] == [LOG]
+    shop.database.execute("DROP PUBLICATION shop_inserts")
+    bootstrap(shop.config(), SOURCE, [ITEMS])
+    with pytest.raises(SourceError, match="there is nothing to recover"):
+        plan_recover(shop.config(), SOURCE)
+    shop.drain()
