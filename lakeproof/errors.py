@@ -9,6 +9,7 @@ No message carries a row's value or a secret.
     │   ├── SourceError     the PostgreSQL side refuses or has changed under us; StuckError: its stream ends at one place
     │   ├── GapError        the slot and the landing do not meet: changes are lost
     │   ├── LakeError       the lake belongs to someone else or is damaged; NoRoomError: its disk is full
+    │   ├── StoreRefusesError  the lake's object store refuses what it is asked
     │   └── TableError      one table can't go on; the others can
     └── InvariantError      our own mistake: stop at once and report it             exit status 2
 """
@@ -96,6 +97,13 @@ class UnreadableRowsError(LakeError):
 
 class NoRoomError(LakeError):
     """A disk is full. Nothing on it is damaged: a process that waits goes on once there is room."""
+
+
+class StoreRefusesError(DefiniteError):
+    """The object store refuses requests: credentials, a permission, the bucket, its region or the clock.
+
+    It is no LakeError: nothing is damaged, so nothing may be held, begun again or called lost for its sake.
+    """
 
 
 class TableError(DefiniteError):

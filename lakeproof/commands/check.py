@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lakeproof.concurrently import TIMEOUT_S, run_concurrently
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.errors import ConfigError, DefiniteError, LakeError, LakeproofError
+from lakeproof.errors import ConfigError, DefiniteError, LakeError, LakeproofError, StoreRefusesError
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import publications_of, read_tables, with_sizes
 from lakeproof.postgres.catalog.tables import PublishedTable
@@ -142,7 +142,7 @@ def _of_lake(read: Callable[[], Collection[TableName]]) -> Collection[TableName]
     """Return tables that a lake names; a lake that can't be read is a finding of its own."""
     try:
         return read()
-    except (LakeError, ConfigError):
+    except (LakeError, StoreRefusesError, ConfigError):
         return ()
 
 
@@ -179,7 +179,7 @@ def lake_findings(state: SourceState, seen: ServerSeen) -> list[Finding]:
         check_lake_is_ours(state.lake, seen.server)
         refuse_stuck(state.chain, seen.slot)
         return [*_slot(state, seen), *_absent(state)]
-    except (LakeError, ConfigError) as refusal:
+    except (LakeError, StoreRefusesError, ConfigError) as refusal:
         return [from_error(refusal)]
 
 

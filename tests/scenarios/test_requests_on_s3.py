@@ -112,7 +112,7 @@ def test_a_cycle_over_twenty_tables_keeps_its_budget(
         drain(config, "shop", Until.caught_up())
         with within(proxied, "a cycle", LIST=100, GET=415, HEAD=290, PUT=180, DELETE=66):
             compacted()
-    with within(proxied, "nothing to do", LIST=22, GET=18, HEAD=6, PUT=4):
+    with within(proxied, "nothing to do", LIST=17, GET=13, HEAD=18, PUT=2):
         compacted()
     tables = tuple(TableName("public", name) for name in names(TABLES))
     assert in_lake(config, database, tables) == source_rows(database.dsn, tables)

@@ -15,7 +15,15 @@ from functools import wraps
 from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import unquote
 
-from lakeproof.errors import InvariantError, LakeError, LakeproofError, NoRoomError, TransientError, UnreadableRowsError
+from lakeproof.errors import (
+    InvariantError,
+    LakeError,
+    LakeproofError,
+    NoRoomError,
+    StoreRefusesError,
+    TransientError,
+    UnreadableRowsError,
+)
 from lakeproof.lake.spark.driver import (
     DriverLostError,
     connection_errors,
@@ -84,8 +92,8 @@ def unreadable_file(error: BaseException) -> str | None:
 
 
 def concerns_all(error: BaseException) -> bool:
-    """True if the error does not concern the table alone that was written: a lost race, a full disk, no Spark."""
-    if isinstance(error, TransientError | NoRoomError | NoSparkError):
+    """True if the error does not concern the table alone that was written: a lost race, a full disk, a refusing store."""
+    if isinstance(error, TransientError | NoRoomError | StoreRefusesError | NoSparkError):
         return True
     if isinstance(error, OSError):
         return is_full(error)

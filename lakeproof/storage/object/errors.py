@@ -10,7 +10,7 @@ import re
 
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-from lakeproof.errors import LakeError, LakeproofError, TransientError
+from lakeproof.errors import LakeError, LakeproofError, StoreRefusesError, TransientError
 
 _STATUS = re.compile(r"status code: (\d{3})|status: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>|\"(?:code|reason)\": ?\"(\w+)\"")
@@ -99,16 +99,22 @@ def answered(
         reason = f"{action} failed: the credentials have expired ({code})"
         return TransientError(thing, reason, "renew them; nothing is lost, and a lasting drain goes on by itself")
     if code in _NO_BUCKET:
-        return LakeError(thing, f"{action} failed: its bucket does not exist", "create the bucket, or correct `lake`")
+        return StoreRefusesError(
+            thing, f"{action} failed: its bucket does not exist", "create the bucket, or correct `lake`"
+        )
     if code in _OTHER_REGION:
         named = f" ({region})" if region else ""
-        return LakeError(thing, f"{action} failed: its bucket is in another region{named}", "correct `storage.region`")
+        return StoreRefusesError(
+            thing, f"{action} failed: its bucket is in another region{named}", "correct `storage.region`"
+        )
     if code == "RequestTimeTooSkewed":
-        return LakeError(thing, f"{action} failed: this machine's clock is off", "set the clock, then start again")
+        return StoreRefusesError(
+            thing, f"{action} failed: this machine's clock is off", "set the clock, then start again"
+        )
     if code in _WRONG_KEYS:
-        return LakeError(thing, f"{action} failed: the store does not know these credentials ({code})", _ASK)
+        return StoreRefusesError(thing, f"{action} failed: the store does not know these credentials ({code})", _ASK)
     if status in (401, 403):
-        return LakeError(thing, f"{action} is not permitted ({status} {code})".replace(" )", ")"), _ASK)
+        return StoreRefusesError(thing, f"{action} is not permitted ({status} {code})".replace(" )", ")"), _ASK)
     return None
 
 

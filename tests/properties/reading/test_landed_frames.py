@@ -142,6 +142,10 @@ def test_what_spark_has_to_read_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     idle = lakeproof.read(tmp_path, at="landing")
     assert [idle.table(SOURCE, name).arrow().num_rows for name in source.tables] == [0] * 5
     run_transactions(rng, source, 40)
+    # The last random change may have emptied it.
+    insert_random_row(rng, source, source.table("order_lines"))
+    source.commit(rng)
+    source.flush()
     landed = lakeproof.read(tmp_path, at="landing")
     rows = landed.table(SOURCE, "app.order_lines")
     assert isinstance(rows, LandedRows)
