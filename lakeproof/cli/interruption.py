@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -82,8 +83,7 @@ class Interruption:
             # Again at the second one: an exception raised amid a wait may take the word that others wait for.
             self._stop.request()
             if count == 1 and os.isatty(_STDERR):
-                # Write to the descriptor directly: the stream may be in the middle of a write.
-                os.write(_STDERR, b"\nending at the next safe point; press Ctrl-C again to end at once\n")
+                _say(b"\nending at the next safe point; press Ctrl-C again to end at once\n")
             if count == 2:
                 self._end_at_once()
         os.close(numbers)
@@ -94,7 +94,7 @@ class Interruption:
         self._raises, deadline = True, time.monotonic() + _END_S
         while not self._left.wait(_AGAIN_S):
             if time.monotonic() > deadline:
-                os.write(_STDERR, b"\nlakeproof: interrupted\n")
+                _say(b"\nlakeproof: interrupted\n")
                 os._exit(TRY_AGAIN)
             with self._leaving:
                 # Again and again, since each may come just as the main thread begins to wait.
@@ -105,3 +105,9 @@ class Interruption:
         if self._raises and not self._left.is_set():
             self._raises = False
             raise KeyboardInterrupt
+
+
+def _say(text: bytes) -> None:
+    """Write to the descriptor directly, as the stream may be in the middle of a write; its reader may have gone."""
+    with suppress(OSError):
+        os.write(_STDERR, text)

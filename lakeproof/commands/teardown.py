@@ -17,8 +17,10 @@ from lakeproof.events import Event, Report, counted, silent
 from lakeproof.postgres.catalog.published import publications_of
 from lakeproof.postgres.checks.privileges import as_identifier, not_owned, role_name
 from lakeproof.postgres.connections.connect import Connection, connect, rows, source_errors
+from lakeproof.postgres.publications import read_publications
 from lakeproof.postgres.replication_slot import SlotState, drop_slot, in_use, read_slot, slot_problem
 from lakeproof.postgres.server import identify
+from lakeproof.publication.draft import check_follows
 
 _TERMINATE = SQL("SELECT pg_catalog.pg_terminate_backend({pid}) AS done")
 
@@ -61,10 +63,13 @@ class TeardownPlan:
 
 
 def plan_teardown(config: Config, name: str) -> TeardownPlan:
-    """Return what `teardown` would drop for the source `name`; nothing is changed. Raises SourceError for a foreign slot."""
+    """Return what `teardown` would drop for the source `name`; nothing is changed.
+
+    Raises SourceError for a foreign slot, or a publication of another source.
+    """
     source = config.source(name)
     with connect(source.dsn, "lakeproof teardown") as conn:
-        publications = publications_of(conn, source)
+        publications = _publications(conn, source)
         state = read_slot(conn, source.slot)
         if state is not None:
             _check_ours(conn, state)
@@ -82,11 +87,12 @@ def teardown(config: Config, name: str, report: Report = silent, *, end_drain: b
     """Drop the slot, then the publications, of the source `name`.
 
     `end_drain` ends the connection of the slot's reader. Raises TransientError if the slot is in use otherwise,
-    SourceError if it is not one of this source, or (before anything is dropped) the role may not drop a publication.
+    SourceError if it is not one of this source, or (before anything is dropped) a publication is another source's, or the
+    role may not drop it.
     """
     source = config.source(name)
     with connect(source.dsn, "lakeproof teardown") as conn:
-        publications = publications_of(conn, source)
+        publications = _publications(conn, source)
         _check_owned(conn, name, publications)
         released = _drop_slot(conn, source, end_drain=end_drain)
         if released is not None:
@@ -97,6 +103,13 @@ def teardown(config: Config, name: str, report: Report = silent, *, end_drain: b
                 conn.execute(SQL("DROP PUBLICATION {}").format(Identifier(publication)))
             report(Event("teardown.publication", f"publication {publication} is gone", {"source": name}))
     return TeardownReport(name, None if released is None else source.slot, released, tuple(publications))
+
+
+def _publications(conn: Connection, source: SourceConfig) -> list[str]:
+    """Return the source's publications; raise SourceError for one whose tables another source reads."""
+    names = publications_of(conn, source)
+    check_follows(source, read_publications(conn, names).values())
+    return names
 
 
 def _check_owned(conn: Connection, name: str, publications: Sequence[str]) -> None:

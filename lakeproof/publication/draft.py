@@ -19,7 +19,7 @@ and nothing else is done (docs/decisions/0052-publications-by-configuration.md).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from psycopg.sql import Composed, Identifier
@@ -43,7 +43,7 @@ from lakeproof.postgres.checks.tables import (
     table_findings,
 )
 from lakeproof.postgres.connections.connect import Connection, Row, rows
-from lakeproof.postgres.publications import MARK
+from lakeproof.postgres.publications import MARK, Publication
 from lakeproof.postgres.replication_slot import read_slot
 from lakeproof.publication.statements import SEND_GENERATED, Alterations, alterations, creation
 from lakeproof.publication.wishes import (
@@ -87,9 +87,9 @@ class Draft:
         self.removed += done.removed
 
 
-def _check_follows(source: SourceConfig, present: Present) -> None:
+def check_follows(source: SourceConfig, publications: Iterable[Publication]) -> None:
     """Raise SourceError for a publication of another source: each would take out the tables of the other."""
-    for publication in present.publications.values():
+    for publication in publications:
         if publication.follows not in {None, source.name}:
             thing, mark = f"publication {publication.name}", f"COMMENT ON PUBLICATION {publication.name} IS '{MARK}…'"
             reason = f"what is in it follows the configuration of source {publication.follows}, not of {source.name}"
@@ -106,7 +106,7 @@ def draw(
     """Draw the plan of a source, or of the tables `only`. Raises as `plan`."""
     source = with_matches(conn, configured)
     present = read_present(conn, source)
-    _check_follows(source, present)
+    check_follows(source, present.publications.values())
     if not source.tables and not present.tables and not source.schemas:
         raise ConfigError(f"source {source.name}", "it names no tables to publish", "list them under `tables`")
     facts = named_facts(conn, source.tables)

@@ -69,8 +69,8 @@ def other_runs(job: JobRuns) -> OtherRuns:
 def pause_after_failures(job: JobRuns, first_s: float, max_s: float, healthy_s: float = math.inf) -> str | None:
     """Return why a new run has to wait, if the newest runs failed one after the other; else None.
 
-    The pause is `first_s`, and doubles with each failure up to `max_s`. A run that lived for `healthy_s` did not fail of a
-    lasting problem and does not count, nor does then a dead one that we failed: it says nothing about the next.
+    The pause is `first_s`, and doubles with each failure up to `max_s`. A run that lived for `healthy_s` does not count, nor
+    do those before it: what it failed of is no lasting problem, or it was dead, which says nothing about the next one.
     """
     pause_s, last = 0.0, 0.0
     for run in job.runs:

@@ -1,6 +1,8 @@
 """Finds the messages of a COPY in bytes from a socket: one compiled pass over their lengths.
 
-d len w header message │ d len w header message │ N len … │ d le        kind, length of itself and the rest, body
+They come one after the other, and the last may be cut off:
+
+    d len w header message │ d len w header message │ N len … │ d le        kind, length of itself and the rest, body
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from lakeproof.commands.drain import drain
 from lakeproof.commands.publish import apply, plan
 from lakeproof.commands.recover import plan_recover
 from lakeproof.commands.status import status
+from lakeproof.commands.teardown import plan_teardown, teardown
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.until import Until
 from lakeproof.errors import GapError, LakeError, SourceError
@@ -102,6 +103,9 @@ def test_a_publication_follows_one_source_alone(two: Config, database: Database)
     members = "SELECT tablename::text FROM pg_publication_tables WHERE pubname = 'made'"
     with pytest.raises(SourceError, match="follows the configuration of source one, not of two"):
         apply(shared, "two", plan(shared, "two"))
+    for command in (plan_teardown, teardown):
+        with pytest.raises(SourceError, match="follows the configuration of source one, not of two"):
+            command(shared, "two")
     assert database.rows(members) == [("a",)]
     # Marked by hand, it follows whoever applies it, as somebody has asked for.
     database.execute("COMMENT ON PUBLICATION made IS 'lakeproof: mine'", "DROP PUBLICATION made_inserts")
