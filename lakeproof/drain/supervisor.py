@@ -156,9 +156,7 @@ class Supervisor:
             recorded = recorded_names(self._chain)
         existing = publications or [self._source.publication]
         names, goal = self._readable(recorded, existing, pair.server.current_lsn)
-        # The server no longer sends what landed from a dropped publication.
-        if (recorded or set()) <= set(names):
-            self._check_same_history(pair, names)
+        self._check_same_history(pair, publications)
         while True:
             start = self._chain.end
             with self._open_stream(names, start) as stream:
@@ -185,8 +183,9 @@ class Supervisor:
             self._source.name,
             self._chain,
             pair.slot.confirmed_flush_lsn,
+            publications,
             confirmed_now=lambda: self._check()[0].slot.confirmed_flush_lsn,
-            open_stream=lambda start: self._open_stream(publications, start),
+            open_stream=self._open_stream,
             stop=self._goal.stop,
         )
         if compared is not None:
