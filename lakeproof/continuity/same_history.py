@@ -18,6 +18,9 @@ history has no commit with the same end, xid and microsecond. And if they diverg
 commit with rows that the server has between A and E is missing in the landing. So the manifest's record of its last commit
 is all that is needed: no landed file is read, and a damaged one does no harm here.
 
+A landing that was read with other publications has other commits with rows. So the stream is opened with those that the
+chain's records name, from where it was read with these on; if one of them is gone, the server can't send the same any more.
+
 A difference is noted beside the chain (`lakeproof.landing.stuck`), for whoever can't read the stream: `status` asks no slot.
 
 Not detected: a slot created anew on such a server, at a position that the landing had only passed, without rows. A proof
@@ -26,14 +29,14 @@ detects it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lakeproof.config.model import SourceConfig
 from lakeproof.continuity.gap import check_no_gap
 from lakeproof.errors import DefiniteError, SourceError, TransientError
 from lakeproof.events import Stop
-from lakeproof.landing.catalog_history import newest_catalog
+from lakeproof.landing.catalog_history import publications_read
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.manifest import LandedCommit
 from lakeproof.landing.stuck import note_stuck
@@ -57,51 +60,51 @@ def check_meets(conn: Connection, source: SourceConfig, chain: Chain, stop: Stop
     pair = check_no_gap(conn, source, chain)
     if pair.slot.active:
         return
-    names = publications_of(conn, source) or [source.publication]
-    if not sends_what_landed(chain, names):
-        return
     check_same_history(
         source.name,
         chain,
         pair.slot.confirmed_flush_lsn,
+        publications_of(conn, source),
         confirmed_now=lambda: check_no_gap(conn, source, chain).slot.confirmed_flush_lsn,
-        open_stream=lambda start: ReplicationStream.open(source.dsn, source.slot, names, start),
+        open_stream=lambda names, start: ReplicationStream.open(source.dsn, source.slot, names, start),
         stop=stop,
     )
-
-
-def sends_what_landed(chain: Chain, publications: Collection[str]) -> bool:
-    """True if the landing has been read by these publications, and none that was dropped: the server sends it no more."""
-    recorded = newest_catalog(chain)
-    return recorded is None or recorded.publication_names <= set(publications)
 
 
 def check_same_history(
     source: str,
     chain: Chain,
     confirmed: Lsn | None,
+    publications: Sequence[str],
     *,
     confirmed_now: Callable[[], Lsn | None],
-    open_stream: Callable[[Lsn], ReplicationStream],
+    open_stream: Callable[[Sequence[str], Lsn], ReplicationStream],
     stop: Stop,
 ) -> int | None:
     """Compare the histories if the slot's position, `confirmed`, is before the landing's end; return the number of commits.
 
-    Returns None if there is nothing to compare. `confirmed_now` reads the position again, while nobody else can move the
-    slot. Raises GapError if the histories differ, TransientError if the connection is lost or a stop is requested, and as
-    `open_stream`.
+    Returns None if there is nothing to compare. `publications` are the source's that exist; `confirmed_now` reads the
+    position again, while nobody else can move the slot. Raises GapError if the histories differ, TransientError if the
+    connection is lost, a stop is requested or another drain has come between, and as `open_stream`.
     """
     first = compare_from(chain, confirmed)
     if first is None:
         return None
-    with open_stream(first) as stream:
+    names, first = publications_read(chain, first)
+    if first >= chain.end or not names.issubset(publications):
+        return None
+    with open_stream([name for name in publications if name in names], first) as stream:
         # The slot's last reader may have moved it meanwhile.
         chain.refresh()
         now = confirmed_now()
         if now is None or now >= chain.end:
             return None
+        read_now, first = publications_read(chain, max(first, now))
+        if read_now != names:
+            reason = "another drain has read on with others meanwhile"
+            raise TransientError(f"publications of {source}", reason, "start again")
         try:
-            return compare_history(source, chain, max(first, now), stream, stop)
+            return compare_history(source, chain, first, stream, stop)
         except SourceError:
             # A publication is younger than this piece of the past: the server can't send it under that name.
             return None

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.continuity.gap import SlotAndChain, check_no_gap
-from lakeproof.continuity.same_history import check_same_history, sends_what_landed
+from lakeproof.continuity.same_history import check_same_history
 from lakeproof.drain.acknowledge import acknowledge
 from lakeproof.drain.catalog.publications import (
     Publications,
@@ -156,8 +156,7 @@ class Supervisor:
             recorded = recorded_names(self._chain)
         existing = publications or [self._source.publication]
         names, goal = self._readable(recorded, existing, pair.server.current_lsn)
-        if sends_what_landed(self._chain, names):
-            self._check_same_history(pair, names)
+        self._check_same_history(pair, publications)
         while True:
             start = self._chain.end
             with self._open_stream(names, start) as stream:
@@ -184,8 +183,9 @@ class Supervisor:
             self._source.name,
             self._chain,
             pair.slot.confirmed_flush_lsn,
+            publications,
             confirmed_now=lambda: self._check()[0].slot.confirmed_flush_lsn,
-            open_stream=lambda start: self._open_stream(publications, start),
+            open_stream=self._open_stream,
             stop=self._goal.stop,
         )
         if compared is not None:

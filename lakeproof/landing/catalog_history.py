@@ -80,6 +80,23 @@ def newest_catalog_manifest(chain: Chain) -> Manifest | None:
     return next(_with_records(chain), None)
 
 
+def publications_read(chain: Chain, position: Lsn) -> tuple[set[str], Lsn]:
+    """Return the publications with which the landing was read last, and since when, but no earlier than `position`.
+
+    A session's first reading is recorded before anything that the session reads lands. Raises LakeError if a fingerprint is
+    damaged.
+    """
+    names, since = set[str](), chain.end
+    for index, manifest in enumerate(_with_records(chain)):
+        recorded = read_fingerprint(chain, manifest).publication_names
+        if index and recorded != names:
+            break
+        names, since = recorded, max(manifest.end_lsn, position)
+        if since == position:
+            break
+    return names, since
+
+
 def catalog_manifests(chain: Chain, position: Lsn) -> list[Manifest]:
     """Return the manifests whose record has its `upper_lsn` at or after `position`, in order.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
 
 from lakeproof.errors import ABANDON, RECOVER, DefiniteError, GapError, StuckError
 from lakeproof.field_types import LsnField
@@ -26,13 +25,12 @@ class Stuck(Document):
     """The document: the slot, where the landing ends, and the server's own words, or ours if its history is another one."""
 
     FORMAT = "lakeproof.stuck/1"
-    ABSENT_IF_NONE = frozenset({"other_history"})
 
     slot: str
     at_lsn: LsnField
     reason: str
     created_at: str
-    other_history: Literal[True] | None = None
+    other_history: bool
 
     @property
     def words(self) -> str:
@@ -53,7 +51,7 @@ def read_stuck(chain: Chain) -> Stuck | None:
     return Stuck.read(chain.lake.store, chain.lake.paths.stuck(chain.incarnation, chain.end))
 
 
-def note_stuck(chain: Chain, slot: str, reason: str, *, other_history: Literal[True] | None = None) -> Stuck:
+def note_stuck(chain: Chain, slot: str, reason: str, *, other_history: bool = False) -> Stuck:
     """Put the document, or return the one that is there; one of the other kind is replaced by what has been seen since."""
     key, store = chain.lake.paths.stuck(chain.incarnation, chain.end), chain.lake.store
     now = Stuck(slot, chain.end, reason, now_text(), other_history)

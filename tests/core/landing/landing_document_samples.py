@@ -121,7 +121,7 @@ BEGIN = IncarnationRecord(
     Incarnation(2), "sys", "db", 5, "slot", "pub", True, Follows(Incarnation(1), None, "Grüße", 1 << 40), "t"
 )
 TIMELINE = TimelineDoc(2, (Switch(1, Lsn(9)),), Lsn(500), "NOW")
-STUCK = Stuck("lakeproof_shop", Lsn(500), "could not find pg_class entry for 16521 (SQLSTATE XX000)", "NOW")
+STUCK = Stuck("lakeproof_shop", Lsn(500), "could not find pg_class entry for 16521 (SQLSTATE XX000)", "NOW", False)
 LANDING_DOCUMENTS = {
     "manifest_head": HEAD_MANIFEST.to_bytes(),
     "manifest_segment": MESSAGES.to_bytes(),
