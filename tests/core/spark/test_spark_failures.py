@@ -14,7 +14,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from lakeproof.errors import LakeError, NoRoomError, TransientError, UnreadableRowsError
+from lakeproof.errors import LakeError, NoRoomError, StoreRefusesError, TransientError, UnreadableRowsError
 from lakeproof.lake.delta.log.commits import LogGapError
 from lakeproof.lake.spark.failures import concerns_all, reading, store_refusal
 from lakeproof.lake.spark_on_demand import SparkOnDemand
@@ -147,10 +147,10 @@ def test_a_full_disk_is_no_difference_of_a_table(why: str | None, error: Excepti
     ("status", "code", "kind", "text"),
     [
         (400, "ExpiredToken", TransientError, "the credentials have expired"),
-        (403, "AccessDenied", LakeError, "is not permitted (403 AccessDenied)"),
-        (403, "RequestTimeTooSkewed", LakeError, "this machine's clock is off"),
-        (301, "PermanentRedirect", LakeError, "in another region"),
-        (404, "NoSuchBucket", LakeError, "its bucket does not exist"),
+        (403, "AccessDenied", StoreRefusesError, "is not permitted (403 AccessDenied)"),
+        (403, "RequestTimeTooSkewed", StoreRefusesError, "this machine's clock is off"),
+        (301, "PermanentRedirect", StoreRefusesError, "in another region"),
+        (404, "NoSuchBucket", StoreRefusesError, "its bucket does not exist"),
         (503, "SlowDown", TransientError, "the store gave 503 SlowDown"),
     ],
 )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from lakeproof.errors import LakeError, TransientError
+from lakeproof.errors import LakeError, StoreRefusesError, TransientError
 from lakeproof.storage.object.files import PART_BYTES, ObjectFile, UploadMemory
 from lakeproof.storage.object.store import ObjectStore
 from lakeproof.storage.store import AlreadyExistsError, NewFile, NotFoundError
@@ -128,12 +128,12 @@ def test_what_a_person_must_mend_is_reported_at_once(
     """No time is spent on asking again; nothing is written."""
     proxied.faults.append(Fault(putting("n/1"), status=status, code=code))
     begun = time.monotonic()
-    with pytest.raises(TransientError if code == "ExpiredToken" else LakeError, match=text):
+    with pytest.raises(TransientError if code == "ExpiredToken" else StoreRefusesError, match=text):
         through.put_if_absent("n/1", b"mine")
     assert time.monotonic() - begun < 1
     proxied.faults.append(Fault(lambda request: "n/1" in request.path, times=2, status=status, code=code))
     if status != http.HTTPStatus.NOT_FOUND:
-        with pytest.raises((TransientError, LakeError), match=text):
+        with pytest.raises((TransientError, LakeError, StoreRefusesError), match=text):
             through.exists("n/1")
     proxied.faults.clear()
     assert not through.exists("n/1")
@@ -153,7 +153,7 @@ def test_a_bucket_that_does_not_exist_is_reported_by_every_request(s3_server: S3
         lambda s: s.open("a"),
     ]
     for call in calls:
-        with pytest.raises(LakeError, match="bucket does not exist"):
+        with pytest.raises(StoreRefusesError, match="bucket does not exist"):
             call(object_store("no-such-bucket", s3_server.endpoint))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakeproof.errors import LakeError, TransientError
+from lakeproof.errors import LakeError, StoreRefusesError, TransientError
 from lakeproof.storage.object.probe import RECORD, WRITERS
 from lakeproof.storage.object.store import ObjectStore
 from tests.support.stores.fix_object_store import S3Server, object_store
@@ -101,7 +101,7 @@ def test_a_missing_permission_is_named_before_anything_is_written(
 ) -> None:
     """Listing, putting, getting and deleting are distinguished, and the lake's first document is not there."""
     proxied.faults.append(Fault(of_kind(kind), ALWAYS, status=403, code="AccessDenied"))
-    with pytest.raises(LakeError, match=f"{action} it is not permitted .*AccessDenied") as raised:
+    with pytest.raises(StoreRefusesError, match=f"{action} it is not permitted .*AccessDenied") as raised:
         object_store(bucket, proxied.endpoint).put_if_absent("a", b"x")
     assert "list, get, put and delete" in raised.value.remedy
     proxied.faults.clear()
