@@ -56,7 +56,7 @@ class Probed:
         self._lock = threading.Lock()
 
     def ensure(self) -> None:
-        """Try the store unless the lake records that it was; raises LakeError or StoreRefusesError for what a person must change."""
+        """Try the store unless the lake records that it was; raises DefiniteError for what a person must change."""
         if self._done:
             return
         with self._lock:
