@@ -61,7 +61,7 @@ def compare(
         raise TransientError(
             f"source {source.name}", reason, "promote it, or name the primary in the dsn; then try again"
         )
-    followed = later_timeline(source, server, chain)
+    followed = later_timeline(source, server, chain, has_reader=slot is not None and slot.active)
     if slot is None:
         raise GapError(
             f"slot {source.slot}",

@@ -17,10 +17,11 @@ from lakeproof.landing.timelines import Followed, Switch, newest_followed
 from lakeproof.postgres.server import ServerIdentity, timeline_history
 
 
-def later_timeline(source: SourceConfig, server: ServerIdentity, chain: Chain) -> Followed | None:
+def later_timeline(source: SourceConfig, server: ServerIdentity, chain: Chain, *, has_reader: bool) -> Followed | None:
     """Return the server's timeline if the landing may follow it, None if the landing is on it already.
 
-    Raises GapError if the server's history is not the landing's, TransientError if it can't be read.
+    The way to a timeline that was followed is compared, which takes a connection, unless the slot `has_reader`: that has
+    compared it. Raises GapError if the server's history is not the landing's, TransientError if it can't be read.
     """
     followed = newest_followed(chain)
     on = (
@@ -31,7 +32,7 @@ def later_timeline(source: SourceConfig, server: ServerIdentity, chain: Chain) -
         else 0
     )
     thing = f"source {source.name}"
-    if server.timeline == on and followed is None:
+    if server.timeline == on and (followed is None or has_reader):
         return None
     if server.timeline < on:
         reason = f"the server is on timeline {server.timeline}, the landing has followed it to {on}"
