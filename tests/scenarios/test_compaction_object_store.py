@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -20,8 +19,8 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.jars import s3_settings
 from tests.support.lake.lake_steps import check, make_config, run_compact
 from tests.support.lake.simulated_source import SimulatedSource
-from tests.support.stores.fix_object_store import S3Server, storage
-from tests.support.stores.object_proxy import Fault, Proxied, Request, object_proxy
+from tests.support.stores.fix_object_store import storage
+from tests.support.stores.object_proxy import Fault, Proxied, Request
 from tests.support.workloads.lake_workload import SEED, make_tables, run_transactions
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.full]
@@ -42,13 +41,6 @@ REFUSALS = {
     "expired": (400, "ExpiredToken", TransientError, "credentials have expired"),
     "clock": (403, "RequestTimeTooSkewed", StoreRefusesError, "clock is off"),
 }
-
-
-@pytest.fixture
-def proxied(s3_server: S3Server) -> Iterator[Proxied]:
-    """A proxy before the server."""
-    with object_proxy(s3_server.port) as state:
-        yield state
 
 
 @pytest.fixture
@@ -110,8 +102,8 @@ def test_cycles_on_an_unreliable_store_are_the_sources(
         check(config, source, list(TABLES))
         run_transactions(chance, source, 6)
     # This process commits, so no fault of commits is one of Spark's.
-    who = fault != "answer of a commit lost"
-    assert suffered[who] >= 2, f"of Spark's own requests {suffered[True]} suffered it, of ours {suffered[False]}"
+    of_spark = fault != "answer of a commit lost"
+    assert suffered[of_spark] >= 2, f"of Spark's own requests {suffered[True]} suffered it, of ours {suffered[False]}"
     run_compact(spark, config)
     check(config, source, list(TABLES))
     cut = newest_cut(source.lake)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +26,7 @@ from tests.support.ingest.snapshot_process import start_bootstrap
 from tests.support.ingest.snapshot_rows import copied_and_landed
 from tests.support.stores.fix_object_store import S3Server, object_store
 from tests.support.stores.fix_object_store import storage as storage_of
-from tests.support.stores.object_proxy import Fault, Proxied, Request, object_proxy
+from tests.support.stores.object_proxy import Fault, Proxied, Request
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))
@@ -35,13 +34,6 @@ ITEMS, NOTES = TableName("public", "items"), TableName("public", "notes")
 LIMITS: dict[str, Any] = {"flush_interval_s": 0.05, "progress_interval_s": 0.2, "backoff_max_s": 1.0}
 PLACES = ("snapshot.after_chunk:3", "snapshot.after_part")
 ALWAYS = 1_000_000
-
-
-@pytest.fixture
-def proxied(s3_server: S3Server) -> Iterator[Proxied]:
-    """A proxy before the server."""
-    with object_proxy(s3_server.port) as state:
-        yield state
 
 
 @pytest.fixture

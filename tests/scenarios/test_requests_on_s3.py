@@ -6,7 +6,6 @@ cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +25,11 @@ from lakeproof.storage.source_lake import SourceLake
 from tests.support.lake.compare import lake_rows, source_rows, table_columns
 from tests.support.servers.fix_postgres import Database
 from tests.support.stores.fix_object_store import S3Server, storage
-from tests.support.stores.object_proxy import Proxied, object_proxy
+from tests.support.stores.object_proxy import Proxied
 from tests.support.stores.request_budget import within
 
 pytestmark = pytest.mark.postgres
 TABLES = 20
-
-
-@pytest.fixture
-def proxied(s3_server: S3Server) -> Iterator[Proxied]:
-    """A proxy before the server."""
-    with object_proxy(s3_server.port) as state:
-        yield state
 
 
 def configured(database: Database, bucket: str, proxied: Proxied, place: Path, tables: int) -> Config:

@@ -7,7 +7,6 @@ It held each table after two attempts: our own client's refusals were taken for 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,19 +18,12 @@ from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from tests.support.lake.lake_steps import check, make_config, run_compact
 from tests.support.lake.simulated_source import SimulatedSource
-from tests.support.stores.fix_object_store import S3Server, storage
-from tests.support.stores.object_proxy import Fault, Proxied, Request, object_proxy
+from tests.support.stores.fix_object_store import storage
+from tests.support.stores.object_proxy import Fault, Proxied, Request
 from tests.support.workloads.lake_workload import SEED, insert_random_row, make_tables, run_transactions
 
 TABLES = ("order lines", "bag")
 ALWAYS = 1_000_000
-
-
-@pytest.fixture
-def proxied(s3_server: S3Server) -> Iterator[Proxied]:
-    """A proxy before the server."""
-    with object_proxy(s3_server.port) as state:
-        yield state
 
 
 def _no_jvm() -> Any:

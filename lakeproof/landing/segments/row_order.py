@@ -1,7 +1,9 @@
 """The ordinals that the landing gives its rows: `_lp_ord` of a row of history is known when the row is written.
 
-snapshot rows   below every change: by chunk and row
-changes         `first_ordinal` of the segment and the row's number in it, with room for cycles' own rows behind each
+A cycle's own rows get theirs in `lakeproof.lake.planning.landing.order`.
+
+    snapshot rows   below every change: by chunk and row
+    changes         `first_ordinal` of the segment and the row's number in it, with room for cycles' own rows behind each
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 import http
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -17,16 +17,9 @@ from lakeproof.storage.object.files import PART_BYTES, ObjectFile, UploadMemory
 from lakeproof.storage.object.store import ObjectStore
 from lakeproof.storage.store import AlreadyExistsError, NewFile, NotFoundError
 from tests.support.stores.fix_object_store import S3Server, object_store
-from tests.support.stores.object_proxy import Fault, Proxied, object_proxy, of_kind, putting
+from tests.support.stores.object_proxy import Fault, Proxied, of_kind, putting
 
 FEW_S = 1.5
-
-
-@pytest.fixture
-def proxied(s3_server: S3Server) -> Iterator[Proxied]:
-    """A proxy before the server, without faults until a test adds some."""
-    with object_proxy(s3_server.port) as state:
-        yield state
 
 
 @pytest.fixture

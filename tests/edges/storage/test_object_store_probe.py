@@ -5,24 +5,15 @@ The stores that break a condition are a real server behind a proxy that drops it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from lakeproof.errors import LakeError, StoreRefusesError, TransientError
 from lakeproof.storage.object.probe import RECORD, WRITERS
 from lakeproof.storage.object.store import ObjectStore
 from tests.support.stores.fix_object_store import S3Server, object_store
-from tests.support.stores.object_proxy import Fault, Proxied, Request, object_proxy, of_kind
+from tests.support.stores.object_proxy import Fault, Proxied, Request, of_kind
 
 ALWAYS = 1_000_000
-
-
-@pytest.fixture
-def proxied(s3_server: S3Server) -> Iterator[Proxied]:
-    """A proxy before the server."""
-    with object_proxy(s3_server.port) as state:
-        yield state
 
 
 def _conditional(request: Request) -> bool:

@@ -24,6 +24,7 @@ from lakeproof.config.location import LakeLocation, ObjectPlace, StorageConfig
 from lakeproof.storage.object.lock import LOCK_TIMES, LockTimes
 from lakeproof.storage.object.store import ObjectStore
 from scripts.s3_gateway import executable
+from tests.support.stores.object_proxy import Proxied, object_proxy
 from tests.support.stores.object_signing import ACCESS, REGION, SECRET, signed
 
 _START_S = 60.0
@@ -170,3 +171,10 @@ def bucket(s3_server: S3Server, credentials: None) -> str:
 def s3_store(s3_server: S3Server, bucket: str) -> ObjectStore:
     """A store in a new bucket."""
     return object_store(bucket, s3_server.endpoint)
+
+
+@pytest.fixture
+def proxied(s3_server: S3Server) -> Iterator[Proxied]:
+    """A proxy before the server, without faults until a test adds some."""
+    with object_proxy(s3_server.port) as state:
+        yield state
