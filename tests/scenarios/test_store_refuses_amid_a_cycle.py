@@ -31,7 +31,13 @@ def _no_jvm() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("method", "ending"), [("PUT", ".parquet"), ("PUT", ".json"), ("GET", ".parquet"), ("GET", ".json")]
+    ("method", "ending"),
+    [
+        ("PUT", ".parquet"),
+        ("GET", ".json"),
+        pytest.param("PUT", ".json", marks=pytest.mark.full),
+        pytest.param("GET", ".parquet", marks=pytest.mark.full),
+    ],
 )
 def test_no_table_is_held_and_the_next_cycle_goes_on(
     s3_lake: LakeLocation, proxied: Proxied, method: str, ending: str

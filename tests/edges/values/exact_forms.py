@@ -36,7 +36,8 @@ def assert_same_forms(source: dict[str, str], lake: DataFrame, version: SchemaVe
     """Compare the digests of both sides, by all paths; names the first values that differ."""
     functions = jvm_functions(lake.sparkSession)
     assert functions is not None, "they do what they should in the Spark that is locked"
-    for road in (functions, None):
+    # A bag's forms are the same by both.
+    for road in (functions,) if version.is_bag else (functions, None):
         assert_same_digests(source, lake, proof_forms(version, road))
     hashes = lake.select(functions.text_bits(F.concat(*proof_forms(version, functions))))
     assert sorted(r[0] for r in hashes.collect()) == sorted(int(digest[:15], 16) for digest in source)

@@ -1,4 +1,4 @@
-"""The processes of `make ui`: all end with the first of them, however it ends, and the terminal shows what is worth it."""
+"""The processes of `make ui`: all end with the first of them, however it ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,22 +98,4 @@ def test_all_processes_end_with_the_first_that_is_killed(orders: Database, tmp_p
         assert len(ui.processes()) > 3
         os.kill(ui.make.pid if ended == "make" else ui.script, signal.SIGKILL)
         wait_until(lambda: not ui.processes(), timeout_s=120)
-        assert not _is_read(orders)
-
-
-def test_the_terminal_shows_a_line_of_each_warning_and_ends_in_order(orders: Database, tmp_path: Path) -> None:
-    """The log has what runs write, and the stack traces of those that are ended."""
-    with _ui(orders, tmp_path) as ui:
-        orders.execute("INSERT INTO orders VALUES (1)")
-        log = ui.state / "ui.log"
-        wait_until(lambda: "1 insert" in log.read_text(encoding="utf-8"), timeout_s=120)
-        os.kill(ui.script, signal.SIGINT)
-        wait_until(lambda: not ui.processes(), timeout_s=120)
-        ui.make.wait(60)
-        shown = ui.terminal.read_text(encoding="utf-8").splitlines()
-        assert shown[0].endswith(f"(Ctrl-C ends it; log: {log})")
-        assert shown[-1] == "ending, in order: a drain makes durable what it has read"
-        assert not [line for line in shown if "DEBUG" in line or "Traceback" in line or line.startswith(" ")]
-        assert len(shown) < 10, shown
-        time.sleep(0.1)
         assert not _is_read(orders)

@@ -1,7 +1,7 @@
 """The UI in a real browser, as a person uses it: on a real server with the demonstration's tables, started as by `make ui`.
 
 One start serves all tests, in the order of this file: each opens pages, presses buttons and waits until a page shows what
-should come of it. What is asserted is the text that a person sees.
+should come of it. What is asserted is the text that a person sees, also in the terminal, from its first line to its last.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
+from demo.processes import left_over_processes
 from demo.server import EmbeddedPostgres
 from scripts.browser import CHROMIUM
+from tests.support.ingest.fix_drain import wait_until
 from tests.support.servers.fix_postgres import new_database
 from tests.support.shell.browsing import Browser, browser
 from tests.support.shell.served_ui import DAYS, ServedUi, served_ui
@@ -31,16 +33,23 @@ _EXPECTATIONS = "expectations/shop/shop/orders"
 
 @pytest.fixture(scope="module")
 def served(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedUi]:
-    """The UI's processes."""
-    if CHROMIUM.find() is None:
-        pytest.skip(f"no browser: {CHROMIUM.remedy}")
-    with new_database(postgres) as database, served_ui(tmp_path_factory.mktemp("ui"), database) as ui:
-        yield ui
+    """The UI's processes, which Ctrl-C ends in order."""
+    with new_database(postgres) as database:
+        with served_ui(tmp_path_factory.mktemp("ui"), database) as ui:
+            yield ui
+            os.kill(ui.script.pid, signal.SIGINT)
+            assert ui.script.wait(_RUN_S) == 128 + signal.SIGINT
+            assert ui.shown()[-1] == "ending, in order: a drain makes durable what it has read"
+            assert left_over_processes(ui.log.parent) == []
+        slots = database.rows("SELECT active FROM pg_replication_slots WHERE slot_name = current_database()")
+        assert slots == [(False,)]
 
 
 @pytest.fixture(scope="module")
 def tab(served: ServedUi) -> Iterator[Browser]:
     """A tab of the browser; none of the pages may throw an error."""
+    if CHROMIUM.find() is None:
+        pytest.skip(f"no browser: {CHROMIUM.remedy}")
     with browser(served.url) as opened:
         yield opened
         assert opened.errors == []
@@ -77,6 +86,16 @@ def test_the_lineage_goes_from_postgres_to_the_proof(tab: Browser) -> None:
     layers = ("postgres", "snapshot", "changes", "history", "current", "expectations", "daily", "maintenance", "proof")
     tab.sees(*(f"shop_{layer}" for layer in layers), "views_proof")
     tab.picture("ui-lineage")
+
+
+def test_the_terminal_shows_a_line_of_each_warning(served: ServedUi) -> None:
+    """The log has what runs write, and the stack traces of those that are ended."""
+    served.database.execute("UPDATE shop.orders SET note = 'logged' WHERE id IN (SELECT id FROM shop.orders LIMIT 3)")
+    wait_until(lambda: "3 updates" in served.log.read_text(encoding="utf-8"), timeout_s=_RUN_S)
+    shown = served.shown()
+    assert shown[0].endswith(f"(Ctrl-C ends it; log: {served.log})")
+    assert not [line for line in shown if "DEBUG" in line or "Traceback" in line or line.startswith(" ")]
+    assert len(shown) < 10, shown
 
 
 @pytest.mark.full

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import socket
+import subprocess
 import sys
 import time
 import urllib.error
@@ -40,11 +41,17 @@ _START_S = 240.0
 
 @dataclass(frozen=True, slots=True)
 class ServedUi:
-    """A UI at `url`, the database that it drains, and its processes."""
+    """A UI at `url`, the database that it drains, the process of its script, and the log of all that it has started."""
 
     url: str
     database: Database
-    children: Children
+    script: subprocess.Popen[bytes]
+    log: Path
+    terminal: Path
+
+    def shown(self) -> list[str]:
+        """The lines in the terminal."""
+        return self.terminal.read_text(encoding="utf-8").splitlines()
 
 
 def write_config(folder: Path, database: Database) -> Path:
@@ -92,8 +99,9 @@ def served_ui(folder: Path, database: Database) -> Iterator[ServedUi]:
         command = [sys.executable, "-W", "ignore", "-m", "scripts.ui", "--port", str(port)]
         children = Children(folder)
         try:
-            children.start("ui", command, environment)
-            ui = ServedUi(f"http://127.0.0.1:{port}", database, children)
+            script = children.start("ui", command, environment)
+            log = folder / "dagster" / f"ui-{port}" / "ui.log"
+            ui = ServedUi(f"http://127.0.0.1:{port}", database, script, log, folder / "ui.log")
             _wait(ui)
             yield ui
         finally:
@@ -120,10 +128,10 @@ def _wait(ui: ServedUi) -> None:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
-        assert ui.children.ended() is None, ui.children.log_tail("ui")
+        assert ui.script.poll() is None, ui.shown()
         try:
             with direct.open(f"{ui.url}/server_info", timeout=5):
                 return
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             time.sleep(0.2)
-    raise AssertionError(f"the UI did not answer in {_START_S:.0f} s: {ui.children.log_tail('ui')}")
+    raise AssertionError(f"the UI did not answer in {_START_S:.0f} s: {ui.shown()}")
