@@ -15,7 +15,7 @@ from assets.support import metadata as md
 from assets.support.engine_call import run_engine
 from assets.support.event_log import to_run_log
 from assets.support.keys import Layer, table_key
-from assets.support.step import asset_step
+from assets.support.step import StepRun, asset_step
 from lakeproof.config.model import SourceConfig
 from lakeproof.events import Event
 from lakeproof.lsn import Lsn
@@ -58,10 +58,9 @@ def snapshot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinitio
             )
             for key, table in tables.items()
         ],
-        after=(),
-        can_subset=True,
         # In a run of everything the first copy comes first: it makes the slot and the landing that the drain needs.
-        tags={"dagster/priority": "10"},
+        StepRun(can_subset=True, tags={"dagster/priority": "10"}),
+        after=(),
     )
     def snapshot(
         context: dg.AssetExecutionContext, config: SnapshotOptions, settings: Settings

@@ -187,8 +187,9 @@ class _Reporter:
             attrgetter("urgent"),
             budget=self._budget,
             windows_s={t: window_s(settings.config(), source, t, Layer.CHANGES) for t in source.tables},
-            since_s=time.monotonic(),
         )
+        # A table is quiet some time after the run has begun, not with its beginning.
+        self._changes.beat(source.tables, time.monotonic())
         self._keeps_up = KeepsUp()
         self._reported: set[TableName] = set()
         self._first: Iterator[dg.AssetMaterialization] | None = None

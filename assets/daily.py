@@ -14,7 +14,7 @@ from assets.catalog import Catalog
 from assets.support import metadata as md
 from assets.support.engine_call import run_command, table_words
 from assets.support.keys import SPARK_POOL, Layer, table_key
-from assets.support.step import asset_step
+from assets.support.step import StepRun, asset_step
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
@@ -59,10 +59,10 @@ def daily_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition |
             ).replace_attributes(partitions_def=partitions)
             for key, table in tables.items()
         ],
+        StepRun(can_subset=True, backfill_policy=dg.BackfillPolicy.single_run(), pool=SPARK_POOL),
+        # One step makes all histories.
+        after=[table_key(Layer.HISTORY, source.name, table) for table in list(tables.values())[:1]],
         checks=[dg.AssetCheckSpec(CHECK, asset=key, description=_DESCRIPTION) for key in tables],
-        can_subset=True,
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        pool=SPARK_POOL,
     )
     def daily(
         context: dg.AssetExecutionContext, compute: Compute

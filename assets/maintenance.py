@@ -7,7 +7,7 @@ from assets.catalog import Catalog
 from assets.support import metadata as md
 from assets.support.engine_call import run_command, table_words
 from assets.support.keys import SPARK_POOL, Layer
-from assets.support.step import asset_step
+from assets.support.step import StepRun, asset_step
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import SourceConfig
 from lakeproof.config.table_names import parse_table
@@ -33,10 +33,9 @@ def maintenance_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefini
                 {"deltalake", "spark"},
             )
         ],
-        pool=SPARK_POOL,
         # Last in a run of everything. It is about the source's whole lake, so no table leads to it: a line from each of
         # thousands would show nothing, and each job with them is made when the location loads.
-        tags={"dagster/priority": "-10"},
+        StepRun(pool=SPARK_POOL, tags={"dagster/priority": "-10"}),
     )
     def maintained(
         context: dg.AssetExecutionContext, config: MaintenanceRun, settings: Settings, compute: Compute

@@ -11,7 +11,7 @@ from assets.support import metadata as md
 from assets.support.columns import stored_columns
 from assets.support.engine_call import run_command
 from assets.support.keys import SPARK_POOL, Layer, read_keys
-from assets.support.step import asset_step
+from assets.support.step import StepRun, asset_step
 from lakeproof.cli.results import from_json
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import ViewConfig
@@ -41,8 +41,7 @@ def view_asset(
                 metadata={"refreshed_by": refreshed_by},
             ).replace_attributes(automation_condition=condition)
         ],
-        pool=SPARK_POOL,
-        tags={"lakeproof/view": view.name},
+        StepRun(pool=SPARK_POOL, tags={"lakeproof/view": view.name}),
     )
     def refreshed(context: dg.AssetExecutionContext, compute: Compute) -> Iterator[dg.MaterializeResult[None]]:
         from lakeproof.views.round import ViewReport

@@ -12,7 +12,7 @@ from assets.catalog import Catalog
 from assets.support import metadata as md
 from assets.support.engine_call import failure, run_command, table_words
 from assets.support.keys import Layer, table_key
-from assets.support.step import asset_step
+from assets.support.step import StepRun, asset_step
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import SourceConfig
 from lakeproof.errors import ConfigError
@@ -59,11 +59,13 @@ def expectations_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefin
             )
             for key, table in keys.items()
         ],
+        StepRun(can_subset=True),
+        # One step makes all current tables.
+        after=[table_key(Layer.CURRENT, source.name, table) for table in list(keys.values())[:1]],
         checks=[
             dg.AssetCheckSpec(key.name, asset=key.asset_key, description=_description(each))
             for key, each in checks.items()
         ],
-        can_subset=True,
     )
     def expectations_of_tables(
         context: dg.AssetExecutionContext, compute: Compute

@@ -18,7 +18,7 @@ from assets.checks.outcomes import UNREACHED, ProofOutcome, history_outcome, tab
 from assets.support import metadata as md
 from assets.support.engine_call import run_command, table_words
 from assets.support.keys import SPARK_POOL, Layer, proof_key, table_key
-from assets.support.step import asset_step
+from assets.support.step import StepRun, asset_step
 from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.view_graph import sources_of
@@ -101,15 +101,13 @@ def proof_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
     @asset_step(
         f"prove_{source.name}",
         _specs(catalog, source, targets),
-        after=[dg.AssetKey(key.path[1:]) for key in first],
         # In a process that runs everything it comes after what it has no input of.
-        tags={"dagster/priority": "-5"},
+        StepRun(can_subset=True, pool=SPARK_POOL, tags={"dagster/priority": "-5"}),
+        after=[dg.AssetKey(key.path[1:]) for key in first],
         checks=[
             dg.AssetCheckSpec(check.name, asset=check.asset_key, description=_description(targets, check.asset_key))
             for check in targets.checks
         ],
-        can_subset=True,
-        pool=SPARK_POOL,
     )
     def proof(
         context: dg.AssetExecutionContext, config: ProofRun, settings: Settings, compute: Compute

@@ -96,8 +96,7 @@ class Throttle(Generic[K, V]):
     are due than `budget` has events for, `events` for each, those wait longer whose last event is younger. `add_up` returns
     the sum of a change and a later one, so memory is bounded by the number of keys, however long nobody takes them.
 
-    A key is quiet if it has no such change, and had no event for a third of its window of `windows_s`, counted from
-    `since_s`.
+    A key is quiet if it has no such change, and had no event for a third of its window of `windows_s`.
     """
 
     def __init__(
@@ -109,12 +108,11 @@ class Throttle(Generic[K, V]):
         budget: EventBudget | None = None,
         events: int = 1,
         windows_s: Mapping[K, float] | None = None,
-        since_s: float = _NEVER_S,
     ) -> None:
         self._every_s, self._add_up, self._is_urgent = every_s, add_up, is_urgent
         self._budget, self._events = budget, events
         self._quiet_s = {key: window / _EVENTS_PER_WINDOW for key, window in (windows_s or {}).items() if window}
-        self._last_beat_s = dict.fromkeys(self._quiet_s, since_s)
+        self._last_beat_s = dict.fromkeys(self._quiet_s, _NEVER_S)
         self._looked_s = _NEVER_S
         self._waiting: dict[K, V] = {}
         self._last_event_s: dict[K, float] = {}

@@ -7,21 +7,29 @@ each job, and writes it into the database with every run. Here the op has what o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
 
+@dataclass(frozen=True, slots=True)
+class StepRun:
+    """How Dagster runs a step: all of its assets or any, partitions in how many runs, in which pool, with which tags."""
+
+    can_subset: bool = False
+    backfill_policy: dg.BackfillPolicy | None = None
+    pool: str | None = None
+    tags: Mapping[str, str] | None = None
+
+
 def asset_step(
     name: str,
     specs: Sequence[dg.AssetSpec],
+    run: StepRun = StepRun(),
     *,
     after: Iterable[dg.AssetKey] | None = None,
     checks: Iterable[dg.AssetCheckSpec] = (),
-    can_subset: bool = False,
-    backfill_policy: dg.BackfillPolicy | None = None,
-    pool: str | None = None,
-    tags: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Return a decorator for the function that makes these assets and evaluates the `checks`.
 
@@ -32,15 +40,15 @@ def asset_step(
     by_check = {check.get_python_identifier(): check for check in checks}
     before = [dep.asset_key for spec in specs for dep in spec.deps] if after is None else after
     by_input = {key.to_python_identifier(): key for key in before}
-    asset, check = dg.Out(dg.Nothing, is_required=False), dg.Out(is_required=not can_subset)
+    asset, check = dg.Out(dg.Nothing, is_required=False), dg.Out(is_required=not run.can_subset)
 
     def step(compute: Callable[..., Any]) -> dg.AssetsDefinition:
         op = dg.op(
             name=name,
             ins=dict.fromkeys(by_input, dg.In(dg.Nothing)),
             out={**dict.fromkeys(by_output, asset), **dict.fromkeys(by_check, check)},
-            pool=pool,
-            tags=tags,
+            pool=run.pool,
+            tags=run.tags,
         )
         return dg.AssetsDefinition(
             specs=specs,
@@ -48,8 +56,8 @@ def asset_step(
             keys_by_input_name=by_input,
             keys_by_output_name=by_output,
             check_specs_by_output_name=by_check,
-            can_subset=can_subset,
-            backfill_policy=backfill_policy,
+            can_subset=run.can_subset,
+            backfill_policy=run.backfill_policy,
         )
 
     return step

@@ -61,7 +61,6 @@ def check_meets(conn: Connection, source: SourceConfig, chain: Chain, stop: Stop
     if pair.slot.active:
         return
     check_same_history(
-        source.name,
         chain,
         pair.slot.confirmed_flush_lsn,
         publications_of(conn, source),
@@ -72,7 +71,6 @@ def check_meets(conn: Connection, source: SourceConfig, chain: Chain, stop: Stop
 
 
 def check_same_history(
-    source: str,
     chain: Chain,
     confirmed: Lsn | None,
     publications: Sequence[str],
@@ -102,9 +100,9 @@ def check_same_history(
         read_now, first = publications_read(chain, max(first, now))
         if read_now != names:
             reason = "another drain has read on with others meanwhile"
-            raise TransientError(f"publications of {source}", reason, "start again")
+            raise TransientError(f"publications of {chain.lake.source}", reason, "start again")
         try:
-            return compare_history(source, chain, first, stream, stop)
+            return compare_history(chain, first, stream, stop)
         except SourceError:
             # A publication is younger than this piece of the past: the server can't send it under that name.
             return None
@@ -127,25 +125,22 @@ def compare_from(chain: Chain, confirmed: Lsn | None) -> Lsn | None:
     return max(confirmed, chain.kept_from)
 
 
-def compare_history(name: str, chain: Chain, start: Lsn, stream: ReplicationStream, stop: Stop) -> int:
+def compare_history(chain: Chain, start: Lsn, stream: ReplicationStream, stop: Stop) -> int:
     """Compare what `stream`, opened at `start`, brings up to the landing's end with the landing; return the commit count.
 
-    Raises GapError for source `name` if they differ, TransientError if the connection is lost or a stop is requested.
+    Raises GapError if they differ, TransientError if the connection is lost or a stop is requested.
     """
     landed = [m.last_commit for m in chain.between(start, chain.end) if m.last_commit is not None]
     newest = landed[-1] if landed and landed[-1].end_lsn > start else None
     count, met = 0, newest is None
     for commit in _sent(stream, chain.end, stop):
         if newest is None or (commit.end_lsn >= newest.end_lsn and commit != newest):
-            raise _other_history(
-                name, chain, f"the server has transaction {commit.xid}, which ended at {commit.end_lsn}"
-            )
+            raise _other_history(chain, f"the server has transaction {commit.xid}, which ended at {commit.end_lsn}")
         count += 1
         met = met or commit == newest
     if newest is not None and not met:
-        raise _other_history(
-            name, chain, f"transaction {newest.xid} landed, which ended at {newest.end_lsn}", has=False
-        )
+        landed_one = f"transaction {newest.xid} landed, which ended at {newest.end_lsn}"
+        raise _other_history(chain, landed_one, has=False)
     return count
 
 
@@ -217,8 +212,8 @@ class _Transactions:
         return None, None
 
 
-def _other_history(name: str, chain: Chain, what: str, *, has: bool = True) -> DefiniteError:
+def _other_history(chain: Chain, what: str, *, has: bool = True) -> DefiniteError:
     other = f"the landing, which ends at {chain.end}, does not have it" if has else "the server has no such transaction"
     reason = f"{what}, and {other}: the server was restored to an earlier time and has written on since"
     slot = "" if chain.head.source is None else chain.head.source.slot
-    return note_stuck(chain, slot, reason, other_history=True).error(name)
+    return note_stuck(chain, slot, reason, other_history=True).error(chain.lake.source)

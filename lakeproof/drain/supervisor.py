@@ -180,7 +180,6 @@ class Supervisor:
     def _check_same_history(self, pair: SlotAndChain, publications: Sequence[str]) -> None:
         """If the slot is behind the landing, check that the server's history is the one that landed."""
         compared = check_same_history(
-            self._source.name,
             self._chain,
             pair.slot.confirmed_flush_lsn,
             publications,

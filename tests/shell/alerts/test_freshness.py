@@ -116,7 +116,8 @@ def _status(confirmed: int, lag_bytes: int, *, active: bool = True, gap: str | N
 
 def test_a_quiet_table_has_an_event_only_while_its_drain_keeps_up() -> None:
     """Three in its window; none of a drain that stands still, is gone, or can't be asked."""
-    throttle = Throttle[TableName, int](60, int.__add__, windows_s={A: 300.0, B: 0.0}, since_s=0.0)
+    throttle = Throttle[TableName, int](60, int.__add__, windows_s={A: 300.0, B: 0.0})
+    throttle.beat([A, B], 0)
     keeps_up = KeepsUp()
 
     def unreachable() -> SlotStatus:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from assets.support.step import asset_step
+from assets.support.step import StepRun, asset_step
 
 A, B, C, D = (dg.AssetKey(["layer", name]) for name in ("a", "b", "c", "d-2Dx"))
 _DAYS = dg.DailyPartitionsDefinition("2026-01-01")
@@ -27,10 +27,9 @@ def _second() -> dg.AssetsDefinition:
     @asset_step(
         "second",
         specs,
+        StepRun(can_subset=True, backfill_policy=dg.BackfillPolicy.single_run()),
         after=[A],
         checks=[dg.AssetCheckSpec("adds_up", asset=key) for key in (C, D)],
-        can_subset=True,
-        backfill_policy=dg.BackfillPolicy.single_run(),
     )
     def second(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         assert len(context.partition_keys) == 3
