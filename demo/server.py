@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from demo.processes import end
+
 _PR_SET_PDEATHSIG = 1
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 60.0
@@ -141,8 +143,15 @@ class EmbeddedPostgres:
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """Crash: send SIGKILL to the postmaster. The cluster stays, and `start` recovers it."""
+        """Crash: send SIGKILL to the postmaster and its processes. The cluster stays, and `start` recovers it."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        postmaster = self._process.pid
+        # A process that outlives it, e.g. in a long query, keeps the next postmaster from the shared memory.
+        os.kill(postmaster, signal.SIGSTOP)
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text(encoding="utf-8").split()
         self._end(signal.SIGKILL)
+        end(map(int, children))
 
     def run(self, program: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run one of PostgreSQL's client programs against this server, with PGPORT and the password set."""

@@ -20,6 +20,7 @@ from lakeproof.drain.until import Until
 from lakeproof.errors import SourceError
 from lakeproof.failpoints import watched
 from lakeproof.landing.chain import Chain
+from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.lake.proof_steps import table
@@ -46,17 +47,19 @@ def _begun(database: Database, folder: Path, *, with_second: bool) -> Config:
     return config
 
 
-def _killed_before_acknowledging(config: Config, segments: int) -> None:
-    """Land so many manifests, the last one unacknowledged."""
-    passed: list[str] = []
+def _killed_before_acknowledging(config: Config, position: Lsn) -> None:
+    """Land up to a position or further: one manifest or more, the last one unacknowledged."""
 
     def passing(name: str) -> None:
-        passed.append(name)
-        if passed.count("drain.after_manifest") == segments:
+        if name == "drain.after_manifest" and _chain(config).end >= position:
             raise Killed
 
     with pytest.raises(Killed), watched(passing):
         drain(config, "shop", Until.caught_up())
+
+
+def _chain(config: Config) -> Chain:
+    return Chain.open(SourceLake.open(config.location, "shop"), Incarnation(1))
 
 
 def _goes_on(config: Config) -> None:
@@ -66,7 +69,7 @@ def _goes_on(config: Config) -> None:
         plan_recover(config, "shop")
     bootstrap(config, "shop", [table("a")])
     drain(config, "shop", Until.caught_up())
-    chain = Chain.open(SourceLake.open(config.location, "shop"), Incarnation(1))
+    chain = _chain(config)
     assert not chain.lake.store.list(chain.lake.paths.stuck(chain.incarnation, chain.end).rpartition("/")[0])
 
 
@@ -74,7 +77,7 @@ def test_a_publication_was_dropped_behind_the_landing(database: Database, tmp_pa
     """The server has no row of it any more that it would send; seen once as a server that was restored."""
     config = _begun(database, tmp_path, with_second=True)
     database.execute("INSERT INTO b VALUES (1)")
-    _killed_before_acknowledging(config, 1)
+    _killed_before_acknowledging(config, Lsn.ZERO)
     database.execute("DROP PUBLICATION pub_inserts")
     _goes_on(config)
 
@@ -83,7 +86,7 @@ def test_a_publication_was_created_before_the_landing_s_end(database: Database, 
     """The landing was read past rows that the server would send by now."""
     config = _begun(database, tmp_path, with_second=False)
     database.execute("INSERT INTO a VALUES (1)", _SECOND, "INSERT INTO b VALUES (1)")
-    _killed_before_acknowledging(config, 2)
+    _killed_before_acknowledging(config, database.end_of_wal())
     _goes_on(config)
 
 
