@@ -131,12 +131,15 @@ def _read(reader: str, tables: Sequence[Left]) -> list[Mapping[str, list[str] | 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_all_readers_see_what_was_written(spark: SparkSession, tmp_path: Path, kind: Kind) -> None:
-    """Our own reader, delta-rs, DuckDB and Polars; tables as we leave them, and as Spark leaves them after us."""
+    """Our own reader, delta-rs, DuckDB and Polars; tables as we leave them, and as Spark leaves two of the five after us."""
     left: list[Left] = []
+    treated = random.Random(f"{SEED}/{kind.name}").sample(WAYS, 2)
     for way, portable in WAYS:
         name = f"{kind.name}, {way.value}{', portable' if portable else ''}"
         table = _written(spark, tmp_path / name.replace(" ", "_"), kind, way, portable=portable)
-        left += [_left(table, name), _treated_by_spark(table, name)]
+        left.append(_left(table, name))
+        if (way, portable) in treated:
+            left.append(_treated_by_spark(table, name))
     wrong = []
     for reader in (*ALWAYS, *NO_MAPPING, *PORTABLE):
         tables = [table for table in left if reader in table.readers]
