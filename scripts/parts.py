@@ -104,6 +104,7 @@ TESTS = (
 _STORES = {"S3 on versitygw": "versitygw", "Azure on Azurite": "azurite"}
 # Without Spark: Java is the same under each Python.
 PYTHONS = ("3.10", "3.12", "3.13")
+JAVAS = ("21", "25")
 _NO_JAVA = "not spark and not jvm"
 _SPARK = {"with Spark": "spark", "without Spark": "not spark"}
 # The folders that are a part of their own with Spark, and without: a random suite with Spark runs for an hour.
@@ -134,6 +135,15 @@ WHOLE = (
             empty=True,
         )
         for version in PYTHONS
+    ),
+    *(
+        Part(
+            f"Java {version}",
+            ("scripts/javas.py", version, *_PYTEST, "-m", "spark or jvm", *_FOLDERS),
+            beside=True,
+            empty=True,
+        )
+        for version in JAVAS
     ),
     Part("fetch servers", ("scripts/servers.py",)),
     *(

@@ -30,6 +30,9 @@ OLDEST_JAVA = 17
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _ANSWER_S_MAX = 30
 _INSTALL = f"install Java {OLDEST_JAVA} or newer, and name its folder in JAVA_HOME if it is not the first on PATH"
+# `spark-submit` asks for it always. A Java that was cut down to some modules (by jlink) may be without it.
+_MODULE = "jdk.incubator.vector"
+_WHOLE = f"install a whole Java {OLDEST_JAVA} or newer, and name its folder in JAVA_HOME if it is not the first on PATH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +53,34 @@ def java_program() -> str:
 
 
 def check_java() -> Java:
-    """Return the Java that Spark will start; raises DefiniteError if there is none, or it is too old.
+    """Return the Java that Spark will start; raises DefiniteError if there is none, it is too old, or lacks a module.
 
     Costs one start of Java, 0.1 s.
     """
     program = java_program()
-    try:
-        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_ANSWER_S_MAX, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        reason = getattr(error, "strerror", None) or "it does not answer"
-        raise DefiniteError(f"Java {program}", f"it could not be started ({reason})", _INSTALL) from None
-    text = done.stderr + done.stdout
-    version = _VERSION.search(text)
-    if done.returncode != 0 or version is None:
+    text = _version(program, "--add-modules", _MODULE)
+    has_module = text is not None
+    text = text or _version(program)
+    version = None if text is None else _VERSION.search(text)
+    if text is None or version is None:
         raise DefiniteError(f"Java {program}", "it does not say which version it is", _INSTALL)
     major = int(version[1])
     if major < OLDEST_JAVA:
         raise DefiniteError(f"Java {program}", f"it is version {major}, and Spark needs {OLDEST_JAVA}", _INSTALL)
+    if not has_module:
+        raise DefiniteError(f"Java {program}", f"it is without the module {_MODULE}, which Spark asks for", _WHOLE)
     return Java(major, text)
+
+
+def _version(program: str, *options: str) -> str | None:
+    """Return what a Java says of its version, None if it does not start with these options."""
+    command = [program, *options, "-version"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S_MAX, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        reason = getattr(error, "strerror", None) or "it does not answer"
+        raise DefiniteError(f"Java {program}", f"it could not be started ({reason})", _INSTALL) from None
+    return done.stderr + done.stdout if done.returncode == 0 else None
 
 
 _MAKE_S_MAX = 600

@@ -12,10 +12,11 @@ from lakeproof.lake.spark.driver import log_option
 from lakeproof.lake.spark.java import check_java
 
 
-def _java(folder: Path, says: str, status: int = 0) -> Path:
+def _java(folder: Path, says: str, status: int = 0, *, modules: bool = True) -> Path:
     program = folder / "bin" / "java"
     program.parent.mkdir(exist_ok=True)
-    program.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit {status}\n", encoding="utf-8")
+    refusal = "" if modules else "[ $1 = --add-modules ] && exit 1\n"
+    program.write_text(f"#!/bin/sh\n{refusal}echo '{says}' >&2\nexit {status}\n", encoding="utf-8")
     program.chmod(0o755)
     return folder
 
@@ -53,6 +54,22 @@ def test_a_new_java_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Other lines of its output don't matter."""
     monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path, 'openjdk version "21.0.1" 2023-10-17 LTS')))
     assert check_java().major == 21
+
+
+@pytest.mark.parametrize(
+    ("says", "reason"),
+    [
+        ('java version "1.8.0_392"', "it is version 8, and Spark needs 17"),
+        ('openjdk version "21.0.8" 2025-07-15 LTS', "without the module jdk.incubator.vector.*install a whole Java 17"),
+    ],
+)
+def test_a_java_without_a_module_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, reason: str
+) -> None:
+    """One that was cut down ends at once when Spark starts it, and says why where nobody looks; Java 8 has no modules."""
+    monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path, says, modules=False)))
+    with pytest.raises(DefiniteError, match=reason):
+        check_java()
 
 
 @pytest.mark.parametrize(("text", "heap"), [("2GB", "2g"), ("2g", "2g"), ("512Mb", "512m"), ("1T", "1t")])
