@@ -90,13 +90,13 @@ def test_an_installed_wheel_is_a_component_of_a_fresh_project(tmp_path: Path) ->
     run(*dg_cli, "scaffold", "defs", "lakeproof_dagster.SourceComponent", "shop", *options)
     run(*dg_cli, "check", "yaml")
     run(*dg_cli, "check", "defs")
-    assert (
-        run(
-            "-c",
-            "from theirs.definitions import defs; import assets, sys; assert assets.MINE\n"
-            "print(len(defs().resolve_asset_graph().get_all_asset_keys() if callable(defs) else"
-            " defs.resolve_asset_graph().get_all_asset_keys()))\n"
-            "assert not {'jobs', 'resources', 'orchestration'} & set(sys.modules)",
-        ).strip()
-        == "19"
-    )
+    keys = run(
+        "-c",
+        "from theirs.definitions import defs; import assets, sys; assert assets.MINE\n"
+        "graph = (defs() if callable(defs) else defs).resolve_asset_graph()\n"
+        "print(*sorted(key.to_user_string() for key in graph.get_all_asset_keys()), sep='\\n')\n"
+        "assert not {'jobs', 'resources', 'orchestration'} & set(sys.modules)",
+    ).splitlines()
+    assert {"slots/shop", "current/shop/shop/orders", "proof/views/copy"} < set(keys)
+    here = SourceComponent(config="lakeproof.yaml", sources=["shop"]).definitions(project).resolve_asset_graph()
+    assert keys == sorted(key.to_user_string() for key in here.get_all_asset_keys())

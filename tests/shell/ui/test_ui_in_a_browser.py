@@ -161,12 +161,12 @@ def test_a_killed_drain_comes_back(tab: Browser, served: ServedUi) -> None:
 
 @pytest.mark.full
 def test_the_slot_can_be_checked(tab: Browser) -> None:
-    """Materialize on the slot's page gives its positions and a green check."""
+    """Materialize on the slot's page gives its positions and a green check, beside that of the lake."""
     tab.open_asset("slots/shop")
     tab.button("Materialize").click()
     _ends(tab, _launched(tab), _RUN_S)
     tab.open_asset("slots/shop", "checks")
-    tab.sees("slot_health", "Passed")
+    tab.sees("slot_health", "Succeeded", "lake_is_whole")
 
 
 @pytest.mark.full
