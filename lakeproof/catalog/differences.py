@@ -211,8 +211,9 @@ def _changed(oid: Oid, old: Fingerprint, new: Fingerprint) -> TableDifferences |
 def _published(before: TableFacts, after: TableFacts, old: Fingerprint, new: Fingerprint) -> Iterator[Difference]:
     if old.operations(before) != new.operations(after):
         yield Difference.OPERATIONS
-    had = {e.publication: e for e in before.entries}
-    has = {e.publication: e for e in after.entries}
+    # A line that stands as it stood has published the table all along, whatever another one did.
+    kept = {*before.entries} & {*after.entries}
+    had, has = ({e.publication: e for e in sorted(t.entries, key=kept.__contains__)} for t in (before, after))
     for oid in had.keys() & has.keys():
         yield from _entry(had[oid], has[oid])
         a, b = old.publications[oid], new.publications[oid]
@@ -234,9 +235,14 @@ def _entry(had: EntryFacts, has: EntryFacts) -> Iterator[Difference]:
         yield Difference.FILTER
     if had.listed != has.listed:
         yield Difference.COLUMN_LIST
-    elif had.entry != has.entry and had.filter == has.filter:
+    elif (had.entry != has.entry or _linked_again(had, has)) and had.filter == has.filter:
         # Dropped and added, at once or with changes in between that were not sent.
         yield Difference.PUBLISHED_AGAIN
+
+
+def _linked_again(had: EntryFacts, has: EntryFacts) -> bool:
+    """True if a partition that is published since a table above it is was detached meanwhile."""
+    return bool(had.links and has.links) and had.links != has.links
 
 
 def _columns(before: TableFacts, after: TableFacts, old: Fingerprint, new: Fingerprint) -> Iterator[Difference]:

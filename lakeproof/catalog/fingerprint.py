@@ -57,12 +57,17 @@ class LeafFacts(NamedTuple):
 
 
 class EntryFacts(NamedTuple):
-    """A table in a publication: `entry` is the catalog's line for it, `filter` a digest, `listed` attribute numbers."""
+    """A table in a publication: `entry` is the catalog's line for it, `filter` a digest, `listed` attribute numbers.
+
+    `links` lead a partition that is published under its own name up to the table of that line, as those of `LeafFacts`;
+    empty if the line is about the table itself, and in older readings.
+    """
 
     publication: int
     entry: str
     filter: str | None
     listed: tuple[int, ...] | None
+    links: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,4 +270,7 @@ def parse_fingerprint(data: bytes) -> Fingerprint:
 @lru_cache(maxsize=1024)
 def _entries(text: str) -> tuple[EntryFacts, ...]:
     lines = json.loads(text)
-    return tuple(EntryFacts(p, e, f, None if listed is None else tuple(listed)) for p, e, f, listed in lines)
+    return tuple(
+        EntryFacts(p, e, f, None if listed is None else tuple(listed), tuple(links[0]) if links else ())
+        for p, e, f, listed, *links in lines
+    )

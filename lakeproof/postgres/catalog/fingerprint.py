@@ -88,21 +88,25 @@ WITH RECURSIVE publishable AS MATERIALIZED (
   JOIN pg_catalog.pg_attribute a ON a.attrelid = i.inhrelid AND a.attnum = -6
   WHERE NOT i.inhdetachpending
 ), above AS (
-  SELECT inhrelid AS oid, inhparent AS parent FROM inherits
+  SELECT inhrelid AS oid, inhparent AS parent, ARRAY[xid] AS links FROM inherits
   UNION ALL
-  SELECT a.oid, i.inhparent FROM above a JOIN inherits i ON i.inhrelid = a.parent
+  SELECT a.oid, i.inhparent, a.links || i.xid FROM above a JOIN inherits i ON i.inhrelid = a.parent
 ), entries AS MATERIALIZED (
-  SELECT n.publication, n.oid, n.entry, n.filter, n.listed
+  SELECT n.publication, n.oid, n.entry, n.filter, n.listed, ARRAY[]::text[] AS links
   FROM named n
   WHERE n.via_root AND NOT EXISTS (
     SELECT FROM above a JOIN named m ON m.oid = a.parent AND m.publication = n.publication WHERE a.oid = n.oid)
-  UNION
-  SELECT m.publication, m.oid, m.entry, m.filter, m.listed
-  FROM (SELECT n.publication, n.oid, n.entry, n.filter, n.listed FROM named n WHERE NOT n.via_root
-        UNION ALL
-        SELECT n.publication, a.oid, n.entry, n.filter, n.listed FROM named n JOIN above a ON a.parent = n.oid
-        WHERE NOT n.via_root) m
-  JOIN publishable c ON c.oid = m.oid AND c.relkind = 'r'
+  UNION ALL
+  -- Of several ways by which one line has a table, the shortest counts: its own is none.
+  SELECT * FROM (
+    SELECT DISTINCT ON (m.publication, m.oid, m.entry) m.publication, m.oid, m.entry, m.filter, m.listed, m.links
+    FROM (SELECT n.publication, n.oid, n.entry, n.filter, n.listed, ARRAY[]::text[] AS links
+          FROM named n WHERE NOT n.via_root
+          UNION ALL
+          SELECT n.publication, a.oid, n.entry, n.filter, n.listed, a.links FROM named n JOIN above a ON a.parent = n.oid
+          WHERE NOT n.via_root) m
+    JOIN publishable c ON c.oid = m.oid AND c.relkind = 'r'
+    ORDER BY m.publication, m.oid, m.entry, pg_catalog.cardinality(m.links)) u
 ), down AS (
   SELECT e.oid AS root, e.oid, ARRAY[]::oid[] AS attached, ARRAY[]::text[] AS links
   FROM (SELECT DISTINCT oid FROM entries) e JOIN publishable c ON c.oid = e.oid AND c.relkind = 'p'
@@ -142,8 +146,10 @@ SELECT c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name,
         FROM pg_catalog.pg_index i
         WHERE i.indrelid = c.oid AND i.indimmediate AND i.indisvalid
           AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END) AS key
-FROM (SELECT oid, pg_catalog.json_agg(pg_catalog.json_build_array(publication::bigint, entry, filter, listed)
-                                      ORDER BY publication, entry)::text AS entries
+FROM (SELECT oid, pg_catalog.json_agg(CASE
+               WHEN links = ARRAY[]::text[] THEN pg_catalog.json_build_array(publication::bigint, entry, filter, listed)
+               ELSE pg_catalog.json_build_array(publication::bigint, entry, filter, listed, links)
+             END ORDER BY publication, entry)::text AS entries
       FROM entries GROUP BY oid) e
 JOIN pg_catalog.pg_class c ON c.oid = e.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
