@@ -235,14 +235,9 @@ def _entry(had: EntryFacts, has: EntryFacts) -> Iterator[Difference]:
         yield Difference.FILTER
     if had.listed != has.listed:
         yield Difference.COLUMN_LIST
-    elif (had.entry != has.entry or _linked_again(had, has)) and had.filter == has.filter:
-        # Dropped and added, at once or with changes in between that were not sent.
+    elif (had.entry, had.links) != (has.entry, has.links) and had.filter == has.filter:
+        # Dropped and added, or detached and attached, at once or with changes in between that were not sent.
         yield Difference.PUBLISHED_AGAIN
-
-
-def _linked_again(had: EntryFacts, has: EntryFacts) -> bool:
-    """True if a partition that is published since a table above it is was detached meanwhile."""
-    return bool(had.links and has.links) and had.links != has.links
 
 
 def _columns(before: TableFacts, after: TableFacts, old: Fingerprint, new: Fingerprint) -> Iterator[Difference]:

@@ -60,7 +60,7 @@ class EntryFacts(NamedTuple):
     """A table in a publication: `entry` is the catalog's line for it, `filter` a digest, `listed` attribute numbers.
 
     `links` lead a partition that is published under its own name up to the table of that line, as those of `LeafFacts`;
-    empty if the line is about the table itself, and in older readings.
+    empty if the line is about the table itself.
     """
 
     publication: int
@@ -271,6 +271,5 @@ def parse_fingerprint(data: bytes) -> Fingerprint:
 def _entries(text: str) -> tuple[EntryFacts, ...]:
     lines = json.loads(text)
     return tuple(
-        EntryFacts(p, e, f, None if listed is None else tuple(listed), tuple(links[0]) if links else ())
-        for p, e, f, listed, *links in lines
+        EntryFacts(p, e, f, None if listed is None else tuple(listed), tuple(links)) for p, e, f, listed, links in lines
     )

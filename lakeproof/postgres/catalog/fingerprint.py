@@ -146,10 +146,8 @@ SELECT c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name,
         FROM pg_catalog.pg_index i
         WHERE i.indrelid = c.oid AND i.indimmediate AND i.indisvalid
           AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END) AS key
-FROM (SELECT oid, pg_catalog.json_agg(CASE
-               WHEN links = ARRAY[]::text[] THEN pg_catalog.json_build_array(publication::bigint, entry, filter, listed)
-               ELSE pg_catalog.json_build_array(publication::bigint, entry, filter, listed, links)
-             END ORDER BY publication, entry)::text AS entries
+FROM (SELECT oid, pg_catalog.json_agg(pg_catalog.json_build_array(publication::bigint, entry, filter, listed, links)
+                                      ORDER BY publication, entry)::text AS entries
       FROM entries GROUP BY oid) e
 JOIN pg_catalog.pg_class c ON c.oid = e.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
