@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.sql import SQL, Identifier
 
 from tests.support.servers.fix_postgres import Database
-from tests.support.spark.fix_lake import SPARK
+from tests.support.spark.fix_lake import SPARK, VFORK
 
 pytestmark = [pytest.mark.postgres, pytest.mark.jvm, pytest.mark.slow]
 
@@ -56,6 +56,7 @@ def configure(database: Database, folder: Path) -> Path:
     (folder / "revenue.sql").write_text(
         "SELECT i.id, sum(i.price) AS revenue FROM items i JOIN sold s ON s.item = i.id GROUP BY i.id\n"
     )
+    conf = {name: value.replace(VFORK, "") for name, value in SPARK.conf.items()}
     file = folder / "lakeproof.yaml"
     file.write_text(
         "lake: lake\nsources:\n  shop:\n"
@@ -65,7 +66,7 @@ def configure(database: Database, folder: Path) -> Path:
         "    buckets: 16\n    tables: [public.items, public.sold, public.gone]\n"
         "views:\n  revenue:\n    sql: revenue.sql\n"
         "    reads: {items: shop/public.items, sold: shop/public.sold}\n"
-        f"spark: {{master: {json.dumps(SPARK.master)}, driver_memory: 1g, conf: {json.dumps(dict(SPARK.conf))}}}\n"
+        f"spark: {{master: {json.dumps(SPARK.master)}, driver_memory: 1g, conf: {json.dumps(conf)}}}\n"
     )
     return file
 

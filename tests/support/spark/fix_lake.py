@@ -19,6 +19,8 @@ from lakeproof.lake.spark_on_demand import SparkOnDemand
 from tests.support.stores.fix_object_store import S3Server, storage
 from tests.support.stores.object_signing import ACCESS, SECRET
 
+# Java 25 warns of it.
+VFORK = " -Djdk.lang.Process.launchMechanism=VFORK"
 # `make test-all` is without these, as production is.
 _CHEAP_PLANS = {
     # Each small plan is run once: to write, compile and load code for it takes an eighth of a cycle.
@@ -37,7 +39,7 @@ SPARK = SparkConfig(
         # twice in a second, and the whole of it each time that classes need more room. Hadoop starts a `chmod` for each
         # file and folder that it makes, which takes half as long by vfork.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-        " -Xmn400m -XX:MetaspaceSize=320m -Djdk.lang.Process.launchMechanism=VFORK",
+        " -Xmn400m -XX:MetaspaceSize=320m" + VFORK,
         # One task for what fits into one: each costs more than its rows. With two, a cycle takes a sixth more of a core.
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
