@@ -25,6 +25,7 @@ from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.landing.catalog_history import newest_catalog
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.state.due_copies import recopy
@@ -108,6 +109,11 @@ class Application:
         """Return the tables that the server publishes, with the columns that it sends."""
         return {TableName(s, t): list(c) for s, t, c in self.database.rows(_PUBLISHED)}
 
+    def recorded(self) -> set[TableName]:
+        """Return the tables of the newest reading of the catalog that has landed."""
+        catalog = newest_catalog(self.drained.chain())
+        return set() if catalog is None else {table.table for table in catalog.tables.values()}
+
     def compact(self) -> None:
         """Run cycles up to the landing's end."""
         compact(self.config, SOURCE, self.spark, silent, Stop())
@@ -118,6 +124,8 @@ class Application:
         while True:
             with self.database.connect() as connection:
                 connection.execute("UPDATE public.heartbeat SET beats = beats + 1")
+            # A table that was created a moment ago is in the lake after the reading that first has it.
+            wait_until(lambda: self.published().keys() <= self.recorded(), _PATIENCE_S)
             end = Lsn.parse(current_lsn(self.database.dsn))
             wait_until(lambda: self.drained.chain().end >= end, _PATIENCE_S)  # noqa: B023  awaited here
             self.compact()
