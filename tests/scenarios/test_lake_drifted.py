@@ -201,7 +201,7 @@ def test_where_an_operation_is_not_published_the_source_changes_unseen(no_spark:
     publication = PublicationFacts("shop", 10, "iut", True, False, "n", "1")
     existing = Fingerprint(
         {
-            oid: TableFacts(oid, table, "r", "d", "[]", 1, "[]", "[]", '[[7, "r1", null, null]]', 2)
+            oid: TableFacts(oid, table, "r", "d", "[]", 1, "[]", "[]", '[[7, "r1", null, null, []]]', 2)
             for table, oid in ((t.version.table, t.version.oid) for t in tables)
         },
         {},
