@@ -41,7 +41,7 @@ _START_S = 240.0
 
 @dataclass(frozen=True, slots=True)
 class ServedUi:
-    """A UI at `url`, the database that it drains, the process of its script, and the log of all that it has started."""
+    """A UI at `url`, the database that it drains, its script's process, and what goes to its log and to its terminal."""
 
     url: str
     database: Database
