@@ -1,6 +1,10 @@
 """Runs a module of this Python with another Java: one of JAVA_HOME, of the system's folder or of SDKMAN's; none is fetched.
 
-.venv/bin/python scripts/javas.py 21 -m pytest -q -m spark tests/edges/reading
+The Java that commands take does not belong here (`lakeproof.lake.spark.java`).
+
+    .venv/bin/python scripts/javas.py 21 -m pytest -q -m spark tests/edges/reading
+
+A machine without that Java runs nothing, and says so.
 """
 
 from __future__ import annotations
