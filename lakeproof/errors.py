@@ -29,7 +29,9 @@ def topic(heading: str) -> str:
 
 
 # The remedy if slot and landing do not meet any more, or the landing can't be read on.
-RECOVER = f"run `lakeproof recover`, which begins a new incarnation ({manual('Running it', 'The slot is lost')})"
+RECOVER = (
+    f"run `lakeproof recover`, which begins or finishes a new incarnation ({manual('Running it', 'The slot is lost')})"
+)
 # The remedy if the server can't send the slot's stream any further, though the slot is alive.
 ABANDON = (
     "run `lakeproof recover {source} --abandon-slot`, which drops the slot and begins a new incarnation with a copy of"

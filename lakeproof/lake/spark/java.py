@@ -29,10 +29,11 @@ from lakeproof.errors import DefiniteError
 OLDEST_JAVA = 17
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _ANSWER_S_MAX = 30
-_INSTALL = f"install Java {OLDEST_JAVA} or newer, and name its folder in JAVA_HOME if it is not the first on PATH"
+_INSTALL = (
+    f"install a whole Java {OLDEST_JAVA} or newer, and name its folder in JAVA_HOME if it is not the first on PATH"
+)
 # `spark-submit` asks for it always. A Java that was cut down to some modules (by jlink) may be without it.
 _MODULE = "jdk.incubator.vector"
-_WHOLE = f"install a whole Java {OLDEST_JAVA} or newer, and name its folder in JAVA_HOME if it is not the first on PATH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def check_java() -> Java:
     if major < OLDEST_JAVA:
         raise DefiniteError(f"Java {program}", f"it is version {major}, and Spark needs {OLDEST_JAVA}", _INSTALL)
     if not has_module:
-        raise DefiniteError(f"Java {program}", f"it is without the module {_MODULE}, which Spark asks for", _WHOLE)
+        raise DefiniteError(f"Java {program}", f"it is without the module {_MODULE}, which Spark asks for", _INSTALL)
     return Java(major, text)
 
 

@@ -56,5 +56,5 @@ def test_a_jar_of_another_content_is_refused(folder: Path, capsys: pytest.Captur
 def test_without_java_nothing_is_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The folder is not made either."""
     assert main(["fetch-jars", str(tmp_path / "jars")]) == 2
-    assert "install Java 17 or newer" in capsys.readouterr().err
+    assert "install a whole Java 17 or newer" in capsys.readouterr().err
     assert not (tmp_path / "jars").exists()

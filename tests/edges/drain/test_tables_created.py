@@ -222,6 +222,9 @@ def test_what_went_under_a_published_root_is_not_the_partitions_own(database: Da
         ),
     )
     do(database, "plain", FILLED)
+    # A key writes the line of each of its columns again, as DETACH does.
+    keyed = ("BEGIN", "CREATE TABLE {t} AS SELECT 1 AS a, 2 AS b", "ALTER TABLE {t} ADD PRIMARY KEY (a, b)", "COMMIT")
+    do(database, "all_in_the_key", keyed)
     caught_up(drained)
     assert {t.name for t in believed(drained)} == {"plain"}
 
