@@ -95,7 +95,7 @@ TESTS = (
     # These mostly wait: for a server, a network that is down, a process that is to be killed, a JVM that starts.
     Part(
         "without Spark",
-        (*_PYTEST, "-n", "2", "--dist", "loadfile", "-m", "not spark", *_FOLDERS),
+        (*_PYTEST, "-n", "3", "--dist", "loadfile", "-m", "not spark", *_FOLDERS),
         beside=True,
     ),
 )

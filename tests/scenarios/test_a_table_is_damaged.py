@@ -175,8 +175,18 @@ class Killed(BaseException):
     """The end of the process."""
 
 
+BEGUN, DONE = "cycle.after_log_begun", "cycle.after_log_begun_commit"
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([(BEGUN, 1), (DONE, 2)], id="some"),
+        pytest.param([(BEGUN, 1), (DONE, 1), (BEGUN, 2), (DONE, 2)], id="all", marks=pytest.mark.full),
+    ],
+)
 def test_beginning_a_log_again_may_be_killed_at_any_step(
-    database: Database, tmp_path: Path, spark: SparkSession
+    database: Database, tmp_path: Path, spark: SparkSession, steps: list[tuple[str, int]]
 ) -> None:
     """The rest is above what the cut names, and is taken away by the next run."""
     config, lake, table = _one_table(database, tmp_path, spark, "CREATE PUBLICATION pub FOR ALL TABLES")
@@ -185,8 +195,7 @@ def test_beginning_a_log_again_may_be_killed_at_any_step(
     spark.catalog.clearCache()
     database.execute("UPDATE a SET v = 'w' WHERE id < 4")
     bootstrap(config, "shop", [table])
-    begun, done = "cycle.after_log_begun", "cycle.after_log_begun_commit"
-    for step, nth in ((begun, 1), (done, 1), (begun, 2), (done, 2)):
+    for step, nth in steps:
         passed = 0
 
         def passing(name: str, step: str = step, nth: int = nth) -> None:

@@ -237,7 +237,7 @@ def test_a_table_that_lived_only_in_the_landing_is_named(
     assert _feed(config, start, [account]) == [(*head, {account: rows[account]}) for *head, rows in expected]
 
 
-@pytest.mark.parametrize("held", [True, False], ids=["held", "dropped"])
+@pytest.mark.parametrize("held", [pytest.param(True, marks=pytest.mark.full), False], ids=["held", "dropped"])
 def test_a_held_table_is_named_where_its_changes_went(
     shop: Config, database: Database, spark: SparkSession, *, held: bool
 ) -> None:

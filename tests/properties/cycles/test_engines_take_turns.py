@@ -24,7 +24,7 @@ def no_jvm() -> SparkSession:
 
 
 @pytest.mark.parametrize("entered_by", ["auto", pytest.param("spark", marks=pytest.mark.full)])
-@pytest.mark.parametrize(("rounds", "tables"), [(3, 2), pytest.param(8, 5, marks=pytest.mark.full)])
+@pytest.mark.parametrize(("rounds", "tables"), [(3, 1), pytest.param(8, 5, marks=pytest.mark.full)])
 def test_what_one_engine_writes_the_other_goes_on_with(
     spark: SparkSession, tmp_path: Path, rounds: int, tables: int, entered_by: str
 ) -> None:

@@ -106,7 +106,7 @@ def _in_arrow(landed: LandedRange, table: SimulatedTable, base: pa.Table | None)
     ]
 
 
-@pytest.mark.parametrize("ranges", [2, pytest.param(30, marks=pytest.mark.full)])
+@pytest.mark.parametrize("ranges", [1, pytest.param(30, marks=pytest.mark.full)])
 def test_both_executors_add_up_to_the_same(spark: SparkSession, tmp_path: Path, ranges: int) -> None:
     """Composite, computed and configured keys, bags; unchanged values across moves and swaps, truncates, parts of files."""
     rng = random.Random(SEED)
