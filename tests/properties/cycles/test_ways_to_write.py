@@ -42,7 +42,7 @@ WAYS = [
 # Why a batch is not linked.
 TRUNCATED = "the change truncates the table"
 REWRITTEN = "the table is written without deletion vectors"
-FULL = [pytest.param(kind, 12, id=kind.name, marks=pytest.mark.full) for kind in KINDS]
+FULL = [pytest.param(kind, 6, id=kind.name, marks=pytest.mark.full) for kind in KINDS]
 
 
 @pytest.mark.parametrize(("way", "portable"), WAYS)
@@ -69,8 +69,8 @@ def test_a_way_does_what_the_contract_says(  # noqa: PLR0917  the table, and wha
         table.send(Batch([], [table.row(new)], inserts_only=way is LINK))
         table.send(Batch([key := table.key()], [table.row(key)]))
         table.check(rng.choice(sorted(table.states)))
-        if batches > 10:
-            for version in rng.sample(sorted(table.states), 5):
+        if batches > 3:
+            for version in rng.sample(sorted(table.states), 3):
                 table.check(version)
             _vacuumed(table)
     except AssertionError as error:
