@@ -131,7 +131,7 @@ def _read(reader: str, tables: Sequence[Left]) -> list[Mapping[str, list[str] | 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_all_readers_see_what_was_written(spark: SparkSession, tmp_path: Path, kind: Kind) -> None:
-    """Our own reader, delta-rs, DuckDB and Polars; tables of three ways as we leave them, and as Spark leaves one after us."""
+    """Our own reader, delta-rs, DuckDB and Polars; tables of three ways, and what Spark leaves of one."""
     left: list[Left] = []
     for number, (way, portable) in enumerate(random.Random(f"{SEED}/{kind.name}").sample(WAYS, 3)):
         name = f"{kind.name}, {way.value}{', portable' if portable else ''}"
