@@ -12,7 +12,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TextIO
 
 import dagster as dg
 
@@ -30,13 +29,16 @@ _PROGRESS = ".progress"
 _PROCESS_ONLY = frozenset({"drain.flush", "drain.rates", FOLLOWED_CUTS, FOLLOWED_VIEWS})
 
 
-class _Stderr(logging.StreamHandler[TextIO]):
+class _Stderr(logging.Handler):
     """Writes to the current stderr: Dagster replaces it during a step, and restores it afterwards."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""
-        self.stream = sys.stderr
-        super().emit(record)
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001  a line that can't be written ends no work
+            self.handleError(record)
 
 
 def to_process_log(event: Event) -> None:
