@@ -29,16 +29,13 @@ _PROGRESS = ".progress"
 _PROCESS_ONLY = frozenset({"drain.flush", "drain.rates", FOLLOWED_CUTS, FOLLOWED_VIEWS})
 
 
-class _Stderr(logging.Handler):
+class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]  # Python 3.10 has it without parameters
     """Writes to the current stderr: Dagster replaces it during a step, and restores it afterwards."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""
-        try:
-            sys.stderr.write(f"{self.format(record)}\n")
-            sys.stderr.flush()
-        except Exception:  # noqa: BLE001  a line that can't be written ends no work
-            self.handleError(record)
+        self.stream = sys.stderr
+        super().emit(record)
 
 
 def to_process_log(event: Event) -> None:
