@@ -86,4 +86,4 @@ def test_queries_of_tpch_are_what_postgresql_answers(database: Database, tmp_pat
 @pytest.mark.full
 def test_queries_of_tpch_stay_what_postgresql_answers(database: Database, tmp_path: Path, spark: SparkSession) -> None:
     """Refresh after refresh, each from the one before."""
-    _run(database, tmp_path, spark, 6)
+    _run(database, tmp_path, spark, 3)
