@@ -1,8 +1,8 @@
 """Runs the parts of `make quick`, `make check`, `make test` and `make test-all`, and prints how long each took.
 
 The settings of the tools do not belong here (pyproject.toml). A part that fails does not stop the next part; the time limit
-does. Tests with servers spend most of their time waiting, so they run beside those with Spark, and the output of each of the
-two parts is shown when it has ended.
+does. Two parts run at a time: tests with Spark take the longest, tests with servers mostly wait. The output of a part that
+runs beside another is shown when it has ended.
 Each part of `make test-all` that has run writes its row into docs/testing.md (`whole_run.py`).
 """
 
@@ -79,9 +79,13 @@ class Result:
 
 
 CHECK = (
-    Part("lint", ("-m", "ruff", "check", "-q", *_ROOMS)),
-    Part("format", ("-m", "ruff", "format", "-q", "--check", *_ROOMS)),
-    Part("import contracts", ("-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache")),
+    Part("lint", ("-m", "ruff", "check", "-q", *_ROOMS), beside=True),
+    Part("format", ("-m", "ruff", "format", "-q", "--check", *_ROOMS), beside=True),
+    Part(
+        "import contracts",
+        ("-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache"),
+        beside=True,
+    ),
     Part("types", ("-m", "mypy", "--no-error-summary"), beside=True),
     Part("manual", ("scripts/manual.py",), beside=True),
     # Two processes that share nothing: as workers of one run each would load all of the tests, and report each of thousands.
@@ -89,16 +93,14 @@ CHECK = (
     Part("unit and tidy", (*_PYTEST, *_OTHERS, *_RULES), beside=True),
 )
 _FOLDERS = tuple(f"tests/{name}" for name in ("properties", "scenarios", "shell", "edges", "applications"))
-TESTS = (
-    # A JVM gets faster with each test, so there is one: a second takes as much of the processor for half of the tests.
-    Part("with Spark", (*_PYTEST, "-m", "spark", *_FOLDERS), beside=True),
-    # These mostly wait: for a server, a network that is down, a process that is to be killed, a JVM that starts.
-    Part(
-        "without Spark",
-        (*_PYTEST, "-n", "3", "--dist", "loadfile", "-m", "not spark", *_FOLDERS),
-        beside=True,
-    ),
+# A JVM gets faster with each test, so there is one: a second takes as much of the processor for half of the tests.
+_BY_SPARK = Part("with Spark", (*_PYTEST, "-m", "spark", *_FOLDERS), beside=True)
+# These mostly wait: for a server, a network that is down, a process that is to be killed, a JVM that starts.
+_NOT_BY_SPARK = Part(
+    "without Spark", (*_PYTEST, "-n", "3", "--dist", "loadfile", "-m", "not spark", *_FOLDERS), beside=True
 )
+# The longest part begins at once, beside all others in their turn.
+TESTS = (_BY_SPARK, *CHECK, _NOT_BY_SPARK)
 # These servers' names stand in the names of the tests that run on them. They have parts of their own, to be run alone if
 # something has changed that store or client do differently. Without the server its tests are skipped.
 _STORES = {"S3 on versitygw": "versitygw", "Azure on Azurite": "azurite"}
@@ -157,7 +159,7 @@ WHOLE = (
         for name, store in _STORES.items()
     ),
 )
-PARTS = {"check": CHECK, "test": CHECK + TESTS, "test-all": WHOLE}
+PARTS = {"check": CHECK, "test": TESTS, "test-all": WHOLE}
 QUICK = "quick"
 
 
