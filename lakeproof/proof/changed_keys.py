@@ -26,15 +26,14 @@ from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.delta.search import find_places
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.rows.change import distinct_rows
+from lakeproof.lake.rows.hashed import BucketSums, RowsOfBatch, of_kind
 from lakeproof.names import TableName
 from lakeproof.postgres.copying.keys import Key
 from lakeproof.proof.compare import Buckets, ProofRow
 from lakeproof.proof.lake.in_arrow import (
-    BucketSums,
-    RowsOfBatch,
     TooLargeError,
+    buckets_of,
     decoded_keys,
-    of_kind,
     proof_rows,
     read_columns,
     read_rows,
@@ -193,7 +192,7 @@ def _sums(changes: VersionChanges, files: Sequence[DeltaFile], version: SchemaVe
         delta = DeltaRows.open(changes.last.path, changes.last.version, files=files)
         for batch in read_rows(delta, read_columns(version, delta), row_bytes, PACKED_BYTES_MAX):
             sums.add(RowsOfBatch.of(version, batch))
-    return sums.sums()
+    return buckets_of(sums)
 
 
 def _texts(version: SchemaVersion, rows: pa.Table) -> Sequence[Key]:

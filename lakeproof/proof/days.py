@@ -17,12 +17,12 @@ from lakeproof.hidden_columns import LSN, OP, ORD, scratch
 from lakeproof.lake.columns import column_names, in_lake
 from lakeproof.lake.delta.day_table import read_day
 from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.fold.history import GAP, RESET
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.records.days import read_days
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.rows.columns import col, exact_form_of_type, pick, row_digest
 from lakeproof.lake.rows.correction import NET, join_on_key, multiset_difference
+from lakeproof.lake.rows.history_ops import GAP, RESET
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.values.exact_kinds import needs_key_text

@@ -120,12 +120,15 @@ def test_tables_go_on_up_to_the_first_change_that_spark_has_to_write(
 def test_a_copy_that_is_compared_waits_and_holds_nobody_back(
     database: Database, config: Config, spark: SparkSession
 ) -> None:
-    """A copied again table goes on with its changes, as all others do, until a host with Spark compares the copy."""
+    """A table of large rows goes on with its changes, as all others do, until a host with Spark compares its copy."""
+    database.execute("INSERT INTO waiting SELECT 10, string_agg(md5(g::text), '') FROM generate_series(1, 600000) g")
+    _land(config)
+    compact(config, "shop", SparkOnDemand(_no_spark), silent, Stop())
     bootstrap(config, "shop", [WAITING])
     database.execute("UPDATE ordinary SET v = 'after' WHERE id < 4", "UPDATE waiting SET v = 'after' WHERE id = 5")
     _land(config)
     error, events = _refused(config)
-    reason = "a copy of it is compared with what the lake has"
+    reason = "a row has more than 16 MiB"
     assert reason in error.reason
     assert [e.fields["tables"] for e in events if e.kind == "compact.without_spark"] == [{str(WAITING): reason}]
     assert all(_is_equal(config, database, table) for table in (ORDINARY, WAITING))

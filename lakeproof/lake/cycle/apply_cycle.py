@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from lakeproof.errors import InvariantError
 from lakeproof.lake.cycle.attempts import Attempt, earlier_attempts, tried
+from lakeproof.lake.cycle.here import why_spark, write_here
 from lakeproof.lake.cycle.schemas.commits import commit_schema_change
 from lakeproof.lake.cycle.schemas.history import (
     HELD,
@@ -23,7 +24,6 @@ from lakeproof.lake.cycle.schemas.history import (
     recorded_changes,
 )
 from lakeproof.lake.cycle.steps import OpenCycle, WrittenTables, commit_time_at_end, end_cycle, versions_before
-from lakeproof.lake.cycle.table import why_spark, write_here
 from lakeproof.lake.cycle.task import (
     CycleSettings,
     KeyedEntry,

@@ -30,12 +30,10 @@ from lakeproof.lake.columns import (
     has_old_rows,
     merge_key,
 )
-from lakeproof.lake.cycle.task import TableCommits, TableResult, TableTask
+from lakeproof.lake.cycle.task import TableCommits, TableResult, TableTask, exact_from_end
 from lakeproof.lake.delta.apply import NO_HINTS, CommitRequest, Hints, prepare
 from lakeproof.lake.delta.link_commit import RowCommit
 from lakeproof.lake.fold.history import (
-    CORRECT_DELETE,
-    CORRECT_INSERT,
     change_rows,
     few_files,
     state_rows,
@@ -58,6 +56,7 @@ from lakeproof.lake.rows.correction import (
     numbered,
 )
 from lakeproof.lake.rows.file_rows import TableRange
+from lakeproof.lake.rows.history_ops import CORRECT_DELETE, CORRECT_INSERT
 from lakeproof.lake.rows.history_sum import Summing, sum_of
 from lakeproof.lake.rows.landing_rows import read_range
 from lakeproof.lake.rows.refusal import refusals_as_errors
@@ -281,8 +280,3 @@ def write_correction(
     result = replace(result, own_rows=first + corrected - intent.own_ordinal)
     # Nobody knows if the lake was damaged, or if changes were never sent.
     return exact_from_end(task, result) if corrected else result
-
-
-def exact_from_end(task: TableTask, result: TableResult) -> TableResult:
-    """Return the result of a table whose history has not every change as it was committed before the cycle's end."""
-    return replace(result, cut_table=replace(result.cut_table, exact_from=task.intent.end_lsn))

@@ -44,7 +44,7 @@ from lakeproof.lake.columns import (
     layer_columns,
     merge_key,
 )
-from lakeproof.lake.cycle.task import KeyedEntry, SnapshotEntry, TableCommits, TableResult, TableTask, carried
+from lakeproof.lake.cycle.task import SnapshotEntry, TableCommits, TableResult, TableTask, carried
 from lakeproof.lake.delta.files.links import landed_file
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, RowCommit, links_fit, prepare_links
 from lakeproof.lake.delta.search import ChunkBase, LakeBase
@@ -78,39 +78,12 @@ COMPUTED_BYTES_MAX = 1 << 30
 _REQUIRED_IN_HISTORY = (TEXT, ORD, LSN, OP)
 # What no landed file has.
 _NOT_IN_FILES = frozenset({KEY, DUP, FROM})
-_COMPARED = "a copy of it is compared with what the lake has"
 # What a snapshot's rows have beside the table's columns, or what is computed from them: the rest of history's is NULL.
 _OF_CHUNKS = frozenset({TEXT, ORD, LSN, OP, KEY, DUP})
 
 
-def why_spark(task: TableTask) -> str | None:
-    """Return why Spark has to write a table, as far as manifests say it; rows may call for it all the same."""
-    try:
-        match task.work:
-            case SnapshotEntry() as entry:
-                _entry_range(task, entry)
-            case KeyedEntry():
-                return _COMPARED
-            case _:
-                changes = _of_one_schema(task.own_range())
-                if changes.counts.rows:
-                    _refuse_unlinkable(task, changes.landed)
-    except Unsupported as error:
-        return str(error)
-    return None
-
-
-def write_here(spark: SparkOnDemand, task: TableTask) -> TableResult:
-    """Write one table in this process; raises `Unsupported`, before any commit, if Spark is to write it."""
-    match task.work:
-        case SnapshotEntry() as entry:
-            return _write_entry(task, entry)
-        case KeyedEntry():
-            raise Unsupported(_COMPARED)
-    return _write_range(spark, task)
-
-
-def _write_range(spark: SparkOnDemand, task: TableTask) -> TableResult:
+def write_range(spark: SparkOnDemand, task: TableTask) -> TableResult:
+    """Write a table's changes; raises `Unsupported`, before any commit, if Spark is to write them."""
     before = task.before
     if before is None:
         raise InvariantError(str(task.table), "has changes but is not in the lake", "report this")
@@ -118,11 +91,11 @@ def _write_range(spark: SparkOnDemand, task: TableTask) -> TableResult:
     if changes.counts.rows == 0:
         return carried(task, before)
     reason = _why_here(spark, task, changes.counts)
-    commits = _prepare_range(task, before, _of_one_schema(changes))
+    commits = _prepare_range(task, before, of_one_schema(changes))
     return commits.made(task, changes.counts).by("arrow", reason)
 
 
-def _of_one_schema(changes: TableRange) -> TableRange:
+def of_one_schema(changes: TableRange) -> TableRange:
     """Return a range; raises `Unsupported` if its rows have several schema versions."""
     if changes.older:
         raise Unsupported("its changes have several schema versions")
@@ -145,7 +118,7 @@ def _why_here(spark: SparkOnDemand, task: TableTask, counts: ChangeCounts) -> st
 
 
 @dataclass(frozen=True, slots=True)
-class _RangePart:
+class RangePart:
     """The part of a range that one of a table's two Delta tables gets: files as they are, and `count` rows in new files."""
 
     links: Sequence[Link]
@@ -153,7 +126,7 @@ class _RangePart:
     count: int
 
 
-_NOTHING = _RangePart((), iter(()), 0)
+NOTHING = RangePart((), iter(()), 0)
 
 
 def _prepare_range(task: TableTask, before: CutTable, changes: TableRange) -> TableCommits:
@@ -162,19 +135,19 @@ def _prepare_range(task: TableTask, before: CutTable, changes: TableRange) -> Ta
     Raises `Unsupported` if Spark should write the range, LakeError about a damaged file, and DriftedError if the table does
     not have the rows that the changes presuppose.
     """
-    _refuse_unlinkable(task, changes.landed)
+    refuse_unlinkable(task, changes.landed)
     base = LakeBase(task.path("current"), before.current_version)
-    range_ = _FoldedRange(task, fold_keys(changes.landed, changes.counts, base))
+    range_ = FoldedRange(task, fold_keys(changes.landed, changes.counts, base))
     # Current first: what the changes presuppose is checked before any file is placed.
     current = _prepare_current(range_)
     with current.or_discarded():
-        request = _layer_request(task, "history", [range_.part("history")], None)
+        request = layer_request(task, "history", [range_.part("history")], None)
         # Added up first: what can't be read leaves no file of history either.
         total = before.history_sum.plus(range_.fold.sum())
         return TableCommits(prepare_links(request, current), total, current)
 
 
-def _refuse_unlinkable(task: TableTask, landed: LandedRange, entry: SnapshotEntry | None = None) -> None:
+def refuse_unlinkable(task: TableTask, landed: LandedRange, entry: SnapshotEntry | None = None) -> None:
     """Raise `Unsupported` if this process does not write tables with this schema, or not so many rows of one."""
     schema = landed.schema
     copied = () if entry is None else entry.table.chunks
@@ -189,8 +162,8 @@ def _refuse_unlinkable(task: TableTask, landed: LandedRange, entry: SnapshotEntr
         )
 
 
-def _layer_request(
-    task: TableTask, layer: Layer, parts: Sequence[_RangePart], removed: Removed[pa.Table] | AllRows | None
+def layer_request(
+    task: TableTask, layer: Layer, parts: Sequence[RangePart], removed: Removed[pa.Table] | AllRows | None
 ) -> LinkRequest:
     """Return the commit of parts to one of a table's two Delta tables, which is created if the lake does not have it."""
     schema, spec = task.schema, task.spec(layer)
@@ -215,9 +188,9 @@ def _required(schema: SchemaVersion, layer: Layer) -> Mapping[str, str]:
     return names_in_files(schema, [name for name in current_columns(schema) if name not in _NOT_IN_FILES])
 
 
-def _prepare_current(range_: _FoldedRange) -> RowCommit:
+def _prepare_current(range_: FoldedRange) -> RowCommit:
     removed = range_.fold.removed
-    request = _layer_request(range_.task, "current", [range_.part("current")], removed)
+    request = layer_request(range_.task, "current", [range_.part("current")], removed)
     try:
         return prepare_links(request)
     except DriftedError:
@@ -228,13 +201,17 @@ def _prepare_current(range_: _FoldedRange) -> RowCommit:
 
 
 @dataclass(frozen=True, slots=True)
-class _FoldedRange:
+class FoldedRange:
     """A table's range, added up, and what its two Delta tables get of it."""
 
     task: TableTask
     fold: KeyFold
 
-    def part(self, layer: Layer) -> _RangePart:
+    def alive(self) -> Iterator[pa.Table]:
+        """Give the rows that are alive at the range's end, as current has them."""
+        return self.fold.current([(file, file.alive) for file in self.fold.files if file.alive.any()])
+
+    def part(self, layer: Layer) -> RangePart:
         """Return every row of the range for history, for current those that are alive at its end.
 
         Raises `Unsupported` if a row that is to be written anew is too large for that.
@@ -253,7 +230,7 @@ class _FoldedRange:
         if any(file.piece.file.decoded.row > ROW_GROUP_BYTES for file, _ in others):
             raise Unsupported(f"a row has more than {ROW_GROUP_BYTES >> 20} MiB, and its file is not linked")
         rows = self.fold.history(others) if is_history else self.fold.current(others)
-        return _RangePart(links, rows, sum(int(mask.sum()) for _, mask in others))
+        return RangePart(links, rows, sum(int(mask.sum()) for _, mask in others))
 
     def _may_link(self, layer: Layer) -> bool:
         """True if landed files can be files of the table as it is."""
@@ -272,32 +249,17 @@ class _FoldedRange:
         return bool(mask.all()) if self.task.portable else 2 * int(mask.sum()) >= len(mask)
 
 
-def _entry_range(task: TableTask, entry: SnapshotEntry) -> TableRange:
+def entry_range(task: TableTask, entry: SnapshotEntry) -> TableRange:
     """Return the changes since a snapshot; raises `Unsupported` if manifests say that Spark has to write the entry."""
-    if task.before is not None:
-        raise Unsupported(_COMPARED)
-    changes = _of_one_schema(task.since_snapshot(entry))
-    _refuse_unlinkable(task, changes.landed, entry)
+    changes = of_one_schema(task.since_snapshot(entry))
+    refuse_unlinkable(task, changes.landed, entry)
     return changes
 
 
-def _write_entry(task: TableTask, entry: SnapshotEntry) -> TableResult:
-    """Write a table's first rows in this process.
-
-    Raises `Unsupported`, before any commit, if Spark is to write them, LakeError about a damaged file, and DriftedError if
-    the snapshot does not have the rows that the changes presuppose.
-    """
-    changes, base = _entry_range(task, entry), None
-    match entry.source:
-        case Copy(folder) if entry.table.chunks:
-            base = ChunkBase(task.lake.store, folder, task.schema, entry.table.chunks)
-    if has_old_rows(task.schema) and base is not None:
-        _check_unique(task.schema, base)
-    since = None
-    if changes.counts.rows:
-        since = _FoldedRange(task, fold_keys(changes.landed, changes.counts, base))
-    commits = _Entry(task, entry, base, since).prepared()
-    return commits.made(task, changes.counts).entered().by("arrow", "a first copy")
+def write_entry(task: TableTask, entry: SnapshotEntry) -> TableResult:
+    """Write a table's first rows in this process; raises as `Entry.of`, and as its methods, before any commit."""
+    entering = Entry.of(task, entry)
+    return entering.prepared().made(task, entering.counts).entered().by("arrow", "a first copy")
 
 
 def _check_unique(schema: SchemaVersion, base: ChunkBase) -> None:
@@ -313,13 +275,46 @@ def _check_unique(schema: SchemaVersion, base: ChunkBase) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """A table's entry: its snapshot's rows, and the changes since, added up; None if there are none."""
+class Entry:
+    """A table's entry: its snapshot's rows, and the changes since, counted and added up; None if there are none."""
 
     task: TableTask
     entry: SnapshotEntry
     base: ChunkBase | None
-    changes: _FoldedRange | None
+    counts: ChangeCounts
+    changes: FoldedRange | None
+
+    @classmethod
+    def of(cls, task: TableTask, entry: SnapshotEntry) -> Entry:
+        """Add up the changes since a snapshot.
+
+        Raises `Unsupported` if Spark is to write the entry, LakeError about a damaged file, and TableHeldError if a
+        configured key is not unique in the snapshot.
+        """
+        changes, base = entry_range(task, entry), None
+        match entry.source:
+            case Copy(folder) if entry.table.chunks:
+                base = ChunkBase(task.lake.store, folder, task.schema, entry.table.chunks)
+        if has_old_rows(task.schema) and base is not None:
+            _check_unique(task.schema, base)
+        since = None
+        if changes.counts.rows:
+            since = FoldedRange(task, fold_keys(changes.landed, changes.counts, base))
+        return cls(task, entry, base, changes.counts, since)
+
+    def rows(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Give these columns of the table's rows at the cycle's end, and maybe others.
+
+        Raises DriftedError if the snapshot's rows are not those that the changes presuppose.
+        """
+        left_out = self._left_out()
+        if self.base is not None and left_out is not None:
+            for chunk in self.base.chunks:
+                gone = left_out.get(chunk.number)
+                kept = None if gone is None else np.setdiff1d(np.arange(chunk.rows), gone, assume_unique=True)
+                yield from self.base.rows(chunk, columns, kept)
+        if self.changes is not None:
+            yield from self.changes.alive()
 
     def prepared(self) -> TableCommits:
         """Prepare both commits; nothing is committed yet."""
@@ -328,14 +323,14 @@ class _Entry:
         history = prepare_links(self._request("history", self._snapshot("history", {})))
         # On two file systems history's files may be copies.
         with history.or_discarded():
-            snapshot = _NOTHING if left_out is None else self._snapshot("current", left_out)
+            snapshot = NOTHING if left_out is None else self._snapshot("current", left_out)
             current = prepare_links(self._request("current", snapshot), history)
             return TableCommits(history, total, current)
 
-    def _request(self, layer: Layer, snapshot: _RangePart) -> LinkRequest:
+    def _request(self, layer: Layer, snapshot: RangePart) -> LinkRequest:
         """Return the commit of the snapshot's rows, and of what the changes bring."""
-        part = _NOTHING if self.changes is None else self.changes.part(layer)
-        return _layer_request(self.task, layer, [snapshot, part], None)
+        part = NOTHING if self.changes is None else self.changes.part(layer)
+        return layer_request(self.task, layer, [snapshot, part], None)
 
     def _sum(self) -> HistorySum:
         """Return the sum of history's rows: of the snapshot's its writer's, unless they get a computed key."""
@@ -346,16 +341,16 @@ class _Entry:
             total = reduce(HistorySum.plus, (HistorySum(c.rows, c.sum) for c in self.entry.table.chunks), HistorySum())
         return total if self.changes is None else total.plus(self.changes.fold.sum())
 
-    def _snapshot(self, layer: Layer, left_out: Mapping[int, Numbers]) -> _RangePart:
+    def _snapshot(self, layer: Layer, left_out: Mapping[int, Numbers]) -> RangePart:
         """Return the snapshot's rows, without those left out, by their chunk's number: links, or rows with keys."""
         base, schema = self.base, self.task.schema
         if base is None:
-            return _NOTHING
+            return NOTHING
         left = {c: left_out.get(c.number) for c in base.chunks}
         kept = {c: rows for c, rows in left.items() if rows is None or len(rows) < c.rows}
         if not keeps_key(schema):
             links = [Link(landed_file(base.url(chunk), chunk), rows) for chunk, rows in kept.items()]
-            return _RangePart(links, iter(()), 0)
+            return RangePart(links, iter(()), 0)
         columns = in_landing(schema, layer_columns(schema, layer))
         names = [name for name in columns if name in _OF_CHUNKS or name in column_names(schema)]
         if any(chunk.decoded.row > ROW_GROUP_BYTES for chunk in kept):
@@ -364,7 +359,7 @@ class _Entry:
             c: np.arange(c.rows) if rows is None else np.setdiff1d(np.arange(c.rows), rows) for c, rows in kept.items()
         }
         rows = (part for chunk, chosen in numbers.items() for part in base.rows(chunk, names, chosen))
-        return _RangePart((), rows, sum(map(len, numbers.values())))
+        return RangePart((), rows, sum(map(len, numbers.values())))
 
     def _left_out(self) -> dict[int, Numbers] | None:
         """Return the numbers of the rows that current does not get, by their chunk's number; None: it gets none of any.

@@ -35,18 +35,16 @@ from lakeproof.lake.cycle.commits_by_spark import (
     check_snapshot,
     entry_correction,
     evaluated,
-    exact_from_end,
     prepare_commits,
     release,
     resolve,
     write_correction,
 )
-from lakeproof.lake.cycle.task import KeyedEntry, SnapshotEntry, TableResult, TableTask, carried
+from lakeproof.lake.cycle.task import KeyedEntry, SnapshotEntry, TableResult, TableTask, carried, exact_from_end
 from lakeproof.lake.delta.apply import Hints
 from lakeproof.lake.delta.search import verify_chunk
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import (
-    SNAPSHOT,
     change_rows,
     empty_rows,
     few_files,
@@ -63,6 +61,7 @@ from lakeproof.lake.rows.change import FIRST, AllRows, DriftedError, NetChange, 
 from lakeproof.lake.rows.columns import col, key_value, pick, row_key
 from lakeproof.lake.rows.correction import BucketDiff, check_rows, correct, join_on_key, numbered
 from lakeproof.lake.rows.file_rows import TableRange
+from lakeproof.lake.rows.history_ops import SNAPSHOT
 from lakeproof.lake.rows.landing_rows import LandedChanges, key_bounds, read_range
 from lakeproof.lake.rows.memory import persist
 from lakeproof.lake.rows.refusal import refusals_as_errors

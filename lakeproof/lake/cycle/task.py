@@ -304,6 +304,11 @@ def _exact_from(task: TableTask) -> Lsn | None:
     return before.exact_from
 
 
+def exact_from_end(task: TableTask, result: TableResult) -> TableResult:
+    """Return the result of a table whose history has not every change as it was committed before the cycle's end."""
+    return replace(result, cut_table=replace(result.cut_table, exact_from=task.intent.end_lsn))
+
+
 def carried(task: TableTask, before: CutTable) -> TableResult:
     """Return the result of a table without changes: at the cycle's end it is what it was `before`."""
     at_end = _at_end(task, (before.history_version, before.history_sum), before.current_version)

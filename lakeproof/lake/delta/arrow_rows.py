@@ -31,10 +31,10 @@ from lakeproof.lake.delta.log.protocol import (
 )
 from lakeproof.lake.delta.log.state import TableShape, TableState, read_state, table_shape
 from lakeproof.lake.rows.change import Numbers
+from lakeproof.lake.rows.hashed import BATCH_ROWS
 from lakeproof.storage.folder import Folder
 from lakeproof.values.types import LAKE_TYPES
 
-BATCH_ROWS = 65_536
 _KNOWN = frozenset({VECTORS, MAPPING, WIDENING, NO_ZONE, "typeWidening-preview"})
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _TYPES: Mapping[str, pa.DataType] = {each.in_log: each.arrow() for each in LAKE_TYPES.values()}
@@ -104,15 +104,21 @@ class DeltaRows:
         """Yield the rows, at most `rows_max` at a time; raises UnreadableRowsError."""
         fields = self._fields(columns)
         for file in self.files:
-            yield from self._of_file(file, fields, rows_max)
+            yield from (rows for rows, _ in self._of_file(file, fields, rows_max))
 
     def of_file(self, file: DeltaFile, columns: Sequence[str], rows_max: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one of the files, as `batches` does."""
-        yield from self._of_file(file, self._fields(columns), rows_max)
+        yield from (rows for rows, _ in self._of_file(file, self._fields(columns), rows_max))
+
+    def numbered(
+        self, file: DeltaFile, columns: Sequence[str], rows_max: int = BATCH_ROWS, gone: Numbers | None = None
+    ) -> Iterator[tuple[pa.RecordBatch, Numbers]]:
+        """Yield the live rows of one of the files, but for those with the numbers `gone`, with their numbers in the file."""
+        yield from self._of_file(file, self._fields(columns), rows_max, gone)
 
     def without(self, file: DeltaFile, numbers: Numbers) -> Iterator[pa.RecordBatch]:
         """Yield the live rows of one of the files, but for those with these numbers, in order."""
-        yield from self._of_file(file, self.fields, gone=numbers)
+        yield from (rows for rows, _ in self._of_file(file, self.fields, gone=numbers))
 
     def bounds(self, file: DeltaFile, column: str) -> Bounds | None:
         """Return the least and greatest value of a column in a file, deleted rows included, by the file's own statistics.
@@ -167,14 +173,15 @@ class DeltaRows:
 
     def _of_file(
         self, file: DeltaFile, fields: Sequence[_Field], rows_max: int = BATCH_ROWS, gone: Numbers | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[tuple[pa.RecordBatch, Numbers]]:
         deleted, first = gone, 0
         if file.deleted is not None:
             marked = deleted_rows(self.table, file.deleted)
             deleted = marked if gone is None else np.union1d(gone, marked)
         with opened_data_file(self.table, file.path) as parquet:
             for batch in parquet.iter_batches(rows_max, columns=_stored(parquet, fields)):
-                yield _shaped(_without(batch, deleted, first), fields)
+                rows, numbers = _without(batch, deleted, first)
+                yield _shaped(rows, fields), numbers
                 first += batch.num_rows
 
 
@@ -183,16 +190,17 @@ def _stored(parquet: pq.ParquetFile, fields: Sequence[_Field]) -> list[str]:
     return [field.physical for field in fields if field.physical in names]
 
 
-def _without(batch: pa.RecordBatch, deleted: Numbers | None, first: int) -> pa.RecordBatch:
-    """Return a batch, whose first row has this number in its file, without the deleted rows."""
+def _without(batch: pa.RecordBatch, deleted: Numbers | None, first: int) -> tuple[pa.RecordBatch, Numbers]:
+    """Return a batch, whose first row has this number in its file, without the deleted rows, and the other rows' numbers."""
+    numbers = np.arange(first, first + batch.num_rows)
     if deleted is None:
-        return batch
+        return batch, numbers
     low, high = np.searchsorted(deleted, [first, first + batch.num_rows])
     if low == high:
-        return batch
+        return batch, numbers
     kept = np.ones(batch.num_rows, dtype=bool)
     kept[deleted[low:high] - first] = False
-    return batch.filter(pa.array(kept))
+    return batch.filter(pa.array(kept)), numbers[kept]
 
 
 def _shaped(batch: pa.RecordBatch, fields: Sequence[_Field]) -> pa.RecordBatch:

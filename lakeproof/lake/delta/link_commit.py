@@ -98,8 +98,9 @@ class LinkRequest:
     """One commit to the table at `path`: `links` and `rows` come, what is `removed` of the rows before goes.
 
     `rows`: rows that this process reads or holds, `row_count` of them: they become files. For a table that exists all have
-    the same columns. `required`: the table's columns that every linked file must have, with their names in these files.
-    `statistics` as in a `TableSpec`.
+    the same columns. `places`: further rows that go, by the path of their file in the log and their numbers there.
+    `required`: the table's columns that every linked file must have, with their names in these files. `statistics` as in a
+    `TableSpec`.
     """
 
     path: str
@@ -112,6 +113,7 @@ class LinkRequest:
     create: NewTable | None = None
     rows: LocalRows = ()
     row_count: int = 0
+    places: Mapping[str, Numbers] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +244,7 @@ def _find(request: LinkRequest, state: TableState | None) -> RowPlaces:
         case Removed() as removed:
             places = _NOTHING if state is None else find_places(state, removed.key, removed.rows)
             check_keys(request.path, removed, places.keys)
-    return places
+    return places.with_rows(request.places)
 
 
 def links_fit(path: str, version: int, required: Mapping[str, str]) -> bool:
@@ -272,7 +274,7 @@ def _place_all(
             _refuse(mismatch(file.footer, fields, request.required))
         if state is None:
             schema = arrow_schema(fields)
-            rows: Iterable[pa.Table] = (_in_schema(part, schema) for part in request.rows)
+            rows: Iterable[pa.Table] = (in_schema(part, schema) for part in request.rows)
         else:
             rows = _with_spared(request.rows, state, places)
         new.extend(write_rows(rows, folder, request.info.number, fields, request.statistics))
@@ -292,11 +294,11 @@ def _with_spared(new: Iterable[pa.Table], state: TableState, places: RowPlaces) 
         yield from new
         return
     schema = arrow_schema(state.fields)
-    yield from (_in_schema(part, schema) for part in new)
+    yield from (in_schema(part, schema) for part in new)
     yield from spared(state, places.rows)
 
 
-def _in_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
+def in_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows with the columns of the schema: those that they lack are null."""
     named = set(part.column_names)
     columns = [part[f.name] if f.name in named else pa.nulls(part.num_rows, f.type) for f in schema]

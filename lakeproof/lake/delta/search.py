@@ -23,13 +23,14 @@ import pyarrow.parquet as pq
 
 from lakeproof.hidden_columns import FROM
 from lakeproof.lake.columns import column_names
-from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows, widened
+from lakeproof.lake.delta.arrow_rows import DeltaRows, widened
 from lakeproof.lake.delta.files.data_files import data_file, deleted_rows, opened_data_file
 from lakeproof.lake.delta.files.statistics import Bounds, bounds_of
 from lakeproof.lake.delta.log.commits import Action
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.rows.change import FIRST, Numbers, in_memory
 from lakeproof.lake.rows.file_rows import FileRows, names_in_files
+from lakeproof.lake.rows.hashed import BATCH_ROWS
 from lakeproof.landing.segments.reader import verify
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.schema import SchemaVersion
@@ -50,6 +51,11 @@ class RowPlaces:
 
     rows: Mapping[str, Numbers]
     keys: Numbers
+
+    def with_rows(self, others: Mapping[str, Numbers]) -> RowPlaces:
+        """Return these rows and others, of which nobody asks for their keys."""
+        both = {path: np.union1d(numbers, self.rows.get(path, _NOTHING)) for path, numbers in others.items()}
+        return replace(self, rows={**self.rows, **both})
 
 
 def find_places(state: TableState, key: Sequence[str], keys: pa.Table, *, by_statistics: bool = True) -> RowPlaces:

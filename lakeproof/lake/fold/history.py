@@ -11,7 +11,6 @@ other, a `reset` is a truncate, a `gap` is no change.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
@@ -35,16 +34,12 @@ from lakeproof.lake.records.documents import CutTable
 from lakeproof.lake.rows.change import AllRows, NetChange, Removed
 from lakeproof.lake.rows.columns import key_value, named, no_rows, pick
 from lakeproof.lake.rows.correction import join_on_key
+from lakeproof.lake.rows.history_ops import CORRECT_DELETE, CORRECT_INSERT, GAP, RESET, SNAPSHOT, gap_text
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.schema import SchemaVersion
 from lakeproof.snapshot.state import SnapshotTable
 
-SNAPSHOT = "snapshot"
-GAP = "gap"
-RESET = "reset"
-CORRECT_DELETE = "correct_delete"
-CORRECT_INSERT = "correct_insert"
 # One file per this many rows: a cycle that changes little writes one file, not one per task.
 ROWS_PER_FILE = 500_000
 
@@ -76,8 +71,7 @@ def gap_row(
     to: tuple[Incarnation, Lsn],
 ) -> DataFrame:
     """Return one history row without values: nothing is known between two positions, of two incarnations."""
-    positions = json.dumps({"from": f"{since[0]}:{since[1]}", "to": f"{to[0]}:{to[1]}"})
-    return _row_of_no_values(session, schema, ordinal, to[1], GAP, positions)
+    return _row_of_no_values(session, schema, ordinal, to[1], GAP, gap_text(since, to))
 
 
 def reset_row(session: SparkSession, schema: SchemaVersion, ordinal: int, lsn: Lsn) -> DataFrame:

@@ -25,7 +25,7 @@ from lakeproof.lake.columns import (
     large_columns,
     merge_key,
 )
-from lakeproof.lake.rows.change import Mask, Numbers, Unsupported
+from lakeproof.lake.rows.change import Mask, Numbers, UnfitError, Unsupported
 from lakeproof.lake.rows.file_rows import FoldedFile
 from lakeproof.schema import SchemaVersion
 
@@ -128,7 +128,7 @@ def find_holders(schema: SchemaVersion, changes: pa.Table, fetch: Fetch | None) 
         stored = _fetch(walk, changes, schema, fetch)
         marks = _marks(walk, changes, stored, schema)
     except _HolderNotFoundError:
-        raise Unsupported("the holder of an unchanged value is not in the lake") from None
+        raise UnfitError("the holder of an unchanged value is not in the lake") from None
     return Holders(marks, walk.sources, changes.num_rows, stored)
 
 

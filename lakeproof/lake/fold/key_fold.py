@@ -32,7 +32,7 @@ from lakeproof.lake.columns import current_columns, has_old_rows, history_column
 from lakeproof.lake.fold.holders import Base, Holders, UnchangedValues, find_holders, values_of
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.rows.change import FIRST, AllRows, Mask, Numbers, Removed, Unsupported, codes, presupposed
+from lakeproof.lake.rows.change import FIRST, AllRows, Mask, Numbers, Removed, Unsupported, codes, presupposed, ranks
 from lakeproof.lake.rows.file_rows import DIGEST, FileRows, FoldedFile, LandedRange
 from lakeproof.landing.segments.reader import Slice, in_range_mask
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
@@ -51,7 +51,7 @@ def bag_change(schema: SchemaVersion, after: pa.Table, base: Base | None) -> tup
     net, came = _net(of_row, count, _signs(after))
     alive = np.zeros(after.num_rows, np.bool_)
     newest = came[::-1]
-    alive[newest] = _ranks(of_row[newest]) < net[of_row[newest]]
+    alive[newest] = ranks(of_row[newest]) < net[of_row[newest]]
     missing = np.flatnonzero(net < 0)
     sought = after.select([KEY]).take(pa.array(_first_of(of_row, count)[missing]))
     return alive, _oldest_copies(schema, sought, -net[missing], base)
@@ -95,7 +95,7 @@ def _oldest_copies(schema: SchemaVersion, sought: pa.Table, numbers: Numbers, ba
     if base is not None and len(numbers):
         stored = base.fetch(sought, [KEY, DUP]).sort_by(DUP)
     of = pc.index_in(stored.column(KEY), value_set=sought.column(KEY).combine_chunks()).to_numpy().astype(np.int64)
-    chosen = np.flatnonzero(_ranks(of) < numbers[of])
+    chosen = np.flatnonzero(ranks(of) < numbers[of])
     if len(chosen) < numbers.sum():
         raise TableHeldError(str(schema.table), HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, {"problem": ROW_NOT_THERE})
     return stored.take(pa.array(chosen)).append_column(FIRST, pa.array(np.arange(len(chosen))))
@@ -120,15 +120,6 @@ def _first_of(of_row: Numbers, count: int) -> Numbers:
     first = np.empty(count, np.int64)
     first[of_row[::-1]] = np.arange(len(of_row))[::-1]
     return first
-
-
-def _ranks(numbers: Numbers) -> Numbers:
-    """Return for each place how many before it have the same number."""
-    order = np.argsort(numbers, kind="stable")
-    in_order = numbers[order]
-    ranks = np.empty(len(numbers), np.int64)
-    ranks[order] = np.arange(len(numbers)) - np.searchsorted(in_order, in_order)
-    return ranks
 
 
 # The key columns of a range in memory, in Arrow; adding them up takes about three times as much.

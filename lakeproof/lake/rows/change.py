@@ -77,6 +77,10 @@ class Unsupported(Exception):  # noqa: N818  not an error: another way takes ove
     """A table or change that this process leaves to Spark, or a way of committing to another; nothing has been written."""
 
 
+class UnfitError(Unsupported):
+    """Changes without the rows before them that they presuppose: Spark says what is wrong, unless a copy puts it right."""
+
+
 def in_memory(parts: Iterable[Part], bytes_max: int, reason: str) -> list[Part]:
     """Return all parts; raises `Unsupported` with the reason if they take more than so many bytes."""
     kept, size = list[Part](), 0
@@ -119,6 +123,15 @@ def codes(rows: pa.Table, key: Sequence[str]) -> tuple[Numbers, int]:
             pairs = pa.array(numbers).dictionary_encode()
             numbers, count = pairs.indices.to_numpy().astype(np.int64), len(pairs.dictionary)
     return numbers, count
+
+
+def ranks(numbers: Numbers) -> Numbers:
+    """Return for each place how many before it have the same number."""
+    order = np.argsort(numbers, kind="stable")
+    in_order = numbers[order]
+    ranks = np.empty(len(numbers), np.int64)
+    ranks[order] = np.arange(len(numbers)) - np.searchsorted(in_order, in_order)
+    return ranks
 
 
 class DriftedError(TableHeldError):

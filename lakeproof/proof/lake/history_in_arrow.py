@@ -24,14 +24,15 @@ from lakeproof.hidden_columns import FROM, OP, ORD, TEXT
 from lakeproof.lake.columns import has_old_rows, in_lake, large_columns, merge_key
 from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.records.documents import CutTable, HistorySum
+from lakeproof.lake.rows.hashed import BucketSums, RowsOfBatch
+from lakeproof.lake.rows.history_ops import CORRECT_DELETE, CORRECT_INSERT, RESET, SNAPSHOT
 from lakeproof.landing.segments.row_sums import RowSum
 from lakeproof.names import TableName
 from lakeproof.proof.compare import Buckets
 from lakeproof.proof.lake.in_arrow import (
     BYTES_MAX,
-    BucketSums,
-    RowsOfBatch,
     TooLargeError,
+    buckets_of,
     read_columns,
     read_rows,
 )
@@ -41,10 +42,10 @@ from lakeproof.values.exact_texts import HiddenTexts
 
 PLACES_BYTES_MAX = 256 << 20
 NOT_THERE = "the row that an unchanged large value would come from is not in the lake"
-# What rows of history do to the table (`lakeproof.lake.fold.history` has their names); others end it, or do nothing.
-_CAME = ("insert", "update", "snapshot", "correct_insert")
-_WENT = ("before", "delete", "correct_delete")
-_ENDS = ("truncate", "reset")
+# What rows of history do to the table; others end it, or do nothing.
+_CAME = ("insert", "update", SNAPSHOT, CORRECT_INSERT)
+_WENT = ("before", "delete", CORRECT_DELETE)
+_ENDS = ("truncate", RESET)
 
 
 class ArrowHistory:
@@ -80,7 +81,7 @@ class ArrowHistory:
                 chosen = batch.filter(pc.is_in(batch.column(ORD), value_set=ordinals))
                 if chosen.num_rows:
                     sums.add(values.completed(schema, chosen), sign)
-        return sums.sums()
+        return buckets_of(sums)
 
     def _places(self) -> pa.Table:
         """Return the place, the kind and, if rows are identified by it, the key of every row after the last truncate."""

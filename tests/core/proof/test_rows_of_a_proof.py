@@ -7,19 +7,18 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from lakeproof.lake.delta.arrow_rows import BATCH_ROWS
-from lakeproof.names import Oid, TableName
-from lakeproof.proof.compare import number_of_buckets
-from lakeproof.proof.lake.in_arrow import (
+from lakeproof.lake.rows.hashed import (
+    BATCH_ROWS,
     DECODED_BYTES,
     IN_HAND_BYTES,
     TOGETHER_BYTES,
     BucketSums,
     RowsOfBatch,
-    TooLargeError,
-    _together,
     decoded_at_once,
 )
+from lakeproof.names import Oid, TableName
+from lakeproof.proof.compare import number_of_buckets
+from lakeproof.proof.lake.in_arrow import TooLargeError, _together, buckets_of
 from lakeproof.schema import Column, Identity, SchemaVersion
 
 
@@ -75,8 +74,8 @@ def test_several_threads_sum_up_what_one_does(rows: int) -> None:
     for batch_rows in batches:
         one.add(batch_rows)
     all_.add_all(iter(batches))
-    assert all_.sums() == one.sums()
-    assert sum(bucket.rows for bucket in one.sums().values()) == 40 * rows
+    assert buckets_of(all_) == buckets_of(one)
+    assert sum(bucket.rows for bucket in buckets_of(one).values()) == 40 * rows
 
 
 def test_an_error_of_the_reader_or_of_a_thread_is_raised() -> None:

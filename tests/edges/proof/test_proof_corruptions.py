@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from demo.server import EmbeddedPostgres
 from lakeproof.lake.rows import columns as rows_columns
+from lakeproof.lake.rows.hashed import RowsOfBatch
 from lakeproof.postgres.connections.connect import Connection
 from lakeproof.proof.compare import (
     KEY_TEXT_MAX,
@@ -26,7 +27,6 @@ from lakeproof.proof.compare import (
     to_narrow,
 )
 from lakeproof.proof.lake import form as lake_form
-from lakeproof.proof.lake.in_arrow import RowsOfBatch
 from lakeproof.proof.lake.jvm_functions import jvm_functions
 from lakeproof.proof.source.form import rows_query
 from lakeproof.schema import SchemaVersion

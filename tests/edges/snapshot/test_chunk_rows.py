@@ -18,9 +18,10 @@ from lakeproof.lake.delta.files.links import LandedFile
 from lakeproof.lake.delta.link_commit import Link, LinkRequest, NewTable, prepare_links
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.protocol import TableSpec
-from lakeproof.lake.fold.history import SNAPSHOT, as_current, state_rows
+from lakeproof.lake.fold.history import as_current, state_rows
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.columns import named, pick
+from lakeproof.lake.rows.history_ops import SNAPSHOT
 from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.landing.segments.file_columns import file_names
 from lakeproof.landing.segments.row_order import chunk_ordinal

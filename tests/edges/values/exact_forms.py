@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.rows import columns as rows_columns
+from lakeproof.lake.rows.hashed import RowsOfBatch
 from lakeproof.postgres.connections.connect import Connection
 from lakeproof.proof.lake.form import proof_forms
-from lakeproof.proof.lake.in_arrow import RowsOfBatch
 from lakeproof.proof.lake.jvm_functions import jvm_functions
 from lakeproof.proof.source import form as source_form
 from lakeproof.schema import SchemaVersion

@@ -23,10 +23,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from demo.server import EmbeddedPostgres
 from lakeproof.config.model import TableConfig
+from lakeproof.lake.rows.hashed import BucketSums, RowsOfBatch
 from lakeproof.postgres.connections.connect import Connection, connect
 from lakeproof.proof.compare import Buckets, ProofRow
 from lakeproof.proof.lake.form import lake_buckets, lake_rows
-from lakeproof.proof.lake.in_arrow import BucketSums, RowsOfBatch
+from lakeproof.proof.lake.in_arrow import buckets_of
 from lakeproof.proof.source import form as source_form
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.exact_kinds import key_columns
@@ -78,7 +79,7 @@ class Lake:
         sums = BucketSums(version, buckets)
         for batch in to_arrow(conn, version).to_batches(7):
             sums.add(RowsOfBatch.of(version, batch))
-        return sums.sums()
+        return buckets_of(sums)
 
     def rows(
         self, conn: Connection, version: SchemaVersion, buckets: int, chosen: Sequence[int]
@@ -171,7 +172,7 @@ def test_every_kind_has_one_form_in_a_key(conn: Connection) -> None:
         for batch in rows.to_batches(50):
             sums.add(RowsOfBatch.of(version, batch))
         for reads_hex in {False, conn.info.server_version >= 160000}:
-            assert sums.sums() == source_buckets(conn, relation_of(version, reads_hex=reads_hex), 64), column.kind
+            assert buckets_of(sums) == source_buckets(conn, relation_of(version, reads_hex=reads_hex), 64), column.kind
 
 
 @MOSTLY_ARROW
@@ -252,9 +253,9 @@ def test_rows_that_went_are_taken_out_of_the_sums(conn: Connection) -> None:
     part = RowsOfBatch.of(version, to_arrow(conn, version).combine_chunks().to_batches()[0])
     sums = BucketSums(version, 4)
     sums.add(part, -1)
-    assert sums.sums()
+    assert buckets_of(sums)
     sums.add(part)
-    assert sums.sums() == {}
+    assert buckets_of(sums) == {}
 
 
 def test_digests_are_md5s_of_every_length() -> None:

@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from psycopg.sql import SQL
-from pyspark.sql import SparkSession
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.lake.read.arrow.open import read_lake
+from lakeproof.lake.spark_on_demand import AnySpark
 from lakeproof.names import TableName
 from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake
@@ -173,7 +173,7 @@ def make_config(database: Database, tmp_path: Path, tables: Sequence[Keyed], **s
 
 
 def damaged_lake(
-    rng: random.Random, database: Database, config: Config, spark: SparkSession, tables: Sequence[Keyed]
+    rng: random.Random, database: Database, config: Config, spark: AnySpark, tables: Sequence[Keyed]
 ) -> dict[TableName, Damage]:
     """Delete a few rows of each table in the source, bring that into the lake, and damage it."""
     gone = dict[TableName, pa.Table]()
@@ -195,7 +195,7 @@ def _md5(text: str | None) -> str | None:
     return None if text is None else hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
-def check_rows(database: Database, config: Config, spark: SparkSession, tables: Sequence[Keyed]) -> None:
+def check_rows(database: Database, config: Config, spark: AnySpark, tables: Sequence[Keyed]) -> None:
     """The lake has the source's rows now, by plain SQL on both sides; histories add up."""
     into_the_lake(config, spark)
     lake = read_lake(config)

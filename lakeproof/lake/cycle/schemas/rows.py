@@ -19,12 +19,13 @@ from lakeproof.lake.columns import column_names, current_columns, in_lake
 from lakeproof.lake.cycle.schemas.commits import RenewedRows
 from lakeproof.lake.cycle.task import TableTask
 from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, as_current, few_files, state_rows
+from lakeproof.lake.fold.history import as_current, few_files, state_rows
 from lakeproof.lake.planning.schema_change import SchemaDifference
 from lakeproof.lake.records.documents import CutTable, HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.rows.columns import col, exact_text, pick
 from lakeproof.lake.rows.correction import numbered
+from lakeproof.lake.rows.history_ops import CORRECT_DELETE, CORRECT_INSERT
 from lakeproof.lake.rows.history_sum import sum_of
 from lakeproof.lake.rows.landing_rows import convert_rows
 from lakeproof.storage.source_lake import SourceLake

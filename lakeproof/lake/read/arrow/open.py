@@ -25,7 +25,7 @@ from lakeproof.config.model import Config, location_of
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, ORD
 from lakeproof.lake.columns import column_names, current_columns, in_lake
-from lakeproof.lake.delta.arrow_rows import BATCH_ROWS, DeltaRows
+from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.search import KeyLookup, LakeBase
 from lakeproof.lake.fold.key_fold import fold_keys
 from lakeproof.lake.planning.landing.end import LANDING, LakeAtLanding, LandingEnd, cuts_and_ends
@@ -33,6 +33,7 @@ from lakeproof.lake.records.cuts.choice import NEWEST, At, LakeAtCuts, check_kep
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.rows.change import NetChange, Removed, Unsupported, in_memory
 from lakeproof.lake.rows.file_rows import LandedRange, TableRange
+from lakeproof.lake.rows.hashed import BATCH_ROWS
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.open import open_store

@@ -35,13 +35,14 @@ from lakeproof.errors import ConfigError, InvariantError, LakeError
 from lakeproof.hidden_columns import COMMIT_NUMBER, COMMIT_TIME, LSN, OP
 from lakeproof.lake.columns import column_names, in_lake
 from lakeproof.lake.delta.versions import read_layer
-from lakeproof.lake.fold.history import CORRECT_DELETE, CORRECT_INSERT, RESET, behind, replayed
+from lakeproof.lake.fold.history import behind, replayed
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.records.cuts.choice import check_kept, one_source, parsed_at, table_name
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.store import cut_after, cut_at, cut_at_time, cut_numbers, newest_cut, read_cut
 from lakeproof.lake.rows.columns import pick
+from lakeproof.lake.rows.history_ops import CORRECT_DELETE, CORRECT_INSERT, RESET
 from lakeproof.landing.incarnation_record import incarnations
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName

@@ -35,7 +35,7 @@ from lakeproof.hidden_columns import CAME, HIDDEN_PREFIX, KEY, LSN, OP, ORD, TEX
 from lakeproof.lake.columns import column_names, in_lake, merge_key, quoted, same_key_columns
 from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError
 from lakeproof.lake.delta.versions import read_at, read_layer, row_changes
-from lakeproof.lake.fold.history import RESET, behind
+from lakeproof.lake.fold.history import behind
 from lakeproof.lake.records.cuts.choice import (
     check_follows,
     cuts_of_range,
@@ -50,6 +50,7 @@ from lakeproof.lake.records.documents import Cut, CutTable, CycleKind
 from lakeproof.lake.records.views.cuts import ViewCut, view_path
 from lakeproof.lake.rows.columns import col, no_rows, pick, row_key
 from lakeproof.lake.rows.correction import NET, ROW, join_on_key, multiset_difference, net_counts, same_key
+from lakeproof.lake.rows.history_ops import RESET
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import SchemaVersion

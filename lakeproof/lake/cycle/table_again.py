@@ -1,0 +1,309 @@
+"""A table that the lake has and whose copy enters, written by this process: what differs becomes a correction.
+
+The copy is of the whole table, or of single keys. The same by Spark, for what is `Unsupported` here, is in `table_by_spark`,
+with a table that is made anew behind a `reset`; comparing two states is in `lakeproof.lake.rows.difference`.
+
+    desired@X  = copy@C + changes of (C, X]
+    kept@X     = persisted + its own changes up to X, unless it was held and missed some, or they do not fit it
+    correction = desired@X - kept@X, written to history as it is
+
+Current takes the own changes and the correction together, in one commit: the rows that go by their places, and all others in
+new files. A copy of keys is one at the cycle's end, so it has no changes of its own to take; what is compared are the rows
+under its keys alone, and under all other keys the lake must have what the range's changes presuppose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeproof.errors import InvariantError
+from lakeproof.hidden_columns import DUP, KEY, LSN, OP, ORD, TEXT
+from lakeproof.lake.columns import (
+    column_names,
+    current_columns,
+    history_columns,
+    in_lake,
+    keeps_key,
+    large_columns,
+    layer_columns,
+    merge_key,
+)
+from lakeproof.lake.cycle.persisted import OWN, Persisted, having, one_batch
+from lakeproof.lake.cycle.table import Entry, RangePart, layer_request, refuse_unlinkable
+from lakeproof.lake.cycle.task import (
+    KeyedEntry,
+    SnapshotEntry,
+    TableCommits,
+    TableResult,
+    TableTask,
+    carried,
+    exact_from_end,
+)
+from lakeproof.lake.delta.arrow_rows import DeltaRows
+from lakeproof.lake.delta.link_commit import RowCommit, in_schema, prepare_links
+from lakeproof.lake.delta.search import ChunkBase, find_places
+from lakeproof.lake.fold.key_fold import sum_of
+from lakeproof.lake.records.documents import CutTable
+from lakeproof.lake.records.held import TableHeldError
+from lakeproof.lake.rows.change import (
+    FIRST,
+    Numbers,
+    Removed,
+    UnfitError,
+    Unsupported,
+    check_keys,
+    distinct_rows,
+    unchecked,
+)
+from lakeproof.lake.rows.difference import (
+    FILE,
+    NUMBER,
+    Difference,
+    Side,
+    compare,
+    compare_rows,
+    hashed_rows,
+)
+from lakeproof.lake.rows.history_ops import CORRECT_DELETE, CORRECT_INSERT, GAP, gap_text
+from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
+from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
+from lakeproof.names import Layer
+from lakeproof.schema import SchemaVersion
+from lakeproof.values.exact_texts import key_texts, row_digests
+
+# So many bytes, decoded, of a copy are compared by this process, whose threads share one machine.
+COPY_BYTES_MAX = 4 << 30
+_COMPARED = "a copy of it, compared with what the lake has"
+
+
+def check_again(task: TableTask, entry: SnapshotEntry | KeyedEntry, before: CutTable) -> None:
+    """Raise `Unsupported` if manifests say that Spark has to write a copy of a table that the lake has."""
+    old, new = in_lake(before.version), task.schema
+    if (merge_key(old), current_columns(old)) != (merge_key(new), current_columns(new)):
+        raise Unsupported("a copy of it has another key than the lake")
+    match entry:
+        case SnapshotEntry():
+            if entry.unreadable:
+                raise Unsupported("what the lake has of it can't be read")
+            changes = task.since_snapshot(entry)
+            refuse_unlinkable(task, changes.landed, entry)
+        case KeyedEntry():
+            changes = task.own_range()
+            refuse_unlinkable(task, changes.landed)
+    if changes.older:
+        raise Unsupported("its changes have several schema versions")
+    if task.row_bytes > ROW_GROUP_BYTES:
+        raise Unsupported(f"a row has more than {ROW_GROUP_BYTES >> 20} MiB")
+
+
+def write_again(spark: SparkOnDemand, task: TableTask, entry: SnapshotEntry, before: CutTable) -> TableResult:
+    """Write a table that the lake has: its changes (unless it was held and missed some) and a correction, in one commit.
+
+    Raises `Unsupported`, before any commit, if Spark is to write it, and what `Entry` and reading raise.
+    """
+    check_again(task, entry, before)
+    _leave_large(spark, entry)
+    intent, entering = task.intent, Entry.of(task, entry)
+    same_life = before.incarnation == intent.incarnation
+    gap = None
+    if not same_life:
+        since, to = (before.incarnation, before.at_lsn), (intent.incarnation, entry.consistent_point)
+        gap = {LSN: int(to[1]), OP: GAP, TEXT: gap_text(since, to)}
+    follows = same_life and before.at_lsn == intent.start_lsn
+    commits = None
+    if follows:
+        # Changes that do not fit what is persisted are not written: history has the correction instead of them. What is
+        # wrong with the copy is raised again.
+        with suppress(TableHeldError, UnfitError):
+            commits = _compared(Persisted.of(task, before, own=True), entering, gap)
+    if commits is None:
+        commits = _compared(Persisted.of(task, before, own=False), entering, gap)
+    result = commits.made(task)
+    is_missing = follows and task.files and commits.persisted.own is None
+    return exact_from_end(task, result) if is_missing else result
+
+
+def _leave_large(spark: SparkOnDemand, entry: SnapshotEntry) -> None:
+    """Raise `Unsupported` about a large copy if Spark can be started, which has all machines for one table."""
+    if sum(chunk.decoded.bytes for chunk in entry.table.chunks) <= COPY_BYTES_MAX:
+        return
+    with suppress(NoSparkError, TableHeldError):
+        spark.get()
+        raise Unsupported(f"its copy takes more than {COPY_BYTES_MAX >> 30} GiB")
+
+
+def write_keys(task: TableTask, keyed: KeyedEntry, before: CutTable) -> TableResult:
+    """Write a table with the rows of a copy of single keys; without a difference and without changes, nothing.
+
+    Raises `Unsupported`, before any commit, if Spark is to write it, DriftedError if the lake does not have what the changes
+    of all other keys presuppose, and what reading raises.
+    """
+    check_again(task, keyed, before)
+    if keyed.consistent_point != task.intent.end_lsn:
+        raise InvariantError(str(task.table), "a copy of keys enters where it was not made", "report this")
+    try:
+        persisted = Persisted.of(task, before, own=True)
+    except TableHeldError as error:
+        raise Unsupported(f"its changes do not fit the rows that the lake has: {error.reason}") from error
+    keys = _keys(task, keyed)
+    _check_others(task, persisted, keys)
+    sides = _copied(task, keyed, keys, persisted.schema), persisted.under(keys)
+    correction = _Correction(persisted, compare_rows(task.schema, *sides), None)
+    if persisted.own is None and not correction.rows:
+        return carried(task, before)
+    return correction.prepared().made(task)
+
+
+def _compared(persisted: Persisted, entering: Entry, gap: Mapping[str, object] | None) -> _CorrectionCommits:
+    """Compare a whole copy with what is persisted, and prepare the commits of the difference."""
+    schema = persisted.rows.schema_of([*column_names(entering.task.schema), TEXT])
+    desired = Side(schema, lambda: (one_batch(part, schema) for part in entering.rows(schema.names) if part.num_rows))
+    return _Correction(persisted, compare(entering.task.schema, desired, persisted.side), gap).prepared()
+
+
+@dataclass(frozen=True, slots=True)
+class _CorrectionCommits:
+    """A table's two commits, prepared; `own_rows` of history come from no change, `corrected` of them from a difference."""
+
+    persisted: Persisted
+    commits: TableCommits
+    own_rows: int
+    corrected: int
+
+    def made(self, task: TableTask) -> TableResult:
+        """Make both commits."""
+        result = self.commits.made(task, self.persisted.counts).by("arrow", _COMPARED)
+        result = replace(result, own_rows=self.own_rows)
+        # Nobody knows if the lake was damaged, or if changes were never sent.
+        return exact_from_end(task, result) if self.corrected else result
+
+
+@dataclass(frozen=True, slots=True)
+class _Correction:
+    """A difference to be committed together with the table's own changes; `gap` are values of history's row before it."""
+
+    persisted: Persisted
+    difference: Difference
+    gap: Mapping[str, object] | None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that differ."""
+        return int(self.difference.go.num_rows + self.difference.come.num_rows)
+
+    def prepared(self) -> _CorrectionCommits:
+        """Prepare both commits; nothing is committed yet. Raises `Unsupported`."""
+        task, events = self.persisted.task, self._events()
+        persisted = self.persisted.without(self._going(OWN))
+        first_new = task.intent.own_ordinal + sum(part.num_rows for part in events[:-1])
+        come = _in_current(task.schema, self.difference.come, first_new)
+        places = {p: rows for n, p in enumerate(persisted.paths) if len(rows := self._going(n))}
+        current = _prepared(persisted, "current", [come], places)
+        with current.or_discarded():
+            total = persisted.before.history_sum.plus(sum_of(task.schema, iter(events)))
+            if persisted.own is not None:
+                total = total.plus(persisted.own.fold.sum())
+            history = _prepared(persisted, "history", events, {}, current)
+        own_rows = sum(part.num_rows for part in events)
+        return _CorrectionCommits(persisted, TableCommits(history, total, current), own_rows, self.rows)
+
+    def _going(self, file: int) -> Numbers:
+        """Return the numbers of a file's rows that go, in order."""
+        go = self.difference.go
+        return np.sort(go.filter(pc.equal(go.column(FILE), file)).column(NUMBER).to_numpy())
+
+    def _events(self) -> list[pa.Table]:
+        """Return history's rows of the gap, of the rows that go, and of the rows that come."""
+        task, difference = self.persisted.task, self.difference
+        first = task.intent.own_ordinal
+        events = [] if self.gap is None else [pa.table({name: [value] for name, value in self.gap.items()})]
+        parts = [difference.go, difference.come]
+        for op, rows in zip((CORRECT_DELETE, CORRECT_INSERT), parts, strict=True):
+            at = pa.array([int(task.intent.end_lsn)] * rows.num_rows, pa.int64())
+            given = {LSN: at, OP: pa.array([op] * rows.num_rows, pa.string())}
+            events.append(pa.table({**_values(task.schema, rows), **given}))
+        delta = DeltaRows.open(task.path("history"), self.persisted.before.history_version, files=())
+        schema = delta.schema_of(history_columns(task.schema))
+        result = []
+        for part in events:
+            ordinals = pa.array(np.arange(first, first + part.num_rows), pa.int64())
+            result.append(in_schema(part.append_column(ORD, ordinals), schema))
+            first += part.num_rows
+        return result
+
+
+def _prepared(
+    persisted: Persisted,
+    layer: Layer,
+    parts: Sequence[pa.Table],
+    places: Mapping[str, Numbers],
+    beside: RowCommit | None = None,
+) -> RowCommit:
+    """Prepare one layer's commit: the table's own changes, if they are taken, and rows that come and go beside them."""
+    task, own, before = persisted.task, persisted.own, persisted.before
+    ranges = [RangePart((), iter(parts), sum(part.num_rows for part in parts))]
+    removed = None
+    if own is not None:
+        ranges.append(own.part(layer))
+        # What they presuppose need not be there: the correction is made of what is.
+        removed = unchecked(own.fold.removed) if layer == "current" else None
+    request = layer_request(task, layer, ranges, removed)
+    delta = DeltaRows.open(request.path, before.version_of(layer), files=())
+    schema = delta.schema_of(layer_columns(task.schema, layer))
+    rows = (in_schema(part, schema) for part in request.rows if part.num_rows)
+    return prepare_links(replace(request, rows=rows, places=places), beside)
+
+
+def _in_current(schema: SchemaVersion, rows: pa.Table, first: int) -> pa.Table:
+    """Return rows that come as current has them; the first of them has this place in history."""
+    values, ordinals = _values(schema, rows), pa.array(np.arange(first, first + rows.num_rows), pa.int64())
+    place = DUP if schema.is_bag else ORD if large_columns(schema) else None
+    return pa.table(values if place is None else {**values, place: ordinals})
+
+
+def _values(schema: SchemaVersion, rows: pa.Table) -> dict[str, pa.Array]:
+    """Return the values of rows, `_lp_text`, and `_lp_key` if the table has it."""
+    values = {name: rows.column(name) for name in [*column_names(schema), TEXT]}
+    if keeps_key(schema) and rows.num_rows:
+        hashed = hashed_rows(schema, rows)
+        if schema.is_bag:
+            values[KEY] = row_digests(schema, hashed.columns, hashed.hidden, hashed.rows)
+        else:
+            values[KEY] = key_texts(schema, hashed.columns, hashed.hidden)
+    return values
+
+
+def _keys(task: TableTask, keyed: KeyedEntry) -> pa.Table:
+    """Return the keys of a copy, each once."""
+    base = ChunkBase(task.lake.store, keyed.key, task.schema, keyed.table.keys.chunks)
+    key = list(merge_key(task.schema))
+    return distinct_rows(pa.concat_tables([part for chunk in base.chunks for part in base.rows(chunk, key)]))
+
+
+def _copied(task: TableTask, keyed: KeyedEntry, keys: pa.Table, compared: pa.Schema) -> Side:
+    """Return the rows of a copy that have one of its keys: PostgreSQL may have found a row of another exact key."""
+    base = ChunkBase(task.lake.store, keyed.key, task.schema, keyed.table.rows.chunks)
+    names = [*compared.names, *(name for name in keys.column_names if name not in compared.names)]
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for chunk in base.chunks:
+            for part in base.rows(chunk, names):
+                yield one_batch(part.take(pa.array(having(keys, part))), compared)
+
+    return Side(compared, read)
+
+
+def _check_others(task: TableTask, persisted: Persisted, keys: pa.Table) -> None:
+    """Raise DriftedError unless the lake has the rows that the changes of all other keys presuppose."""
+    match None if persisted.own is None else persisted.own.fold.removed:
+        case Removed(key, rows) as removed if task.sends_everything:
+            others = rows.take(pa.array(np.setdiff1d(np.arange(rows.num_rows), having(keys, rows))))
+            expected = others.num_rows - others.column(FIRST).null_count
+            places = find_places(persisted.state, key, others)
+            check_keys(str(task.table), replace(removed, rows=others, presupposed=expected), places.keys)
