@@ -1,5 +1,7 @@
 """Measures copying a large table, then copying it again when a few of its rows differ: time, and rows written to Delta.
 
+The copy is compared with the lake's rows by this process, and another one by Spark.
+
 The table leaves its publication, some rows change, and it is published again: the server has not sent these changes, so the
 table is held until it is copied again (docs/schema-changes.md). Both times measure a bootstrap and the compaction after it.
 A proof at the end compares lake and source. The cost of a chunk does not belong here (`bench.bootstrap`).
@@ -13,10 +15,12 @@ import argparse
 import tempfile
 import time
 from pathlib import Path
+from typing import Literal
 
 import psycopg
 from delta.tables import DeltaTable
-from psycopg.sql import SQL, Composed, Literal
+from psycopg import sql
+from psycopg.sql import SQL, Composed
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 from typing_extensions import LiteralString
@@ -29,6 +33,7 @@ from lakeproof.commands.drain import drain
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.config.section.spark import SparkConfig
+from lakeproof.config.section.upkeep import CompactionConfig
 from lakeproof.drain.until import Until
 from lakeproof.events import Stop, silent
 from lakeproof.lake.spark.session import build_session
@@ -37,10 +42,11 @@ from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
 
 ROWS = TableName("public", "rows")
+ENGINES: tuple[Literal["auto", "spark"], ...] = ("auto", "spark")
 
 
 def main() -> None:
-    """Print both times, their ratio, and the rows that the second copy wrote."""
+    """Print all times, and the rows that the further copies wrote."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--differing", type=int, default=1_000)
@@ -56,29 +62,44 @@ def main() -> None:
 
 def _run(server: EmbeddedPostgres, lake: Path, spark: SparkSession, rows: int, differing: int) -> None:
     execute(
-        server, TABLE, SQL(FILL).format(Literal(rows)), "VACUUM ANALYZE rows", "CREATE PUBLICATION bench FOR TABLE rows"
+        server,
+        TABLE,
+        SQL(FILL).format(sql.Literal(rows)),
+        "VACUUM ANALYZE rows",
+        "CREATE PUBLICATION bench FOR TABLE rows",
     )
     source = SourceConfig(name="bench", dsn=SecretStr(server.dsn()), publication="bench", slot="bench")
     config = Config(path=lake / "lakeproof.yaml", lake=str(lake), sources={"bench": source})
     first = _copy(config, server, spark)
     print(f"{rows:,} rows; first: bootstrap {first[0]:.1f} s, compaction {first[1]:.1f} s", flush=True)
+    seconds = {}
+    for engine in ENGINES:
+        change = SQL("UPDATE rows SET note = {} WHERE id % {} = 0")
+        _differ(server, config, spark, change.format(sql.Literal(engine), sql.Literal(rows // differing)))
+        chosen = source.model_copy(update={"compaction": CompactionConfig(engine=engine)})
+        written, now = _written(config, spark), config.model_copy(update={"sources": {"bench": chosen}})
+        again = _copy(now, server, spark, [ROWS])
+        seconds[engine] = again[1]
+        written = {name: count - written[name] for name, count in _written(config, spark).items()}
+        print(
+            f"{differing:,} differ, {engine}: bootstrap {again[0]:.1f} s, compaction {again[1]:.1f} s; rows written to"
+            f" Delta: {written} ({sum(written.values()) / differing:.2f} per row that differs)",
+            flush=True,
+        )
+    proof = prove(config, "bench", None, spark)
+    print(f"{seconds['auto'] / seconds['spark']:.2f} of Spark's compaction; proof: {proof.tables[ROWS].status}")
+
+
+def _differ(server: EmbeddedPostgres, config: Config, spark: SparkSession, change: Composed) -> None:
+    """Change rows that the server does not send, and let the table be held for it."""
     execute(
         server,
         "ALTER PUBLICATION bench DROP TABLE rows",
-        SQL("UPDATE rows SET note = 'other' WHERE id % {} = 0").format(Literal(rows // differing)),
+        change,
         "ALTER PUBLICATION bench ADD TABLE rows",
     )
     drain(config, "bench", Until.lsn(wal_end(server)))
     compact(config, "bench", spark, silent, Stop())
-    before = _written(config, spark)
-    again = _copy(config, server, spark, [ROWS])
-    written = {name: count - before[name] for name, count in _written(config, spark).items()}
-    proof = prove(config, "bench", None, spark)
-    print(
-        f"{differing:,} differ; again: bootstrap {again[0]:.1f} s, compaction {again[1]:.1f} s:"
-        f" {sum(again) / sum(first):.2f} of the first; rows written to Delta: {written}"
-        f" ({sum(written.values()) / differing:.2f} per row that differs); proof: {proof.tables[ROWS].status}"
-    )
 
 
 def _copy(

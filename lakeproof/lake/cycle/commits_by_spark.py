@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.hidden_columns import DUP, FROM, ORD, scratch
+from lakeproof.hidden_columns import DUP, FROM, OP, ORD, scratch
 from lakeproof.lake.columns import (
     current_columns,
     has_old_rows,
@@ -34,6 +34,7 @@ from lakeproof.lake.cycle.task import TableCommits, TableResult, TableTask, exac
 from lakeproof.lake.delta.apply import NO_HINTS, CommitRequest, Hints, prepare
 from lakeproof.lake.delta.link_commit import RowCommit
 from lakeproof.lake.fold.history import (
+    after_truncates,
     change_rows,
     few_files,
     state_rows,
@@ -53,6 +54,7 @@ from lakeproof.lake.rows.correction import (
     correct,
     join_on_key,
     left_over,
+    net_counts,
     numbered,
 )
 from lakeproof.lake.rows.file_rows import TableRange
@@ -64,6 +66,7 @@ from lakeproof.names import Layer
 from lakeproof.schema import SchemaVersion
 
 DIGEST = scratch("digest")
+_SIGN = scratch("sign")
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +228,22 @@ def evaluated(session: SparkSession, changes: TableRange, base: DataFrame) -> Re
                 resolved.release()
                 raise
         return resolved
+
+
+def old_rows_are_there(schema: SchemaVersion, own: ResolvedChanges, persisted: DataFrame) -> bool:
+    """True if the old rows of a range's changes are rows of the lake. One job.
+
+    Under identity FULL whoever adds history up takes whole rows out.
+    """
+    digest, sign = row_key(schema).alias(DIGEST), F.when(F.col(OP).isin("insert", "update"), 1).otherwise(-1)
+    signed = after_truncates(own.events).select(digest, sign.alias(_SIGN))
+    match own.net.removed:
+        case Removed(key, keys, null_safe):
+            gone = join_on_key(persisted, keys, key, "left_semi", null_safe=null_safe)
+            signed = signed.unionAll(gone.select(digest, F.lit(1)))
+    if own.net.images is not None:
+        signed = signed.unionAll(own.net.images.select(digest, F.lit(-1)))
+    return net_counts(signed, DIGEST, F.col(_SIGN)).isEmpty()
 
 
 def release(*resolved: ResolvedChanges | None) -> None:

@@ -99,7 +99,7 @@ class Persisted:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that are compared, and of a bag the one that tells equal rows apart."""
+        """The columns that are compared, and of a bag the one that equal rows differ in."""
         schema = self.task.schema
         names = [*column_names(schema), TEXT, *([DUP] if schema.is_bag else [])]
         return self.rows.schema_of(names)

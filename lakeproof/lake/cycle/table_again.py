@@ -225,8 +225,8 @@ class _Correction:
         events = [] if self.gap is None else [pa.table({name: [value] for name, value in self.gap.items()})]
         parts = [difference.go, difference.come]
         for op, rows in zip((CORRECT_DELETE, CORRECT_INSERT), parts, strict=True):
-            at = pa.array([int(task.intent.end_lsn)] * rows.num_rows, pa.int64())
-            given = {LSN: at, OP: pa.array([op] * rows.num_rows, pa.string())}
+            positions = pa.array([int(task.intent.end_lsn)] * rows.num_rows, pa.int64())
+            given = {LSN: positions, OP: pa.array([op] * rows.num_rows, pa.string())}
             events.append(pa.table({**_values(task.schema, rows), **given}))
         delta = DeltaRows.open(task.path("history"), self.persisted.before.history_version, files=())
         schema = delta.schema_of(history_columns(task.schema))

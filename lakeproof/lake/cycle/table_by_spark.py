@@ -35,6 +35,7 @@ from lakeproof.lake.cycle.commits_by_spark import (
     check_snapshot,
     entry_correction,
     evaluated,
+    old_rows_are_there,
     prepare_commits,
     release,
     resolve,
@@ -203,9 +204,15 @@ def _own_changes(session: SparkSession, task: TableTask, persisted: DataFrame) -
     """
     changes = task.own_range()
     try:
-        return None if changes.older else evaluated(session, changes, persisted)
+        own = None if changes.older else evaluated(session, changes, persisted)
     except TableError:
         return None
+    schema = changes.schema
+    is_counted = has_old_rows(schema) and not schema.is_bag
+    if own is not None and is_counted and not old_rows_are_there(schema, own, persisted):
+        own.release()
+        return None
+    return own
 
 
 def _net(resolved: ResolvedChanges | None) -> NetChange[DataFrame]:

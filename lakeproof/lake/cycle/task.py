@@ -1,6 +1,6 @@
 """One table in a cycle as values: the task, its commits, and the result.
 
-The ways to write a table are in `table`, `table_by_spark` and `schemas.commits`, the cycle's steps in
+The ways to write a table are in `table`, `table_again`, `table_by_spark` and `schemas.commits`, the cycle's steps in
 `steps`. Whoever writes a table, this process or Spark, makes files and finds places; `TableCommits` makes the versions.
 """
 

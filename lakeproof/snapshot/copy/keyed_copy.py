@@ -1,7 +1,7 @@
 """A copy of single keys' rows at one consistent point, for a repair: its files, its document, and its end.
 
 Reading rows from PostgreSQL does not belong here (`lakeproof.postgres.copying.keys`), nor writing their files
-(`keyed_rows`), nor entering them in the lake (`lakeproof.lake.cycle.table_by_spark`). `lake/FORMAT.md` has the fields.
+(`keyed_rows`), nor entering them in the lake (`lakeproof.lake.cycle.table_again`). `lake/FORMAT.md` has the fields.
 
     <folder>/<n>-rows.parquet   the rows that the source has under the keys of the n-th table: of some keys there are none
     <folder>/<n>-keys.parquet   the keys: a row for each, with nothing but the key's columns

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.compact import compact
 from lakeproof.config.model import Config
 from lakeproof.events import Stop, silent
-from lakeproof.lake.spark_on_demand import SparkOnDemand
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.proof.lake.history import prove_history
 from lakeproof.proof.lake.side import LakeReader
 from lakeproof.storage.source_lake import SourceLake
@@ -41,11 +41,22 @@ def _lose_changes(rng: random.Random, source: SimulatedSource) -> None:
     source.commit(rng)
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.full) for n in range(1, 10))])
 def test_a_copy_puts_right_what_the_stream_lost(tmp_path: Path, number: int) -> None:
     """Each table ends as the source is, and as what its history adds up to, whatever the range around the copy has."""
-    rng = random.Random(SEED + number)
-    source, config = SimulatedSource(tmp_path, make_tables()), make_config(tmp_path)
+    _copied_again(random.Random(SEED + number), tmp_path, make_config(tmp_path), SparkOnDemand(no_jvm))
+
+
+@pytest.mark.spark
+@pytest.mark.full
+@pytest.mark.parametrize("number", range(2))
+def test_the_same_by_spark(spark: SparkSession, tmp_path: Path, number: int) -> None:
+    """Spark alone compares the copies."""
+    _copied_again(random.Random(SEED + number), tmp_path, make_config(tmp_path, engine="spark"), spark)
+
+
+def _copied_again(rng: random.Random, folder: Path, config: Config, spark: AnySpark) -> None:
+    source = SimulatedSource(folder, make_tables())
     names = [table.name for table in source.tables]
     for table in source.tables.values():
         for _ in range(20):
@@ -56,12 +67,12 @@ def test_a_copy_puts_right_what_the_stream_lost(tmp_path: Path, number: int) -> 
     source.snapshot(names)
     for _ in range(4):
         run_transactions(rng, source, 8)
-        compact(config, SOURCE, SparkOnDemand(no_jvm), silent, Stop())
+        compact(config, SOURCE, spark, silent, Stop())
         run_transactions(rng, source, rng.choice([0, 3]))
         _lose_changes(rng, source)
         source.snapshot(names)
         run_transactions(rng, source, rng.choice([0, 3, 10]))
-        (report,) = compact(config, SOURCE, SparkOnDemand(no_jvm), silent, Stop())
+        (report,) = compact(config, SOURCE, spark, silent, Stop())
         assert report.held == {}, f"seed {SEED}"
         check(config, source, names)
         _histories_add_up(config)
@@ -69,5 +80,5 @@ def test_a_copy_puts_right_what_the_stream_lost(tmp_path: Path, number: int) -> 
 
 def _histories_add_up(config: Config) -> None:
     reader = LakeReader.of(SourceLake.open(config.location, SOURCE), SparkOnDemand(no_jvm), "auto")
-    proofs = {t: prove_history(reader, t, at, 8) for t, at in newest_cut_of(config).tables.items()}
+    proofs = {t: prove_history(reader, t, table, 8) for t, table in newest_cut_of(config).tables.items()}
     assert {t: p.reason for t, p in proofs.items() if p.status != "equal"} == {}, f"seed {SEED}"
