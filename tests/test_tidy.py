@@ -317,12 +317,6 @@ def test_nothing_is_left_to_do_in_a_comment() -> None:
     _none(actual, "left to do")
 
 
-def test_no_class_is_generic_that_python_3_10_has_not_as_such() -> None:
-    """For mypy these are generic, for Python from 3.11 on: a module with such a base does not load on 3.10."""
-    base = re.compile(r"^\s*class .*(StreamHandler|LoggerAdapter)\[", re.MULTILINE)
-    _none([_name(path) for path in _python() if base.search(text_of(path))], "a base that Python 3.10 can't load")
-
-
 def test_no_file_names_a_package_registry() -> None:
     """The installer's configuration says where packages come from, not the project's."""
     actual = []

@@ -17,7 +17,12 @@ from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError, TransientError
 from lakeproof.events import Event, Report
 from lakeproof.follow.worker import Worker
-from lakeproof.lake.records.views.cuts import ViewsLock, newest_view_cut_number, one_refresh
+from lakeproof.lake.records.views.cuts import (
+    ViewsLock,
+    check_free_to_refresh,
+    newest_view_cut_number,
+    one_refresh,
+)
 from lakeproof.lake.rows.memory import views_at_once
 from lakeproof.lake.spark.driver import DriverLostError
 from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
@@ -114,18 +119,18 @@ class ViewRefresher(Worker):
         from lakeproof.views.round import Round, refresh_under
 
         store = open_store(self._config.location)
-        with (
-            self._spark.in_use(),
-            one_refresh(store) as lock,
-            ThreadPoolExecutor(1, "lakeproof views") as pool,
-        ):
-            at_work = _AtWork(AppliedViews.read(self._config, store), behind)
-            whole = Round(lock, int(newest_view_cut_number(store)) + 1, ended=at_work.ended)
-            refreshed = pool.submit(refresh_under, whole, self._config, behind, self._spark.get(), self._report)
-            try:
-                self._refresh_meanwhile(refreshed, lock, at_work)
-            finally:
-                self._tell(refreshed.result())
+        check_free_to_refresh(store)
+        with self._spark.in_use():
+            # Before the lock: it may take half a minute to start, for which no other refresh need wait.
+            session = self._spark.get()
+            with one_refresh(store) as lock, ThreadPoolExecutor(1, "lakeproof views") as pool:
+                at_work = _AtWork(AppliedViews.read(self._config, store), behind)
+                whole = Round(lock, int(newest_view_cut_number(store)) + 1, ended=at_work.ended)
+                refreshed = pool.submit(refresh_under, whole, self._config, behind, session, self._report)
+                try:
+                    self._refresh_meanwhile(refreshed, lock, at_work)
+                finally:
+                    self._tell(refreshed.result())
 
     def _refresh_meanwhile(self, refreshed: Future[list[ViewReport]], lock: ViewsLock, at_work: _AtWork) -> None:
         """Wait for the refresh of all; beside its slow views, refresh the other views each time that somebody asks."""

@@ -6,6 +6,7 @@ A query's answer is the same each time: what may change it (a random number, the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError, LakeError, NoRoomError, TransientError
 from lakeproof.events import counted
+from lakeproof.lake.delta.log.commits import LogGapError
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import read_cut
 from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut, one_refresh, view_path
@@ -23,7 +25,7 @@ from lakeproof.lake.spark.failures import reading, reason_of
 from lakeproof.lsn import Lsn
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import Store
+from lakeproof.storage.store import NotFoundError, Store
 from lakeproof.views.difference import compare_view
 from lakeproof.views.drift import is_settled
 from lakeproof.views.read_at import ReadAt
@@ -43,9 +45,7 @@ class ViewProof:
 def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewProof:
     """Compute the view anew at its cuts, and compare. `session` is the caller's own."""
     try:
-        with one_refresh(store):
-            cut = newest_view_cut(store, view.name)
-            settled = cut is not None and is_settled(store, cut)
+        cut, settled = _newest(store, view.name)
         if cut is None:
             return ViewProof("blocked", "it was never refreshed")
         view = applied_view(store, view, cut)
@@ -55,7 +55,7 @@ def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewPro
         gone = [f"cut {n} of {s}" for s, n in own.items() if not store.exists(LakePaths(s).cut(n))]
         if gone:
             return ViewProof("blocked", f"{gone[0]}, from which it was computed, is not kept any more; refresh it")
-        with reading(session) as attempt:
+        with reading(session, LogGapError) as attempt:
             cuts = {source: read_cut(SourceLake(store, LakePaths(source)), number) for source, number in own.items()}
             positions = {source: read.position for source, read in cuts.items()}
             retracted, inserted = _compare(session, store, view, cut, cuts)
@@ -72,6 +72,21 @@ def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewPro
         return ViewProof("equal", positions=positions)
     reason = f"it has {counted(retracted, 'row')} too many by its query, and lacks {counted(inserted, 'row')}"
     return ViewProof("differs", f"{reason}; run `lakeproof refresh {view.name}`, which puts it right", positions)
+
+
+def _newest(store: Store, view: str) -> tuple[ViewCut | None, bool]:
+    """Return a view's newest cut, and whether its table is as the cut names it.
+
+    If it is, nobody is waited for: a refresh may take long, and touches nothing that a cut names. If it is not, one may
+    stand between its commit and its cut; then TransientError is raised, and only without a refresh the table is at fault.
+    """
+    with suppress(LakeError, NotFoundError):
+        cut = newest_view_cut(store, view)
+        if cut is not None and is_settled(store, cut):
+            return cut, True
+    with one_refresh(store):
+        cut = newest_view_cut(store, view)
+        return cut, cut is not None and is_settled(store, cut)
 
 
 def _compare(

@@ -340,7 +340,7 @@ def _check_others(task: TableTask, persisted: DataFrame, net: NetChange[DataFram
 
 
 def _correction(schema: SchemaVersion, copied: _Copied, persisted: DataFrame, own: _Own | None) -> EntryCorrection:
-    key, change = merge_key(schema), NetChange[DataFrame]() if own is None else own.changes.net
+    key, change = merge_key(schema), _net(None if own is None else own.changes)
     after = with_net_change(schema, persisted, change)
     # As many rows as there are keys, but for damage. What follows reads them many times, and each time would be the table's
     # scan and the range's sum.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from traceback import walk_tb
 from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import unquote
 
@@ -55,6 +56,7 @@ _S3_STATUS = re.compile(r"Service: S3, Status Code: (\d{3})")
 _S3_CODE = re.compile(r"Service: S3, Status Code: \d{3}[^)]*\)(?: \([^)]*\))*:([A-Z]\w{3,60})")
 # A connection that ended in an answer, after S3A's own attempts: of an object that is too short all of it would have come.
 _CUT_OFF = ("Premature end of Content-Length", "Unable to execute HTTP request", "failed to respond")
+_OURS = __name__.partition(".")[0] + "."
 _MORE_MEMORY = "give it more memory (`spark.driver_memory`)"
 
 
@@ -66,7 +68,7 @@ def reason_of(error: BaseException) -> str:
         file_name = f" ({error.filename})" if error.filename else ""
         return f"{error.strerror or type(error).__name__}{file_name}"
     if not isinstance(error, spark_errors()):
-        return f"an error of lakeproof's own ({type(error).__name__})"
+        return f"an error of lakeproof's own ({type(error).__name__}{_place_of(error)})"
     text = _text(error)
     if "OutOfMemoryError" in text:
         return f"Spark was out of memory; {_MORE_MEMORY}"
@@ -76,6 +78,13 @@ def reason_of(error: BaseException) -> str:
     causes = [c for c in conditions if c.startswith(_UNREADABLE)] or conditions or _CLASS.findall(text)[-1:]
     cause = causes[0] if causes else type(error).__name__
     return f"Spark fails with {cause}" + (f" reading {file}" if file else "")
+
+
+def _place_of(error: BaseException) -> str:
+    """Return where it was raised: the innermost line of ours, which has no values, and without which nobody can mend it."""
+    frames = [(str(frame.f_globals.get("__name__")), line) for frame, line in walk_tb(error.__traceback__)]
+    ours = [f" in {module}, line {line}" for module, line in frames if module.startswith(_OURS)]
+    return ours[-1] if ours else ""
 
 
 def unreadable_file(error: BaseException) -> str | None:

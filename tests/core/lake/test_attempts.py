@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -171,8 +172,12 @@ def test_a_jvm_that_was_killed_counts_as_a_process_that_was(lease: Lease) -> Non
 
 
 def test_reasons_have_no_values() -> None:
-    """A foreign error is recorded by its class only."""
+    """A foreign error is recorded by its class and the line of ours that it came through."""
     assert reason_of(ValueError("secret")) == "an error of lakeproof's own (ValueError)"
+    with pytest.raises(ValueError, match="secret") as caught:
+        Lsn.parse("secret")
+    words = r"an error of lakeproof's own \(ValueError in lakeproof\.lsn, line \d+\)"
+    assert re.fullmatch(words, reason_of(caught.value))
     assert reason_of(FileNotFoundError(2, "No such file", "/x")) == "No such file (/x)"
     assert unreadable_file(ValueError("FAILED_READ_FILE file:/x")) is None
 

@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 
 from lakeproof.errors import LakeError, NoRoomError
 from lakeproof.lake.read.spark.open import OpenedLake, open_lake
-from lakeproof.lake.records.views.cuts import view_path
+from lakeproof.lake.records.views.cuts import newest_view_cut, one_refresh, view_path
 from lakeproof.names import CycleNumber
+from lakeproof.storage.paths import LakePaths
 from lakeproof.views import round as view_round
 from lakeproof.views.audit import audit_view
 from lakeproof.views.refresh import refresh_view
@@ -84,8 +85,7 @@ def test_a_damaged_view_is_found_by_its_audit(shop: Shop) -> None:
     """The audit reads the view's own cut, whatever came later; an edit of the file is no matter of its."""
 
     def audited() -> tuple[str, str]:
-        proof = audit_view(shop.spark.newSession(), shop.source_lake.store, shop.views["a"])
-        return proof.status, proof.reason or ""
+        return _audited(shop)
 
     assert audited() == ("blocked", "it was never refreshed")
     shop.refresh()
@@ -108,6 +108,32 @@ def test_a_damaged_view_is_found_by_its_audit(shop: Shop) -> None:
     assert "it has 1 row too many by its query, and lacks 1 row" in reason
     shop.views["a"].sql_file.write_text("SELECT id, 'z' AS v FROM t", encoding="utf-8")
     assert audited() == (status, reason), "it is held to the definition that is applied"
+
+
+def test_an_audit_waits_only_for_a_refresh_that_may_be_between_commit_and_cut(shop: Shop) -> None:
+    """Any other one touches nothing that the audit reads; without one, a commit that no cut names is somebody else's."""
+    store = shop.source_lake.store
+    shop.refresh()
+    first = newest_view_cut(store, "a")
+    shop.cut()
+    with one_refresh(store):
+        assert _audited(shop) == ("equal", "")
+    shop.refresh()
+    for key in store.list(LakePaths.view_cuts())[2:]:
+        store.delete(key)
+    assert newest_view_cut(store, "a") == first
+    with one_refresh(store):
+        status, reason = _audited(shop)
+        assert (status, reason.partition(":")[0]) == (
+            "blocked",
+            "another process is refreshing or maintaining views of this lake",
+        )
+    assert _audited(shop) == ("differs", "its table was written or moved since its newest cut; refresh it")
+
+
+def _audited(shop: Shop) -> tuple[str, str]:
+    proof = audit_view(shop.spark.newSession(), shop.source_lake.store, shop.views["a"])
+    return proof.status, proof.reason or ""
 
 
 @pytest.mark.full

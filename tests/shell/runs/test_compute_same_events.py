@@ -6,6 +6,7 @@ What a command without Spark does elsewhere is in `test_compute_command.py`.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import threading
 import time
@@ -22,6 +23,7 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.drain import drain
 from lakeproof.config.load import load
 from lakeproof.drain.until import Until
+from lakeproof.failpoints import VARIABLE
 from orchestration.build import build
 from tests.support.servers.fix_postgres import Database
 from tests.support.shell.elsewhere import HERE
@@ -45,8 +47,8 @@ views:
     reads: {orders: shop/shop.orders}
 """
 _JOBS = ("shop_compaction", "views_refresh", "shop_maintenance")
-# A position, a time or a cut of a proof's own, which a second proof can't have.
-_OF_A_PROOF = ("lsn", "_at", "cut", "data_version")
+# A position, a time, a cut or the process of a proof's own, which a second proof can't have.
+_OF_A_PROOF = ("lsn", "_at", "cut", "data_version", "recorded_by")
 # A document has the time at which it was written, in digits that may be fewer; the data version is Dagster's, of the run.
 _OF_MAINTENANCE = ("bytes", "data_version")
 
@@ -116,9 +118,17 @@ def _plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def _without(events: Mapping[Any, Mapping[str, Any]], parts: tuple[str, ...]) -> dict[Any, dict[str, Any]]:
     """The events, without the values whose names have one of the parts; the names stay."""
     return {
-        key: {name: "" if any(part in name for part in parts) else value for name, value in values.items()}
+        key: {
+            name: "" if any(part in name for part in parts) else _without_position(value)
+            for name, value in values.items()
+        }
         for key, values in events.items()
     }
+
+
+def _without_position(value: Any) -> Any:
+    """A description of a check names the position at which it was made."""
+    return re.sub(r"\b[0-9A-F]+/[0-9A-F]+\b", "", value) if isinstance(value, str) else value
 
 
 def _differences(one: Mapping[Any, Mapping[str, Any]], other: Mapping[Any, Mapping[str, Any]]) -> dict[Any, Any]:
@@ -208,11 +218,13 @@ def _prove(here: Path, elsewhere: Path, spark: SharedSpark, instance: dg.Dagster
 
 # A cycle takes a segment, so a compaction has so many.
 _SEGMENTS = 15
+# Within so long a command notices that it is to end.
+_LOOKS_S = 3
 _CANCEL = "mutation($id: String!) { terminateRun(runId: $id) { __typename } }"
 
 
 def test_ending_a_run_ends_the_work_at_its_next_safe_point(database: Database, tmp_path: Path) -> None:
-    """A compaction of many cycles, ended in Dagster: the command is gone, its cycle has a cut, and the next run goes on."""
+    """A compaction of many cycles, ended in Dagster in its third: the command is gone, and that cycle has a cut."""
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, n int)",
         "CREATE PUBLICATION pub FOR TABLE t",
@@ -222,6 +234,8 @@ def test_ending_a_run_ends_the_work_at_its_next_safe_point(database: Database, t
     path = write_source(tmp_path, database, rest)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LP_SHELL_PASSWORD", password_of(database))
+        here = tmp_path / "third cycle"
+        patch.setenv(VARIABLE, f"cycle.after_intent:3@hold:{here}")
         config = load(path)
         with dagster(tmp_path / "dagster", path) as other:
             assert other.launch("shop_bootstrap").status is dg.DagsterRunStatus.SUCCESS
@@ -230,12 +244,16 @@ def test_ending_a_run_ends_the_work_at_its_next_safe_point(database: Database, t
                 drain(config, "shop", Until.caught_up())
             cuts = Path(config.lake) / "shop" / "cycles" / "cuts"
             run_id = other.start("shop_compaction")
-            _wait_until(lambda: cuts.is_dir() and len([*cuts.glob("*.json")]) >= 2)
+            # A cycle takes a few milliseconds, and ending a run a second.
+            _wait_until(here.exists)
             assert other.ask(_CANCEL, {"id": run_id})["terminateRun"]["__typename"] == "TerminateRunSuccess"
+            _wait_until(lambda: [*Path(config.lake).glob(".runs/messages/*/stop")])
+            time.sleep(_LOOKS_S)
+            here.unlink()
             assert other.ended(run_id).status is dg.DagsterRunStatus.CANCELED
             intents = {file.name for file in (cuts.parent / "intents").glob("*.json")}
             assert {file.name for file in cuts.glob("*.json")} == intents
-            assert 2 <= len(intents) < _SEGMENTS
+            assert 3 <= len(intents) < _SEGMENTS
             assert not _commands_of(path)
             assert not [*Path(config.lake).glob(".runs/messages/*/*")]
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import dagster as dg
 import pytest
@@ -19,6 +19,7 @@ from lakeproof.commands.daily import daily
 from lakeproof.config.load import load
 from lakeproof.errors import LakeError
 from lakeproof.events import RunControl
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.storage.document import canonical
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import text_of_time, time_of
@@ -136,8 +137,11 @@ class _Broken(SharedSpark):
     """A session that does not start."""
 
     @property
-    def session(self) -> SparkSession:
-        raise LakeError("Spark", "its driver did not start", "give it room")
+    def on_demand(self) -> SparkOnDemand:
+        def start() -> NoReturn:
+            raise LakeError("Spark", "its driver did not start", "give it room")
+
+        return SparkOnDemand(start)
 
 
 def _copied_earlier(config: Path, days: int) -> None:
@@ -163,7 +167,7 @@ def test_a_backfill_over_days_is_one_run_and_a_copy_of_two_tables_one_snapshot(
         for job in ("shop_bootstrap", "shop_drain", "shop_compaction"):
             assert shown.launch(job).status is dg.DagsterRunStatus.SUCCESS
         chosen = [f"snapshot/shop/shop/{table}" for table in ("orders", "lines")]
-        again = shown.launch("__ASSET_JOB", chosen)
+        again = shown.launch("__ASSET_JOB", chosen, ops={"snapshot_shop": {"copy_again": True}})
         assert again.status is dg.DagsterRunStatus.SUCCESS
         points = [_newest(shown, key)["consistent_point"] for key in (*chosen, "snapshot/shop/shop/more")]
         assert points[0] == points[1] != points[2]

@@ -237,7 +237,9 @@ def test_what_a_proof_found_is_repaired_and_a_table_rebuilt(place: _Place, spark
     proof = dg.AssetKey(["proof", "current", "shop", "shop", "orders"])
 
     def colours(result: dg.ExecuteInProcessResult) -> dict[dg.AssetKey, bool]:
-        return {check.asset_key: check.passed for check in result.get_asset_check_evaluations()}
+        """The checks of tables: the view was never refreshed, and so has nothing that is proved."""
+        checks = result.get_asset_check_evaluations()
+        return {check.asset_key: check.passed for check in checks if check.asset_key.path[1] != "views"}
 
     assert colours(place.run("shop_verification"))[proof] is False
     rebuilt = place.run("shop_rebuild", rebuild_shop=RebuildRun(tables=["shop.orders"]))
@@ -248,8 +250,8 @@ def test_what_a_proof_found_is_repaired_and_a_table_rebuilt(place: _Place, spark
     damage()
     repaired = place.run("shop_verification", prove_shop=ProofRun(repair=True))
     assert repaired.success
+    assert len(colours(repaired)) == 4, "current and history of both tables"
     assert all(colours(repaired).values())
-    assert proof in colours(repaired)
     (shown_of_proof,) = [
         event.materialization.metadata
         for event in repaired.get_asset_materialization_events()

@@ -31,6 +31,8 @@ views:
     reads: {orders: shop/shop.orders}
 """
 _ALL = "__ASSET_JOB"
+# A compaction that goes on refreshes views after each cut, and one refresh waits for another by trying again.
+_MAY_WAIT = "views__total"
 _PROOFS = ("proof/current/shop/shop/orders", "proof/current/shop/shop/lines", "proof/views/total")
 
 
@@ -73,7 +75,7 @@ def _succeeds(shown: Dagster, keys: list[str]) -> None:
     failed = [
         (e.step_key, e.message, e.event_specific_data)
         for e in events
-        if e.is_step_failure or e.is_step_restarted or e.is_step_up_for_retry
+        if e.is_step_failure or ((e.is_step_restarted or e.is_step_up_for_retry) and e.step_key != _MAY_WAIT)
     ]
     assert run.status is dg.DagsterRunStatus.SUCCESS, failed
     assert not failed

@@ -10,7 +10,7 @@ import logging
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -206,11 +206,12 @@ def dagster(folder: Path, config: Path) -> Iterator[Dagster]:
         patch.setenv("PYTHONPATH", str(_ROOT))
         patch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
         with (
+            ExitStack() as stack,
             dg.DagsterInstance.local_temp(str(folder), overrides=at_once) as instance,
             create_test_daemon_workspace_context(
                 WorkspaceFileTarget([str(_ROOT / "workspace.yaml")]), instance
             ) as workspace,
         ):
+            # After a test that failed, too: else another one fails for the servers that it left.
+            stack.callback(_wait_for_servers, workspace._grpc_server_registry)
             yield Dagster(instance, workspace)
-            registry = workspace._grpc_server_registry
-        _wait_for_servers(registry)
