@@ -97,7 +97,9 @@ def test_all_rows_of_a_key_that_is_there_twice_come_again() -> None:
     rng = random.Random(SEED)
     twice: list[Row] = [(1, "a"), (2, "b"), (2, "b"), (3, "c"), (3, "d")]
     persisted = _side(twice, rng, placed=True, bag=False)
-    result = compare(_version(bag=False), _side([(1, "a"), (2, "b"), (3, "c")], rng, placed=False, bag=False), persisted)
+    result = compare(
+        _version(bag=False), _side([(1, "a"), (2, "b"), (3, "c")], rng, placed=False, bag=False), persisted
+    )
     assert sorted(_rows(result.go)) == [(2, "b"), (2, "b"), (3, "c"), (3, "d")]
     assert sorted(_rows(result.come)) == [(2, "b"), (3, "c")]
     same = [_side([(1, "a"), (2, "b")], rng, placed=p, bag=False) for p in (False, True)]

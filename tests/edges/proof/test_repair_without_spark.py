@@ -28,7 +28,7 @@ TABLES = (
 
 
 def test_what_differs_is_put_right_without_a_jvm(database: Database, tmp_path: Path, no_spark: SparkOnDemand) -> None:
-    """Rows that are lost, wrong, of nobody and there twice, while others are written; one table is copied whole."""
+    """Rows that are lost, wrong, of nobody and twice, while others are written but of one table; one is copied whole."""
     rng = random.Random(SEED)
     config = make_config(database, tmp_path, TABLES)
     into_the_lake(config, no_spark)
@@ -36,7 +36,7 @@ def test_what_differs_is_put_right_without_a_jvm(database: Database, tmp_path: P
     others = {k: [n for n in range(1, 60) if n not in damages[k.table].numbers] for k in TABLES}
 
     def beside(event: Event) -> None:
-        for keyed in TABLES if event.kind == "prove.repair" else ():
+        for keyed in TABLES[1:] if event.kind == "prove.repair" else ():
             updated, deleted = others[keyed][:9], others[keyed][9:12]
             run(
                 database,
