@@ -12,12 +12,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql import SparkSession
 
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
 from lakeproof.failpoints import watched
 from lakeproof.lake.records.store import newest_cut, newest_number
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.snapshot.copy.keyed_copy import remove_copies
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.faults.crashes import Crash
@@ -26,7 +26,7 @@ from tests.support.lake.repair_steps import REPAIR, Keyed, check_rows, largest_f
 from tests.support.servers.fix_postgres import Database
 from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+pytestmark = [pytest.mark.postgres]
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 INTS = Keyed("ints", "id int", "id", "i")
@@ -48,16 +48,15 @@ def _damage(config: Config, number: int) -> None:
     alter(largest_file(config, INTS), change)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     "steps", [SOME, pytest.param((*BEFORE, *INSIDE, "cycle.after_cut"), marks=pytest.mark.full)], ids=["some", "all"]
 )
 def test_a_repair_that_is_killed_harms_nothing_and_the_next_one_ends_it(
-    database: Database, tmp_path: Path, spark: SparkSession, steps: tuple[str, ...]
+    database: Database, tmp_path: Path, no_spark: SparkOnDemand, steps: tuple[str, ...]
 ) -> None:
     """Before its intent nothing has changed; from there on whoever comes next finishes the cycle."""
     config = make_config(database, tmp_path, [INTS])
-    into_the_lake(config, spark)
+    into_the_lake(config, no_spark)
     lake = SourceLake.open(config.location, "shop")
     numbers = iter(random.Random(SEED).sample(range(1, 200), len(steps)))
     for step in steps:
@@ -72,15 +71,15 @@ def test_a_repair_that_is_killed_harms_nothing_and_the_next_one_ends_it(
                 raise Crash
 
         with watched(crash), pytest.raises(Crash):
-            prove(config, "shop", None, spark, request=REPAIR)
+            prove(config, "shop", None, no_spark, request=REPAIR)
         assert lake.store.list(lake.paths.keyed_copies), f"{step}, seed {SEED}"
         # A change of the damaged row itself would put it right.
         changed = [250] if step in BEFORE else [number, 250]
         run(database, f"UPDATE ints SET v = v || ' later' WHERE {INTS.where(changed)}")  # noqa: S608  made here
-        into_the_lake(config, spark)
-        status = prove(config, "shop", None, spark, request=TABLES_ALONE).tables[INTS.table].status
+        into_the_lake(config, no_spark)
+        status = prove(config, "shop", None, no_spark, request=TABLES_ALONE).tables[INTS.table].status
         assert status == ("differs" if step in BEFORE else "equal"), f"{step}, seed {SEED}"
-        ended = prove(config, "shop", None, spark, request=REPAIR).tables[INTS.table]
+        ended = prove(config, "shop", None, no_spark, request=REPAIR).tables[INTS.table]
         assert ended.status == "equal", f"{step}, seed {SEED}: {ended.reason}"
         assert (ended.repair is not None) is (step in BEFORE)
         if step in BEFORE:
@@ -90,4 +89,4 @@ def test_a_repair_that_is_killed_harms_nothing_and_the_next_one_ends_it(
         newest = newest_cut(lake)
         assert newest is not None
         assert newest_number(lake.store, lake.paths.intents) == newest.number
-    check_rows(database, config, spark, [INTS])
+    check_rows(database, config, no_spark, [INTS])

@@ -74,7 +74,7 @@ class EntryCorrection:
     """The correction that history keeps of a snapshot's entry, beside the range's own `change`.
 
     `compared` are the rows of the buckets that differ; `kept` are the persisted rows after `change` in those buckets, with
-    their digest. `restated` are rows to delete and rows to insert under other keys, whether they differ or not.
+    their digest.
     """
 
     schema: SchemaVersion
@@ -82,18 +82,11 @@ class EntryCorrection:
     correction: Correction
     compared: BucketDiff
     kept: DataFrame
-    restated: tuple[DataFrame, DataFrame] | None = None
-
-    @property
-    def net_is_empty(self) -> bool:
-        """True if there is nothing to correct; costs a job over the digests."""
-        return self.correction.net.isEmpty()
 
     @property
     def retractions(self) -> DataFrame:
         """The rows that the correction deletes."""
-        retracted = pick(self.correction.retractions, current_columns(self.schema))
-        return retracted if self.restated is None else retracted.unionAll(self.restated[0])
+        return pick(self.correction.retractions, current_columns(self.schema))
 
     @property
     def insertions(self) -> DataFrame:
@@ -103,7 +96,6 @@ class EntryCorrection:
         a key of which another is deleted comes again, behind the delete.
         """
         inserted = pick(self.correction.insertions, current_columns(self.schema))
-        inserted = inserted if self.restated is None else inserted.unionAll(self.restated[1])
         return inserted if self.schema.is_bag else inserted.unionAll(self._staying(comes_again=True))
 
     def net(self, insertions: DataFrame) -> NetChange[DataFrame]:

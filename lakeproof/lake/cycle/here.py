@@ -20,8 +20,10 @@ def why_spark(task: TableTask) -> str | None:
         match task.work, task.before:
             case SnapshotEntry() as entry, None:
                 entry_range(task, entry)
-            case (SnapshotEntry() | KeyedEntry()) as entry, CutTable() as before:
+            case SnapshotEntry() as entry, CutTable() as before:
                 check_again(task, entry, before)
+            case KeyedEntry(), _:
+                pass
             case _:
                 changes = of_one_schema(task.own_range())
                 if changes.counts.rows:

@@ -22,10 +22,10 @@ from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.files.data_files import data_file
 from lakeproof.lake.delta.link_commit import in_schema
 from lakeproof.lake.delta.log.state import TableState, read_state
-from lakeproof.lake.delta.search import KeyLookup, LakeBase, find_places
+from lakeproof.lake.delta.search import LakeBase, find_places
 from lakeproof.lake.fold.key_fold import KeyFold, fold_keys
 from lakeproof.lake.records.documents import CutTable
-from lakeproof.lake.rows.change import AllRows, Numbers, Removed, UnfitError
+from lakeproof.lake.rows.change import AllRows, Numbers, Removed, UnfitError, under_keys
 from lakeproof.lake.rows.difference import FILE, NUMBER, Side, digests_of
 from lakeproof.lake.rows.file_rows import DIGEST, FoldedFile
 from lakeproof.lake.rows.hashed import decoded_at_once
@@ -53,15 +53,18 @@ class Persisted:
     gone: Mapping[str, Numbers] | None
 
     @classmethod
-    def of(cls, task: TableTask, before: CutTable, *, own: bool) -> Persisted:
-        """Read the log, and add the own changes up; raises TableHeldError if they do not fit what is persisted."""
+    def of(cls, task: TableTask, before: CutTable, *, own: bool, left_out: pa.Table | None = None) -> Persisted:
+        """Read the log, and add the own changes up, without those of the keys that are `left_out`.
+
+        Raises TableHeldError and UnfitError if they do not fit what is persisted, and `Unsupported`.
+        """
         path = task.path("current")
         state = read_state(path, before.current_version)
         persisted = cls(task, before, DeltaRows.of_state(state), state, None, ChangeCounts(), {})
         changes = task.own_range()
         if not own or changes.older or not changes.counts.rows:
             return persisted
-        fold = fold_keys(changes.landed, changes.counts, LakeBase(path, before.current_version))
+        fold = fold_keys(changes.landed, changes.counts, LakeBase(path, before.current_version), left_out=left_out)
         gone: Mapping[str, Numbers] | None = {}
         match fold.removed:
             case AllRows():
@@ -142,7 +145,7 @@ class Persisted:
             kept = np.setdiff1d(numbers, (self.gone or {}).get(path, _NO_ROWS))
             yield _placed(one_batch(self._at(path, kept), schema), paths.index(path), kept)
         for part, numbers in self._own_rows():
-            chosen = having(keys, part)
+            chosen = np.flatnonzero(under_keys(part, keys))
             yield _placed(one_batch(part.take(pa.array(chosen)), schema), OWN, numbers[chosen])
 
     def without(self, numbers: Numbers) -> Persisted:
@@ -159,12 +162,6 @@ class Persisted:
             first += len(rows)
         fold = replace(self.own.fold, files=files)
         return replace(self, own=replace(self.own, fold=fold))
-
-
-def having(keys: pa.Table, rows: pa.Table) -> Numbers:
-    """Return the places of the rows that have one of the keys."""
-    key = keys.column_names
-    return KeyLookup.of(key, keys).match(rows.column(name) for name in key)[0]
 
 
 def one_batch(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatch:

@@ -9,7 +9,10 @@ with a table that is made anew behind a `reset`; comparing two states is in `lak
 
 Current takes the own changes and the correction together, in one commit: the rows that go by their places, and all others in
 new files. A copy of keys is one at the cycle's end, so it has no changes of its own to take; what is compared are the rows
-under its keys alone, and under all other keys the lake must have what the range's changes presuppose.
+under its keys alone, and under all other keys the lake must have what the range's changes presuppose. If changes of the
+copied keys do not fit the damaged rows (a row is missing whose large value an update left unchanged), they are not taken:
+the correction brings their result, all that is there under these keys goes, in history too, and the copy's rows come. What
+can't be entered by keys holds the table, and whoever repairs it copies the whole.
 """
 
 from __future__ import annotations
@@ -34,8 +37,8 @@ from lakeproof.lake.columns import (
     layer_columns,
     merge_key,
 )
-from lakeproof.lake.cycle.persisted import OWN, Persisted, having, one_batch
-from lakeproof.lake.cycle.table import Entry, RangePart, layer_request, refuse_unlinkable
+from lakeproof.lake.cycle.persisted import OWN, Persisted, one_batch
+from lakeproof.lake.cycle.table import Entry, RangePart, layer_request, of_one_schema, refuse_unlinkable
 from lakeproof.lake.cycle.task import (
     KeyedEntry,
     SnapshotEntry,
@@ -50,7 +53,7 @@ from lakeproof.lake.delta.link_commit import RowCommit, in_schema, prepare_links
 from lakeproof.lake.delta.search import ChunkBase, find_places
 from lakeproof.lake.fold.key_fold import sum_of
 from lakeproof.lake.records.documents import CutTable
-from lakeproof.lake.records.held import TableHeldError
+from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.rows.change import (
     FIRST,
     Numbers,
@@ -60,6 +63,7 @@ from lakeproof.lake.rows.change import (
     check_keys,
     distinct_rows,
     unchecked,
+    under_keys,
 )
 from lakeproof.lake.rows.difference import (
     FILE,
@@ -69,6 +73,7 @@ from lakeproof.lake.rows.difference import (
     compare,
     compare_rows,
     hashed_rows,
+    keys_of,
 )
 from lakeproof.lake.rows.history_ops import CORRECT_DELETE, CORRECT_INSERT, GAP, gap_text
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
@@ -82,22 +87,20 @@ COPY_BYTES_MAX = 4 << 30
 _COMPARED = "a copy of it, compared with what the lake has"
 
 
-def check_again(task: TableTask, entry: SnapshotEntry | KeyedEntry, before: CutTable) -> None:
+def check_again(task: TableTask, entry: SnapshotEntry, before: CutTable) -> None:
     """Raise `Unsupported` if manifests say that Spark has to write a copy of a table that the lake has."""
+    if entry.unreadable:
+        raise Unsupported("what the lake has of it can't be read")
+    changes = of_one_schema(task.since_snapshot(entry))
+    refuse_unlinkable(task, changes.landed, entry)
+    _check_rows(task, before)
+
+
+def _check_rows(task: TableTask, before: CutTable) -> None:
+    """Raise `Unsupported` if the lake's rows are not those of the copy by their columns, or too large."""
     old, new = in_lake(before.version), task.schema
     if (merge_key(old), current_columns(old)) != (merge_key(new), current_columns(new)):
         raise Unsupported("a copy of it has another key than the lake")
-    match entry:
-        case SnapshotEntry():
-            if entry.unreadable:
-                raise Unsupported("what the lake has of it can't be read")
-            changes = task.since_snapshot(entry)
-            refuse_unlinkable(task, changes.landed, entry)
-        case KeyedEntry():
-            changes = task.own_range()
-            refuse_unlinkable(task, changes.landed)
-    if changes.older:
-        raise Unsupported("its changes have several schema versions")
     if task.row_bytes > ROW_GROUP_BYTES:
         raise Unsupported(f"a row has more than {ROW_GROUP_BYTES >> 20} MiB")
 
@@ -141,23 +144,43 @@ def _leave_large(spark: SparkOnDemand, entry: SnapshotEntry) -> None:
 def write_keys(task: TableTask, keyed: KeyedEntry, before: CutTable) -> TableResult:
     """Write a table with the rows of a copy of single keys; without a difference and without changes, nothing.
 
-    Raises `Unsupported`, before any commit, if Spark is to write it, DriftedError if the lake does not have what the changes
-    of all other keys presuppose, and what reading raises.
+    Raises TableHeldError, before any commit, if that can't be, or if the lake does not have what the changes of all other
+    keys presuppose; and what reading raises.
     """
-    check_again(task, keyed, before)
     if keyed.consistent_point != task.intent.end_lsn:
         raise InvariantError(str(task.table), "a copy of keys enters where it was not made", "report this")
     try:
-        persisted = Persisted.of(task, before, own=True)
-    except TableHeldError as error:
-        raise Unsupported(f"its changes do not fit the rows that the lake has: {error.reason}") from error
-    keys = _keys(task, keyed)
+        _check_rows(task, before)
+        of_one_schema(task.own_range())
+        correction = _keyed_correction(task, keyed, before)
+        if correction.persisted.own is None and not correction.rows:
+            return carried(task, before)
+        return correction.prepared().made(task)
+    except Unsupported as error:
+        problem = {"problem": f"rows of single keys can't be entered: {error}"}
+        raise TableHeldError(str(task.table), HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, problem) from error
+
+
+def _keyed_correction(task: TableTask, keyed: KeyedEntry, before: CutTable) -> _Correction:
+    """Compare the rows under a copy's keys; raises DriftedError about all other keys, and `Unsupported`."""
+    schema, copied = task.schema, keyed.table
+    rows, as_rows = (ChunkBase(task.lake.store, keyed.key, schema, of.chunks) for of in (copied.rows, copied.keys))
+    keys = distinct_rows(
+        pa.concat_tables([p for c in as_rows.chunks for p in as_rows.rows(c, list(merge_key(schema)))])
+    )
+    try:
+        persisted, is_fit = Persisted.of(task, before, own=True), True
+    except (TableHeldError, UnfitError):
+        persisted, is_fit = Persisted.of(task, before, own=True, left_out=keys), False
     _check_others(task, persisted, keys)
-    sides = _copied(task, keyed, keys, persisted.schema), persisted.under(keys)
-    correction = _Correction(persisted, compare_rows(task.schema, *sides), None)
-    if persisted.own is None and not correction.rows:
-        return carried(task, before)
-    return correction.prepared().made(task)
+    desired, there = _under(keys, rows, persisted), persisted.under(keys)
+    if is_fit:
+        return _Correction(persisted, compare_rows(schema, desired, there), None)
+    difference = Difference(there.rows(), desired.rows())
+    gone = _under(keys, as_rows, persisted).rows()
+    for side in (difference.go, difference.come):
+        gone = gone.filter(pa.array(~np.isin(*(keys_of(schema, part).to_numpy(False) for part in (gone, side)))))
+    return _Correction(persisted, difference, None, gone)
 
 
 def _compared(persisted: Persisted, entering: Entry, gap: Mapping[str, object] | None) -> _CorrectionCommits:
@@ -186,11 +209,15 @@ class _CorrectionCommits:
 
 @dataclass(frozen=True, slots=True)
 class _Correction:
-    """A difference to be committed together with the table's own changes; `gap` are values of history's row before it."""
+    """A difference to be committed together with the table's own changes; `gap` are values of history's row before it.
+
+    `gone`: keys, as rows, of which neither side has a row; history may have one.
+    """
 
     persisted: Persisted
     difference: Difference
     gap: Mapping[str, object] | None
+    gone: pa.Table | None = None
 
     @property
     def rows(self) -> int:
@@ -223,8 +250,8 @@ class _Correction:
         task, difference = self.persisted.task, self.difference
         first = task.intent.own_ordinal
         events = [] if self.gap is None else [pa.table({name: [value] for name, value in self.gap.items()})]
-        parts = [difference.go, difference.come]
-        for op, rows in zip((CORRECT_DELETE, CORRECT_INSERT), parts, strict=True):
+        parts = [(CORRECT_DELETE, difference.go), (CORRECT_DELETE, self.gone), (CORRECT_INSERT, difference.come)]
+        for op, rows in ((op, rows) for op, rows in parts if rows is not None):
             positions = pa.array([int(task.intent.end_lsn)] * rows.num_rows, pa.int64())
             given = {LSN: positions, OP: pa.array([op] * rows.num_rows, pa.string())}
             events.append(pa.table({**_values(task.schema, rows), **given}))
@@ -279,31 +306,24 @@ def _values(schema: SchemaVersion, rows: pa.Table) -> dict[str, pa.Array]:
     return values
 
 
-def _keys(task: TableTask, keyed: KeyedEntry) -> pa.Table:
-    """Return the keys of a copy, each once."""
-    base = ChunkBase(task.lake.store, keyed.key, task.schema, keyed.table.keys.chunks)
-    key = list(merge_key(task.schema))
-    return distinct_rows(pa.concat_tables([part for chunk in base.chunks for part in base.rows(chunk, key)]))
-
-
-def _copied(task: TableTask, keyed: KeyedEntry, keys: pa.Table, compared: pa.Schema) -> Side:
+def _under(keys: pa.Table, base: ChunkBase, persisted: Persisted) -> Side:
     """Return the rows of a copy that have one of its keys: PostgreSQL may have found a row of another exact key."""
-    base = ChunkBase(task.lake.store, keyed.key, task.schema, keyed.table.rows.chunks)
-    names = [*compared.names, *(name for name in keys.column_names if name not in compared.names)]
+    columns = persisted.rows.schema_of([*column_names(base.schema), TEXT])
+    names = [*columns.names, *(name for name in keys.column_names if name not in columns.names)]
 
     def read() -> Iterator[pa.RecordBatch]:
         for chunk in base.chunks:
             for part in base.rows(chunk, names):
-                yield one_batch(part.take(pa.array(having(keys, part))), compared)
+                yield one_batch(part.filter(pa.array(under_keys(part, keys))), columns)
 
-    return Side(compared, read)
+    return Side(columns, read)
 
 
 def _check_others(task: TableTask, persisted: Persisted, keys: pa.Table) -> None:
     """Raise DriftedError unless the lake has the rows that the changes of all other keys presuppose."""
     match None if persisted.own is None else persisted.own.fold.removed:
         case Removed(key, rows) as removed if task.sends_everything:
-            others = rows.take(pa.array(np.setdiff1d(np.arange(rows.num_rows), having(keys, rows))))
+            others = rows.filter(pa.array(~under_keys(rows, keys)))
             expected = others.num_rows - others.column(FIRST).null_count
             places = find_places(persisted.state, key, others)
             check_keys(str(task.table), replace(removed, rows=others, presupposed=expected), places.keys)

@@ -32,7 +32,18 @@ from lakeproof.lake.columns import current_columns, has_old_rows, history_column
 from lakeproof.lake.fold.holders import Base, Holders, UnchangedValues, find_holders, values_of
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.rows.change import FIRST, AllRows, Mask, Numbers, Removed, Unsupported, codes, presupposed, ranks
+from lakeproof.lake.rows.change import (
+    FIRST,
+    AllRows,
+    Mask,
+    Numbers,
+    Removed,
+    Unsupported,
+    codes,
+    presupposed,
+    ranks,
+    under_keys,
+)
 from lakeproof.lake.rows.file_rows import DIGEST, FileRows, FoldedFile, LandedRange
 from lakeproof.landing.segments.reader import Slice, in_range_mask
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
@@ -216,12 +227,13 @@ def fold_keys(
     counts: ChangeCounts,
     base: Base | None,
     *,
+    left_out: pa.Table | None = None,
     key_bytes_max: int = KEY_BYTES_MAX,
     rows_at_once: int = ROWS_AT_ONCE,
 ) -> KeyFold:
     """Add up a range on top of `base`, the table before it (None: it has no rows).
 
-    Its keys take at most `key_bytes_max`, and are read `rows_at_once`.
+    Its keys take at most `key_bytes_max`, and are read `rows_at_once`. Changes of keys that are `left_out` are not in it.
 
     Raises `Unsupported`, and TableHeldError if a bag lacks a row that goes, or a configured key would not be unique.
     """
@@ -229,13 +241,13 @@ def fold_keys(
     key, is_counted = merge_key(schema), schema.is_bag or has_old_rows(schema)
     if any(piece.file.refused for piece in landed.slices):
         raise Unsupported("a row has a text that is refused")
-    if counts.inserts_only and not counts.unchanged and (schema.is_bag or not is_counted):
+    if counts.inserts_only and not counts.unchanged and (schema.is_bag or not is_counted) and left_out is None:
         return KeyFold(landed, [_inserted(piece, landed) for piece in landed.slices], None)
     if is_counted and counts.unchanged:
         raise Unsupported("an update of a table whose updates bring the whole old row leaves a value out")
     read = [KEY] if schema.is_bag else [*key, DIGEST] if is_counted else key
     batches = partial(_keys, landed=landed, key=read, unchanged=counts.unchanged > 0, rows_at_once=rows_at_once)
-    changes, masks = _read(landed, batches, key_bytes_max)
+    changes, masks = _read(landed, batches, key_bytes_max, left_out)
     order = _in_order(changes)
     changes = changes if order is None else changes.take(pa.array(order))
     is_truncate = pc.equal(changes.column(OP), _TRUNCATE).to_numpy()
@@ -296,13 +308,17 @@ def _files(
 
 
 def _read(
-    landed: LandedRange, batches: Callable[[Slice], Iterator[tuple[pa.Table, Mask]]], key_bytes_max: int
+    landed: LandedRange,
+    batches: Callable[[Slice], Iterator[tuple[pa.Table, Mask]]],
+    key_bytes_max: int,
+    left_out: pa.Table | None,
 ) -> tuple[pa.Table, list[Mask]]:
     """Return the range's key columns, with `_lp_op` and the cycle's `_lp_ord`, and which rows of each file are in it."""
     tables, masks, size = list[pa.Table](), list[Mask](), 0
     for piece in landed.slices:
         of_file = [np.zeros(0, np.bool_)]
-        for rows, mask in batches(piece):
+        for rows, in_range in batches(piece):
+            mask = in_range if left_out is None else in_range & ~under_keys(rows, left_out)
             chosen = rows if mask.all() else rows.filter(pa.array(mask))
             size += chosen.nbytes
             if size > key_bytes_max:

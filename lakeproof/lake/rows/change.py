@@ -134,6 +134,14 @@ def ranks(numbers: Numbers) -> Numbers:
     return ranks
 
 
+def under_keys(rows: pa.Table, keys: pa.Table) -> Mask:
+    """Return which rows have one of `keys`, all of whose columns are a key's; NULL is a value like any other."""
+    own = rows.select(keys.column_names).cast(keys.schema)
+    numbers, _ = codes(pa.concat_tables([keys, own]), keys.column_names)
+    mask: Mask = np.isin(numbers[keys.num_rows :], numbers[: keys.num_rows])
+    return mask
+
+
 class DriftedError(TableHeldError):
     """The lake does not have the rows that the changes presuppose."""
 

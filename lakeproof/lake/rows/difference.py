@@ -81,17 +81,17 @@ def compare_rows(schema: SchemaVersion, desired: Side, persisted: Side) -> Diffe
     surplus = order[ranks(of_persisted[order]) < -net[of_persisted[order]]]
     missing = np.flatnonzero(ranks(of_desired) < net[of_desired])
     if not schema.is_bag:
-        again = _under_doubled_keys(schema, come, go)
+        again = _under_doubledkeys_of(schema, come, go)
         missing, surplus = np.union1d(missing, again[0]), np.union1d(surplus, again[1])
     return Difference(go.take(pa.array(surplus)), come.take(pa.array(missing)))
 
 
-def _under_doubled_keys(schema: SchemaVersion, come: pa.Table, go: pa.Table) -> tuple[Numbers, Numbers]:
+def _under_doubledkeys_of(schema: SchemaVersion, come: pa.Table, go: pa.Table) -> tuple[Numbers, Numbers]:
     """Return the places of all rows under keys that the lake has twice.
 
     Whoever adds history up takes the last event of a key, so a row that stays has to come again.
     """
-    keys = pa.chunked_array([_keys(schema, rows) for rows in (come, go)], pa.string())
+    keys = pa.chunked_array([keys_of(schema, rows) for rows in (come, go)], pa.string())
     of_desired, of_persisted, count = _codes(keys, come.num_rows)
     doubled = np.bincount(of_persisted, minlength=count) > 1
     return np.flatnonzero(doubled[of_desired]), np.flatnonzero(doubled[of_persisted])
@@ -133,7 +133,8 @@ def digests_of(schema: SchemaVersion, rows: pa.Table) -> pa.Array:
     return row_digests(schema, hashed.columns, hashed.hidden, hashed.rows)
 
 
-def _keys(schema: SchemaVersion, rows: pa.Table) -> pa.Array:
+def keys_of(schema: SchemaVersion, rows: pa.Table) -> pa.Array:
+    """Return the framed exact text of each row's key."""
     if not rows.num_rows:
         return pa.array([], pa.string())
     hashed = hashed_rows(schema, rows)

@@ -10,15 +10,13 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 import pytest
-from pyspark.sql import SparkSession
 
 from lakeproof.commands.prove import prove
 from lakeproof.config.model import Config
-from lakeproof.config.section.upkeep import CompactionConfig
 from lakeproof.events import Event, RunControl
+from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.proof.result import TableProof
 from lakeproof.storage.source_lake import SourceLake
@@ -35,7 +33,7 @@ from tests.support.lake.repair_steps import (
 from tests.support.servers.fix_postgres import Database
 from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
+pytestmark = [pytest.mark.postgres]
 
 SEED = int(os.environ.get("LAKEPROOF_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 
@@ -64,22 +62,21 @@ SOME, OTHERS = (TABLES[0], TABLES[3], TABLES[8]), (*TABLES[1:3], *TABLES[4:8])
 
 
 def repaired(
-    config: Config, spark: SparkSession, on_event: Callable[[Event], None] = lambda _event: None
+    config: Config, no_spark: SparkOnDemand, on_event: Callable[[Event], None] = lambda _event: None
 ) -> dict[TableName, TableProof]:
     """Prove and repair all tables."""
-    return dict(prove(config, "shop", None, spark, RunControl(on_event), REPAIR).tables)
+    return dict(prove(config, "shop", None, no_spark, RunControl(on_event), REPAIR).tables)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(("chosen", "engine"), [(SOME, "auto"), (OTHERS, "spark")], ids=["some", "others by Spark"])
+@pytest.mark.parametrize("chosen", [SOME, pytest.param(OTHERS, marks=pytest.mark.full)], ids=["some", "others"])
 def test_the_differing_keys_alone_are_read_again(
-    database: Database, tmp_path: Path, spark: SparkSession, chosen: Sequence[Keyed], engine: Literal["auto", "spark"]
+    database: Database, tmp_path: Path, no_spark: SparkOnDemand, chosen: Sequence[Keyed]
 ) -> None:
     """Every kind of damage and of key, while the same keys are written, of all tables but one."""
     rng = random.Random(SEED)
-    config = make_config(database, tmp_path, chosen, compaction=CompactionConfig(engine=engine))
-    into_the_lake(config, spark)
-    damages = damaged_lake(rng, database, config, spark, chosen)
+    config = make_config(database, tmp_path, chosen)
+    into_the_lake(config, no_spark)
+    damages = damaged_lake(rng, database, config, no_spark, chosen)
     expected = dict[TableName, int]()
 
     def beside(event: Event) -> None:
@@ -93,7 +90,7 @@ def test_the_differing_keys_alone_are_read_again(
             if keyed is not chosen[-1]:
                 write_beside(rng, database, keyed, damages[keyed.table])
 
-    proofs = repaired(config, spark, beside)
+    proofs = repaired(config, no_spark, beside)
     for keyed in chosen:
         proof, keys = proofs[keyed.table], len(damages[keyed.table].numbers)
         assert proof.repair is not None
@@ -102,41 +99,42 @@ def test_the_differing_keys_alone_are_read_again(
         assert proof.status == "equal", (keyed.name, proof.reason)
     lake = SourceLake.open(config.location, "shop")
     assert lake.store.list(lake.paths.keyed_copies) == []
-    check_rows(database, config, spark, chosen)
+    check_rows(database, config, no_spark, chosen)
 
 
-@pytest.mark.full
 def test_a_table_without_a_fit_key_is_copied_whole_and_the_reason_is_given(
-    database: Database, tmp_path: Path, spark: SparkSession
+    database: Database, tmp_path: Path, no_spark: SparkOnDemand
 ) -> None:
     """A copy heals the same damage; a row that stays beside its double is in history behind the delete."""
     rng = random.Random(SEED)
-    config = make_config(database, tmp_path, [RATIOS], compaction=CompactionConfig(engine="spark"))
-    into_the_lake(config, spark)
-    damages = damaged_lake(rng, database, config, spark, [RATIOS])
-    proof = repaired(config, spark)[RATIOS.table]
+    config = make_config(database, tmp_path, [RATIOS])
+    into_the_lake(config, no_spark)
+    damages = damaged_lake(rng, database, config, no_spark, [RATIOS])
+    proof = repaired(config, no_spark)[RATIOS.table]
     assert damages[RATIOS.table].twice
     assert proof.status == "equal", proof.reason
     assert proof.repair is not None
     assert (proof.repair.how, proof.repair.rows_read) == ("whole", proof.source_rows)
     assert proof.repair.reason == "its key's column id is of type float8, which may compare in its own way"
-    check_rows(database, config, spark, [RATIOS])
+    check_rows(database, config, no_spark, [RATIOS])
 
 
-def test_a_key_that_was_moved_meanwhile_ends_equal_too(database: Database, tmp_path: Path, spark: SparkSession) -> None:
+def test_a_key_that_was_moved_meanwhile_ends_equal_too(
+    database: Database, tmp_path: Path, no_spark: SparkOnDemand
+) -> None:
     """The row under the new key has a wrong large value from the lake; it is copied whole then."""
     rng = random.Random(SEED)
     config = make_config(database, tmp_path, [INTS])
-    into_the_lake(config, spark)
-    damaged = damaged_lake(rng, database, config, spark, [INTS])[INTS.table]
+    into_the_lake(config, no_spark)
+    damaged = damaged_lake(rng, database, config, no_spark, [INTS])[INTS.table]
     moved = [n for n in damaged.lost if n % 3 == 0][:1] or damaged.lost[:1]
 
     def beside(event: Event) -> None:
         if event.kind == "prove.repair" and "keys" in event.fields:
             run(database, f"UPDATE ints SET id = id + 5000 WHERE {INTS.where(moved)}")  # noqa: S608  made here
 
-    proof = repaired(config, spark, beside)[INTS.table]
+    proof = repaired(config, no_spark, beside)[INTS.table]
     assert proof.status == "equal", f"{proof.reason}, seed {SEED}"
     # Its history still has the row under the old key: the copy of a held table says nothing of a row that was lost.
-    into_the_lake(config, spark)
-    assert prove(config, "shop", None, spark, request=TABLES_ALONE).equal
+    into_the_lake(config, no_spark)
+    assert prove(config, "shop", None, no_spark, request=TABLES_ALONE).equal
