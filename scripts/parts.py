@@ -109,9 +109,33 @@ PYTHONS = ("3.10", "3.12", "3.13")
 JAVAS = ("21", "25")
 _NO_JAVA = "not spark and not jvm"
 _SPARK = {"with Spark": "spark", "without Spark": "not spark"}
-# The folders that are a part of their own with Spark, and without: a random suite with Spark runs for an hour.
-_RANDOM = tuple(sorted({f"tests/properties/{path.parent.name}" for path in (ROOT / _FOLDERS[0]).glob("*/test_*.py")}))
-_WHOLE_FOLDERS = {"with Spark": (*_RANDOM, *_FOLDERS[1:]), "without Spark": _FOLDERS}
+
+
+def _rooms(folder: str) -> tuple[str, ...]:
+    """Return the rooms of a folder that have tests with Spark."""
+    files = [path for path in (ROOT / folder).glob("*/test_*.py") if "pytest.mark.spark" in path.read_text()]
+    return tuple(sorted({str(path.parent.relative_to(ROOT)) for path in files}))
+
+
+def _scenarios(first: str, last: str) -> tuple[str, ...]:
+    """Return the scenarios whose names begin with these letters or what is between them."""
+    files = sorted((ROOT / "tests" / "scenarios").glob("test_*.py"))
+    return tuple(str(path.relative_to(ROOT)) for path in files if first <= path.name.removeprefix("test_")[0] <= last)
+
+
+# What is a part of its own: without Spark a folder. With Spark that would run for hours, so it is a room, and the scenarios
+# that begin with some letters.
+_LETTERS = (("a", "b"), ("c", "e"), ("f", "k"), ("l", "n"), ("o", "z"))
+_WHOLE_FOLDERS: dict[str, dict[str, tuple[str, ...]]] = {
+    "with Spark": {
+        **{
+            room.removeprefix("tests/"): (room,)
+            for room in (*_rooms("tests/properties"), *_rooms("tests/edges"), "tests/shell", "tests/applications")
+        },
+        **{f"scenarios {first} to {last}": _scenarios(first, last) for first, last in _LETTERS},
+    },
+    "without Spark": {folder.removeprefix("tests/"): (folder,) for folder in _FOLDERS},
+}
 _ELSEWHERE = " and ".join(f"not {name}" for name in _STORES.values())
 # Every random suite in full on the newest server, then the other Pythons, all tests with a server on each older version of
 # PostgreSQL, and the stores.
@@ -123,12 +147,12 @@ WHOLE = (
     ),
     *(
         Part(
-            f"{folder.removeprefix('tests/')} {name}",
-            (*_PYTEST, "--full", "-m", _SPARK[name], "-k", _ELSEWHERE, folder),
+            f"{part} {name}",
+            (*_PYTEST, "--full", "-m", _SPARK[name], "-k", _ELSEWHERE, *paths),
             beside=True,
         )
-        for name, folders in _WHOLE_FOLDERS.items()
-        for folder in folders
+        for name, parts in _WHOLE_FOLDERS.items()
+        for part, paths in parts.items()
     ),
     *(
         Part(
