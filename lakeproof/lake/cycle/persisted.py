@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.hidden_columns import DUP, OP, ORD, TEXT, scratch
+from lakeproof.hidden_columns import DUP, KEY, OP, ORD, TEXT, scratch
 from lakeproof.lake.columns import column_names, has_old_rows
 from lakeproof.lake.cycle.table import FoldedRange
 from lakeproof.lake.cycle.task import TableTask
@@ -41,7 +41,7 @@ class Persisted:
     """The lake's rows of a table, and its `own` changes up to the cycle's end, if they are taken and there are any.
 
     `gone` are the places of the rows that these changes remove, None if they remove all. `schema` has the columns that are
-    compared, and of a bag `_lp_dup`.
+    compared, and of a bag `_lp_key` and `_lp_dup`.
     """
 
     task: TableTask
@@ -102,9 +102,9 @@ class Persisted:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that are compared, and of a bag the one that equal rows differ in."""
+        """The columns that are compared, and of a bag those by which changes find a row."""
         schema = self.task.schema
-        names = [*column_names(schema), TEXT, *([DUP] if schema.is_bag else [])]
+        names = [*column_names(schema), TEXT, *([KEY, DUP] if schema.is_bag else [])]
         return self.rows.schema_of(names)
 
     @property

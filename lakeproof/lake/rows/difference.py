@@ -21,11 +21,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakeproof.hidden_columns import DUP, scratch
+from lakeproof.hidden_columns import DUP, KEY, scratch
 from lakeproof.lake.rows.change import Mask, Numbers, in_memory, ranks
 from lakeproof.lake.rows.hashed import BucketSums, RowsOfBatch
 from lakeproof.schema import SchemaVersion
+from lakeproof.values.exact_kinds import NULL_FORM
 from lakeproof.values.exact_texts import key_texts, row_digests
 
 # One count and two sums for each bucket and side; if a thousand rows differ in a table of ten million, 1.5 % of it is kept.
@@ -40,7 +42,8 @@ FILE, NUMBER = scratch("file"), scratch("number")
 class Side:
     """One of two states: `read` gives all of its rows, from the beginning each time, in batches of one `schema`.
 
-    They have the table's columns and `_lp_text`; what is persisted has `FILE` and `NUMBER`, too, and of a bag `_lp_dup`.
+    They have the table's columns and `_lp_text`; what is persisted has `FILE` and `NUMBER`, too, and of a bag `_lp_key` and
+    `_lp_dup`.
     """
 
     schema: pa.Schema
@@ -74,7 +77,12 @@ def compare(schema: SchemaVersion, desired: Side, persisted: Side) -> Difference
 def compare_rows(schema: SchemaVersion, desired: Side, persisted: Side) -> Difference:
     """Compare two states of few rows; raises as `compare`."""
     come, go = desired.rows(), persisted.rows()
-    digests = pa.chunked_array([digests_of(schema, rows) for rows in (come, go)], pa.string())
+    existing = digests_of(schema, go)
+    if schema.is_bag:
+        # Changes look for a row by the key that is stored: one that is not its values' is another row.
+        is_own = pc.fill_null(pc.equal(go.column(KEY).combine_chunks(), existing), fill_value=False)
+        existing = pc.if_else(is_own, existing, NULL_FORM)
+    digests = pa.chunked_array([digests_of(schema, come), existing], pa.string())
     of_desired, of_persisted, count = _codes(digests, come.num_rows)
     net = np.bincount(of_desired, minlength=count) - np.bincount(of_persisted, minlength=count)
     order = np.argsort(go.column(DUP).to_numpy(), kind="stable") if schema.is_bag else np.arange(go.num_rows)

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pytest
 
-from lakeproof.hidden_columns import DUP, TEXT
+from lakeproof.hidden_columns import DUP, KEY, TEXT
 from lakeproof.lake.rows import difference
 from lakeproof.lake.rows.change import Unsupported
-from lakeproof.lake.rows.difference import FILE, NUMBER, Side, compare, compare_rows
+from lakeproof.lake.rows.difference import FILE, NUMBER, Side, compare, compare_rows, digests_of
 from lakeproof.names import Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
 
@@ -33,19 +33,22 @@ _KINDS = {"id": "int8", "note": "text"}
 def _side(rows: Sequence[Row], rng: random.Random, *, placed: bool, bag: bool) -> Side:
     """The rows in batches of random sizes."""
     names = {"id": pa.int64(), "note": pa.string(), TEXT: pa.string()}
-    names |= {DUP: pa.int64()} if placed and bag else {}
+    names |= {KEY: pa.string(), DUP: pa.int64()} if placed and bag else {}
     names |= {FILE: pa.int64(), NUMBER: pa.int64()} if placed else {}
     values: dict[str, list[object]] = {
         "id": [r[0] for r in rows],
         "note": [r[1] for r in rows],
         TEXT: [None] * len(rows),
     }
-    places = {
+    places: dict[str, list[object]] = {
         DUP: [*reversed(range(len(rows)))],
         FILE: [i // 10 for i in range(len(rows))],
         NUMBER: [*range(len(rows))],
     }
     schema = pa.schema(list(names.items()))
+    if placed and bag:
+        own = pa.schema([(name, names[name]) for name in values])
+        places[KEY] = digests_of(_version(bag=bag), pa.table(values, own)).to_pylist()
     table = pa.table({name: (values | places)[name] for name in names}, schema)
 
     def read() -> Iterator[pa.RecordBatch]:
@@ -90,6 +93,22 @@ def test_of_equal_rows_the_first_that_came_go() -> None:
     rng = random.Random(SEED)
     sides = _side([(1, "a")], rng, placed=False, bag=True), _side([(1, "a")] * 4, rng, placed=True, bag=True)
     assert sorted(compare(_version(bag=True), *sides).go[DUP].to_pylist()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("stored", ["of other values", None])
+def test_a_row_of_a_bag_under_the_key_of_another_goes(stored: str | None) -> None:
+    """Later changes would look for it by that key, and take a row of other values; an equal row stays."""
+    rng = random.Random(SEED)
+    (batch,) = _side([(1, "a")] * 3, rng, placed=True, bag=True).rows().combine_chunks().to_batches()
+    keys = pa.array([batch.column(KEY)[0].as_py()] * 2 + [stored], pa.string())
+    place = batch.schema.get_field_index(KEY)
+    persisted = (
+        pa.Table.from_batches([batch]).set_column(place, KEY, keys).set_column(place + 1, DUP, pa.array([0, 1, 2]))
+    )
+    side = Side(persisted.schema, lambda: iter(persisted.to_batches()))
+    for desired, go, come in ((2, [2], 0), (3, [2], 1), (1, [0, 2], 0)):
+        result = compare_rows(_version(bag=True), _side([(1, "a")] * desired, rng, placed=False, bag=True), side)
+        assert (sorted(result.go[NUMBER].to_pylist()), result.come.num_rows) == (go, come)
 
 
 def test_all_rows_of_a_key_that_is_there_twice_come_again() -> None:
