@@ -19,15 +19,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeproof.failpoints import VARIABLE
+from lakeproof.lake.delta.log.commits import read_commit
 from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.read.spark.open import open_lake
 from lakeproof.lake.records.documents import CycleKind
 from lakeproof.lake.records.store import newest_number, read_cut
-from lakeproof.names import CycleNumber, Oid
+from lakeproof.lake.spark.driver import DriverLostError
+from lakeproof.names import LAYERS, CycleNumber, Oid
 from tests.support.ingest.fix_drain import wait_until
 from tests.support.lake.lake_steps import check, make_config, run_compact
 from tests.support.lake.simulated_rows import images_of
 from tests.support.lake.simulated_source import SOURCE, SimulatedSource
+from tests.support.spark.compact_process import ENGINE
 from tests.support.workloads.lake_workload import SEED, insert_random_row, make_tables, random_row, run_transactions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,8 +101,11 @@ def test_a_cycle_killed_at_every_step_ends_equal(spark: SparkSession, tmp_path: 
 
 
 @pytest.mark.full
-def test_a_change_of_schema_that_is_killed_is_made_once(spark: SparkSession, tmp_path: Path) -> None:
-    """Each of two tables renames a column and widens a key in one cycle; each Delta table has one commit of it."""
+def test_a_change_of_schema_that_is_killed_stands_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Each of two tables renames a column and widens a key in one cycle; what a kill leaves is restored over.
+
+    A kill leaves at most one commit of the change in each Delta table, and the next run at most one RESTORE over it.
+    """
     rng = random.Random(SEED)
     source = SimulatedSource(tmp_path, [t for t in make_tables() if t.version.table.name in TABLES[:2]])
     config = make_config(tmp_path)
@@ -115,7 +121,8 @@ def test_a_change_of_schema_that_is_killed_is_made_once(spark: SparkSession, tmp
         insert_random_row(rng, source, table)
     run_transactions(rng, source, 5)
 
-    for step in ("cycle.after_history", "cycle.after_current:2", "cycle.after_tables"):
+    kills = ("cycle.after_history", "cycle.after_current:2", "cycle.after_tables")
+    for step in kills:
         assert killed_at(step, tmp_path) == -signal.SIGKILL, f"{step} was not passed, seed {SEED}"
     run_compact(spark, config)
     check(config, source, list(TABLES[:2]))
@@ -124,11 +131,14 @@ def test_a_change_of_schema_that_is_killed_is_made_once(spark: SparkSession, tmp
     assert kinds.count(CycleKind.SCHEMA) == 1
     altered = read_cut(source.lake, CycleNumber(before.number + kinds.index(CycleKind.SCHEMA)))
     for table_name, position in altered.tables.items():
-        was = before.tables[table_name]
-        assert (position.history_version, position.current_version) == (
-            was.history_version + 1,
-            was.current_version + 1,
-        )
+        for layer in LAYERS:
+            first, last = before.tables[table_name].version_of(layer), position.version_of(layer)
+            path = source.lake.url(source.lake.paths.layer(table_name, layer))
+            operations = [commit.operation for n in range(first, last) if (commit := read_commit(path, n + 1))]
+            assert len(operations) == last - first <= 1 + 2 * len(kills), operations
+            # The change and its RESTORE in turn; the last one stands.
+            assert [operation == "RESTORE" for operation in operations] == [n % 2 == 1 for n in range(len(operations))]
+            assert len(operations) % 2 == 1, operations
     changes = spark.read.format("delta").load(source.lake.url(source.lake.paths.schema_history))
     assert changes.count() == 2
 
@@ -147,17 +157,21 @@ def test_a_compaction_whose_jvm_is_killed_says_so_and_the_next_one_ends_its_cycl
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.spark.compact_process", str(tmp_path)],
         cwd=ROOT,
-        env={**os.environ, VARIABLE: f"cycle.after_history@hold:{here}"},
+        env={**os.environ, VARIABLE: f"cycle.after_history@hold:{here}", ENGINE: "spark"},
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        text=True,
     )
     with process:
         wait_until(here.exists, 600)
         lease = json.loads(source.lake.store.get(source.lake.paths.lease(1)))
         os.kill(lease["jvm"]["pid"], signal.SIGKILL)
         here.unlink()
-        message = process.communicate(timeout=600)[1].decode().strip().splitlines()[-1]
-    assert "DriverLostError" in message
+        message, log = process.communicate(timeout=600)
+    assert process.returncode == DriverLostError.exit_status, log
+    assert message.startswith("Spark's driver: its process was killed, by signal 9 (SIGKILL)"), message
     assert "spark.driver_memory" in message
+    assert "Traceback" not in log
     assert source.lake.store.list(source.lake.paths.attempts)
     run_compact(spark, config)
     assert read_lake(config).cuts[SOURCE].held == {}

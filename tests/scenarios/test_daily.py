@@ -23,7 +23,7 @@ from lakeproof.events import RunControl, silent
 from lakeproof.hidden_columns import HIDDEN_PREFIX
 from lakeproof.lake.delta.files.needed import table_files
 from lakeproof.lake.delta.log.commits import newest_version
-from lakeproof.lake.records.store import read_cut
+from lakeproof.lake.records.store import cut_numbers, read_cut
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import Identity
 from lakeproof.storage.source_lake import SourceLake
@@ -139,15 +139,25 @@ def test_a_day_that_is_not_kept_or_has_not_begun_is_refused_before_anything_is_w
 
 @pytest.mark.full
 def test_history_that_was_shortened_says_its_oldest_day(spark: SparkSession, tmp_path: Path) -> None:
-    """What retention removed can't be made any more; what is left can."""
+    """A day that a kept cut still has is read from it; without the cut it can't be made any more; what is left can."""
     config, source, ends = _filled(tmp_path, spark, cuts=True)
     days = sorted(ends)
     first = time_of(read_cut(source.lake, CycleNumber(1)).created_at)
-    short = RetentionConfig(cuts_s=7 * 86_400, landing_s=7 * 86_400, history_s=86_400)
-    update = {"retention": short}
-    shortened = config.model_copy(update={"sources": {SOURCE: config.sources[SOURCE].model_copy(update=update)}})
-    maintain(shortened, SOURCE, spark, silent, MaintenanceRequest(now=first + timedelta(days=1, milliseconds=1)))
-    with pytest.raises(LakeError, match="the oldest day is"):
-        daily(shortened, SOURCE, days[:1], spark, RunControl())
-    daily(shortened, SOURCE, days[2:], spark, RunControl())
-    _check_days(spark, shortened, source, {days[2]: ends[days[2]]})
+    now = first + timedelta(days=1, milliseconds=1)
+    shortened = _with_retention(config, RetentionConfig(cuts_s=7 * 86_400, landing_s=7 * 86_400, history_s=86_400))
+    assert maintain(shortened, SOURCE, spark, silent, MaintenanceRequest(now=now)).trimmed == (BAG, ITEMS)
+    daily(shortened, SOURCE, days, spark, RunControl())
+    _check_days(spark, shortened, source, ends)
+
+    alone = _with_retention(config, RetentionConfig(cuts_s=0, landing_s=7 * 86_400, history_s=86_400))
+    maintain(alone, SOURCE, spark, silent, MaintenanceRequest(now=now))
+    assert min(cut_numbers(source.lake)) > len(days)
+    with pytest.raises(LakeError, match=f"the oldest day is {days[1]}"):
+        daily(alone, SOURCE, days[:1], spark, RunControl())
+    daily(alone, SOURCE, days[1:], spark, RunControl())
+    _check_days(spark, alone, source, ends)
+
+
+def _with_retention(config: Config, retention: RetentionConfig) -> Config:
+    chosen = config.sources[SOURCE].model_copy(update={"retention": retention})
+    return config.model_copy(update={"sources": {SOURCE: chosen}})

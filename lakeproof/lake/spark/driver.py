@@ -8,12 +8,14 @@ an `except` clause, which is evaluated only if something was raised.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import signal
 import sys
 import tempfile
 import threading
+import warnings
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -179,6 +181,12 @@ _started = _Started()
 def driver_started(lines: Sequence[str]) -> None:
     """Keep what says later how the driver ended; `lines` goes on getting its last lines."""
     _started.lines, _started.oom_kills, _started.ended_here = lines, _oom_kills(), False
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """False for what Py4J logs as nobody's: a trace for each call that a lost driver does not answer, beside its error."""
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def end_now(session: SparkSession) -> None:
@@ -302,12 +310,16 @@ def driver_lives(spark: SparkSession | SparkOnDemand) -> Iterator[None]:
 
 
 def stop_session(session: SparkSession) -> None:
-    """End a session, also one whose driver has ended before."""
+    """End a session, also one whose driver has ended before; this process can start another one."""
     try:
-        session.stop()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning)
+            session.stop()
     except spark_errors(OSError):
         if how_ended(session, LAST_BREATH_S) is None:
             raise
+        # PySpark has stopped halfway, and would give out the dead session again: what is left is of this process alone.
+        session.sparkContext.stop()
 
 
 def why_lost(session: SparkSession, error: BaseException) -> str | None:

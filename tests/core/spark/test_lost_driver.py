@@ -32,7 +32,10 @@ from lakeproof.lake.spark.driver import (
 def session(process: subprocess.Popen[bytes] | None, stop: Any = None) -> Any:
     """Return a session with only the parts that are called."""
     context = SimpleNamespace(
-        master="local[1]", _gateway=SimpleNamespace(proc=process), getConf=lambda: {"spark.driver.memory": "2g"}
+        master="local[1]",
+        _gateway=SimpleNamespace(proc=process),
+        getConf=lambda: {"spark.driver.memory": "2g"},
+        stop=lambda: None,
     )
     return SimpleNamespace(sparkContext=context, stop=stop)
 

@@ -13,6 +13,7 @@ from lakeproof.commands.refresh import refresh
 from lakeproof.config.location import LakeLocation, StorageConfig
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import LakeproofError
+from lakeproof.lake.spark.driver import stop_session
 from lakeproof.lake.spark.session import build_session
 from lakeproof.names import TableName
 from tests.support.lake.lake_steps import make_config
@@ -37,7 +38,8 @@ def main(place: LakeLocation, file: Path) -> int:
         sys.stdout.write(f"{error}\n")
         return error.exit_status
     finally:
-        session.stop()
+        # Its JVM may have been killed.
+        stop_session(session)
     return 0
 
 
