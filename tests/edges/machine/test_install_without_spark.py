@@ -89,7 +89,7 @@ def _run(python: Path, config: Path, *arguments: str) -> tuple[int, Any]:
 def test_a_host_without_spark_does_all_but_what_a_table_needs_spark_for(
     database: Database, tmp_path: Path, slim: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tables of every kind are copied, drained, compacted, proven and maintained; a second copy needs another host."""
+    """Tables of every kind are copied (twice), drained, compacted, proven and maintained; rows of two schemas are not."""
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
         "INSERT INTO t SELECT g, repeat('x', g) FROM generate_series(1, 300) g",
@@ -122,9 +122,15 @@ def test_a_host_without_spark_does_all_but_what_a_table_needs_spark_for(
         status, document = _run(slim, config, *command)
         assert status == 0, (command, document)
     database.execute("UPDATE t SET v = 'z' WHERE id = 1")
-    for command in (["bootstrap", "--tables", "public.t"], ["drain", "--once"]):
+    for command in (["bootstrap", "--tables", "public.t"], ["drain", "--once"], ["compact"], ["prove"]):
         status, document = _run(slim, config, *command)
         assert status == 0, (command, document)
+    database.execute(
+        "BEGIN; INSERT INTO t VALUES (1000, 'a'); ALTER TABLE t ADD COLUMN more int;"
+        " INSERT INTO t VALUES (1001, 'b', 7); COMMIT"
+    )
+    status, document = _run(slim, config, "drain", "--once")
+    assert status == 0, document
     for _ in range(4):
         # Whoever asks again holds no table for it.
         status, document = _run(slim, config, "compact")
