@@ -213,11 +213,16 @@ def how_ended(session: SparkSession | None = None, wait_s: float = 0.0) -> Drive
 
 
 def _process(session: SparkSession | None) -> Popen[bytes] | None:
+    process: Popen[bytes] | None = getattr(_gateway(session), "proc", None)
+    return process
+
+
+def _gateway(session: SparkSession | None) -> Any:
+    """Return the way to the JVM of a session, or of the one that this process has; None if it has none."""
     context: Any = None if session is None else session.sparkContext
     if context is None:
         context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
-    process: Popen[bytes] | None = getattr(getattr(context, "_gateway", None), "proc", None)
-    return process
+    return getattr(context, "_gateway", None)
 
 
 def _end(status: int) -> DriverEnd:
@@ -318,8 +323,11 @@ def stop_session(session: SparkSession) -> None:
     except spark_errors(OSError):
         if how_ended(session, LAST_BREATH_S) is None:
             raise
-        # PySpark has stopped halfway, and would give out the dead session again: what is left is of this process alone.
+        # PySpark has stopped halfway, and would give out the dead session and its JVM again.
         session.sparkContext.stop()
+        context: Any = sys.modules["pyspark"].SparkContext
+        if context._gateway is _gateway(session):  # noqa: SLF001  PySpark has no public name for its JVM
+            context._gateway = context._jvm = None  # noqa: SLF001  as above
 
 
 def why_lost(session: SparkSession, error: BaseException) -> str | None:

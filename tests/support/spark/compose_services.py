@@ -186,13 +186,16 @@ class Compose:
         return status, service.log
 
     def stop(self, name: str) -> int:
-        """Ask a service's process to end, as `docker compose stop` does, and return its status, -9 past its time."""
+        """Ask a service's process to end, as `docker compose stop` does, and return its status, -9 past its time.
+
+        Its time is the file's, for as many times as processes wait for a core: the file speaks of a machine of its own.
+        """
         service = self.services.pop(f"{name}0")
         assert service.process is not None
         service.process.send_signal(signal.SIGTERM)
-        grace = service.definition.get("stop_grace_period", "10s")
+        grace = float(service.definition.get("stop_grace_period", "10s").removesuffix("s"))
         with suppress(subprocess.TimeoutExpired):
-            service.process.wait(float(grace.removesuffix("s")))
+            service.process.wait(grace * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
         with suppress(ProcessLookupError):
             os.killpg(service.process.pid, signal.SIGKILL)
         return service.process.wait()
