@@ -122,11 +122,11 @@ class Persisted:
         return Side(_placed_schema(self.schema), partial(self._read_under, keys))
 
     def _read(self) -> Iterator[pa.RecordBatch]:
-        schema = self.schema
+        schema, gone = self.schema, self.gone
         at_once = decoded_at_once(self.before.row_bytes)
-        for number, (path, entry) in enumerate(self.state.files.items() if self.gone is not None else ()):
-            gone = None if self.gone is None else self.gone.get(path)
-            for batch, numbers in self.rows.numbered(data_file(entry), schema.names, at_once, gone):
+        for number, (path, entry) in enumerate(self.state.files.items() if gone is not None else ()):
+            going = (gone or {}).get(path)
+            for batch, numbers in self.rows.numbered(data_file(entry), schema.names, at_once, going):
                 yield _placed(batch, number, numbers)
         for part, numbers in self._own_rows():
             yield _placed(one_batch(part, schema), OWN, numbers)
@@ -138,12 +138,12 @@ class Persisted:
             first += part.num_rows
 
     def _read_under(self, keys: pa.Table) -> Iterator[pa.RecordBatch]:
-        schema, paths = self.schema, self.paths
+        schema, number_of = self.schema, {path: number for number, path in enumerate(self.paths)}
         # By no statistics: a file may have been altered behind them.
         places = {} if self.gone is None else find_places(self.state, keys.column_names, keys, by_statistics=False).rows
         for path, numbers in places.items():
             kept = np.setdiff1d(numbers, (self.gone or {}).get(path, _NO_ROWS))
-            yield _placed(one_batch(self._at(path, kept), schema), paths.index(path), kept)
+            yield _placed(one_batch(self._at(path, kept), schema), number_of[path], kept)
         for part, numbers in self._own_rows():
             chosen = np.flatnonzero(under_keys(part, keys))
             yield _placed(one_batch(part.take(pa.array(chosen)), schema), OWN, numbers[chosen])

@@ -33,12 +33,11 @@ from lakeproof.lake.columns import (
     history_columns,
     in_lake,
     keeps_key,
-    large_columns,
     layer_columns,
     merge_key,
 )
 from lakeproof.lake.cycle.persisted import OWN, Persisted, one_batch
-from lakeproof.lake.cycle.table import Entry, RangePart, layer_request, of_one_schema, refuse_unlinkable
+from lakeproof.lake.cycle.table import Entry, RangePart, entry_range, layer_request, of_one_schema
 from lakeproof.lake.cycle.task import (
     KeyedEntry,
     SnapshotEntry,
@@ -72,7 +71,7 @@ from lakeproof.lake.rows.difference import (
     Side,
     compare,
     compare_rows,
-    hashed_rows,
+    digests_of,
     keys_of,
 )
 from lakeproof.lake.rows.history_ops import CORRECT_DELETE, CORRECT_INSERT, GAP, gap_text
@@ -80,7 +79,6 @@ from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES
 from lakeproof.names import Layer
 from lakeproof.schema import SchemaVersion
-from lakeproof.values.exact_texts import key_texts, row_digests
 
 # So many bytes, decoded, of a copy are compared by this process, whose threads share one machine.
 COPY_BYTES_MAX = 4 << 30
@@ -89,11 +87,14 @@ _COMPARED = "a copy of it, compared with what the lake has"
 
 def check_again(task: TableTask, entry: SnapshotEntry, before: CutTable) -> None:
     """Raise `Unsupported` if manifests say that Spark has to write a copy of a table that the lake has."""
+    _check_readable(entry)
+    entry_range(task, entry)
+    _check_rows(task, before)
+
+
+def _check_readable(entry: SnapshotEntry) -> None:
     if entry.unreadable:
         raise Unsupported("what the lake has of it can't be read")
-    changes = of_one_schema(task.since_snapshot(entry))
-    refuse_unlinkable(task, changes.landed, entry)
-    _check_rows(task, before)
 
 
 def _check_rows(task: TableTask, before: CutTable) -> None:
@@ -110,7 +111,8 @@ def write_again(spark: SparkOnDemand, task: TableTask, entry: SnapshotEntry, bef
 
     Raises `Unsupported`, before any commit, if Spark is to write it, and what `Entry` and reading raise.
     """
-    check_again(task, entry, before)
+    _check_readable(entry)
+    _check_rows(task, before)
     _leave_large(spark, entry)
     intent, entering = task.intent, Entry.of(task, entry)
     same_life = before.incarnation == intent.incarnation
@@ -228,10 +230,9 @@ class _Correction:
         """Prepare both commits; nothing is committed yet. Raises `Unsupported`."""
         task, events = self.persisted.task, self._events()
         persisted = self.persisted.without(self._going(OWN))
-        first_new = task.intent.own_ordinal + sum(part.num_rows for part in events[:-1])
-        come = _in_current(task.schema, self.difference.come, first_new)
-        places = {p: rows for n, p in enumerate(persisted.paths) if len(rows := self._going(n))}
-        current = _prepared(persisted, "current", [come], places)
+        paths, files = persisted.paths, self.difference.go.column(FILE).unique().to_pylist()
+        places = {paths[file]: self._going(file) for file in files if file != OWN}
+        current = _prepared(persisted, "current", [_in_current(task.schema, events[-1])], places)
         with current.or_discarded():
             total = persisted.before.history_sum.plus(sum_of(task.schema, iter(events)))
             if persisted.own is not None:
@@ -287,22 +288,17 @@ def _prepared(
     return prepare_links(replace(request, rows=rows, places=places), beside)
 
 
-def _in_current(schema: SchemaVersion, rows: pa.Table, first: int) -> pa.Table:
-    """Return rows that come as current has them; the first of them has this place in history."""
-    values, ordinals = _values(schema, rows), pa.array(np.arange(first, first + rows.num_rows), pa.int64())
-    place = DUP if schema.is_bag else ORD if large_columns(schema) else None
-    return pa.table(values if place is None else {**values, place: ordinals})
+def _in_current(schema: SchemaVersion, events: pa.Table) -> pa.Table:
+    """Return history's rows that come as current has them, each with its place there."""
+    rows = events.select([name for name in current_columns(schema) if name in events.column_names])
+    return rows.append_column(DUP, events.column(ORD)) if schema.is_bag else rows
 
 
 def _values(schema: SchemaVersion, rows: pa.Table) -> dict[str, pa.Array]:
     """Return the values of rows, `_lp_text`, and `_lp_key` if the table has it."""
     values = {name: rows.column(name) for name in [*column_names(schema), TEXT]}
-    if keeps_key(schema) and rows.num_rows:
-        hashed = hashed_rows(schema, rows)
-        if schema.is_bag:
-            values[KEY] = row_digests(schema, hashed.columns, hashed.hidden, hashed.rows)
-        else:
-            values[KEY] = key_texts(schema, hashed.columns, hashed.hidden)
+    if keeps_key(schema):
+        values[KEY] = (digests_of if schema.is_bag else keys_of)(schema, rows)
     return values
 
 

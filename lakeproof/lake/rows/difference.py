@@ -89,12 +89,12 @@ def compare_rows(schema: SchemaVersion, desired: Side, persisted: Side) -> Diffe
     surplus = order[ranks(of_persisted[order]) < -net[of_persisted[order]]]
     missing = np.flatnonzero(ranks(of_desired) < net[of_desired])
     if not schema.is_bag:
-        again = _under_doubledkeys_of(schema, come, go)
+        again = _under_doubled_keys(schema, come, go)
         missing, surplus = np.union1d(missing, again[0]), np.union1d(surplus, again[1])
     return Difference(go.take(pa.array(surplus)), come.take(pa.array(missing)))
 
 
-def _under_doubledkeys_of(schema: SchemaVersion, come: pa.Table, go: pa.Table) -> tuple[Numbers, Numbers]:
+def _under_doubled_keys(schema: SchemaVersion, come: pa.Table, go: pa.Table) -> tuple[Numbers, Numbers]:
     """Return the places of all rows under keys that the lake has twice.
 
     Whoever adds history up takes the last event of a key, so a row that stays has to come again.

@@ -20,7 +20,7 @@ from lakeproof.lsn import Lsn
 from tests.support.lake.lake_steps import check, make_config, run_compact
 from tests.support.lake.simulated_rows import images_of
 from tests.support.lake.simulated_source import SOURCE, SimulatedSource, SimulatedTable
-from tests.support.workloads.lake_workload import SEED, make_tables, random_row, run_transactions, with_key
+from tests.support.workloads.lake_workload import SEED, fill, make_tables, random_row, run_transactions, with_key
 
 pytestmark = pytest.mark.spark
 
@@ -47,14 +47,7 @@ def test_at_every_cut_each_table_is_what_the_source_was(
     config = make_config(lake_place)
     names = [table.version.table.name for table in tables]
     early = [name for name in names if name != "log"]
-    for name in early:
-        table = source.table(name)
-        for _ in range(20):
-            row = random_row(rng, table)
-            if table.takes(row):
-                table.rows.append(row)
-    source._remember()
-    source.snapshot(early)
+    fill(rng, source, early)
     run_transactions(rng, source, 25)
     if inside:
         middle = sorted(source.states)[len(source.states) // 2]

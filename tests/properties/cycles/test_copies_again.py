@@ -21,7 +21,7 @@ from lakeproof.storage.source_lake import SourceLake
 from tests.support.lake.lake_steps import check, make_config
 from tests.support.lake.maintain_steps import newest_cut_of
 from tests.support.lake.simulated_source import SOURCE, SimulatedSource
-from tests.support.workloads.lake_workload import SEED, make_tables, random_row, run_transactions
+from tests.support.workloads.lake_workload import SEED, fill, make_tables, random_row, run_transactions
 
 
 def no_jvm() -> SparkSession:
@@ -57,13 +57,7 @@ def test_the_same_by_spark(spark: SparkSession, tmp_path: Path) -> None:
 def _copied_again(rng: random.Random, folder: Path, config: Config, spark: AnySpark, *, rounds: int = 4) -> None:
     source = SimulatedSource(folder, make_tables())
     names = [table.name for table in source.tables]
-    for table in source.tables.values():
-        for _ in range(20):
-            row = random_row(rng, table)
-            if table.takes(row):
-                table.rows.append(row)
-    source._remember()
-    source.snapshot(names)
+    fill(rng, source, names)
     for _ in range(rounds):
         run_transactions(rng, source, 8)
         compact(config, SOURCE, spark, silent, Stop())

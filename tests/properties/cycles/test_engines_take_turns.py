@@ -13,7 +13,7 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from tests.support.lake.lake_steps import check, make_config, run_compact
 from tests.support.lake.simulated_source import SOURCE, SimulatedSource
-from tests.support.workloads.lake_workload import SEED, make_tables, random_row, run_transactions
+from tests.support.workloads.lake_workload import SEED, fill, make_tables, run_transactions
 
 pytestmark = pytest.mark.spark
 
@@ -32,13 +32,7 @@ def test_what_one_engine_writes_the_other_goes_on_with(
     rng = random.Random(SEED)
     source, config = SimulatedSource(tmp_path, rng.sample(make_tables(), tables)), make_config(tmp_path)
     names = [table.name for table in source.tables]
-    for table in source.tables.values():
-        for _ in range(20):
-            row = random_row(rng, table)
-            if table.takes(row):
-                table.rows.append(row)
-    source._remember()
-    source.snapshot(names)
+    fill(rng, source, names)
     engines = ["auto", "spark"] if entered_by == "auto" else ["spark", "auto"]
     for number in range(rounds):
         run_transactions(rng, source, 12)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Sequence
 from decimal import Decimal
 
 from lakeproof.schema import Identity
@@ -57,6 +58,18 @@ def random_row(rng: random.Random, table: SimulatedTable) -> Row:
                 value = rng.choice(ODD if rng.random() < 0.5 else [f"v{rng.randrange(50)}"])
                 cells.append(rng.choice(["eu", "us"]) if key else None if rng.random() < 0.15 else value)
     return tuple(cells)
+
+
+def fill(rng: random.Random, source: SimulatedSource, names: Sequence[str]) -> None:
+    """Give tables up to 20 rows from before the stream, and copy them."""
+    for name in names:
+        table = source.table(name)
+        for _ in range(20):
+            row = random_row(rng, table)
+            if table.takes(row):
+                table.rows.append(row)
+    source._remember()
+    source.snapshot(names)
 
 
 def insert_random_row(rng: random.Random, source: SimulatedSource, table: SimulatedTable) -> None:
