@@ -14,19 +14,15 @@ from pyspark.sql import SparkSession
 from lakeproof.commands.compact import compact
 from lakeproof.config.model import Config
 from lakeproof.events import Stop, silent
-from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
+from lakeproof.lake.spark_on_demand import AnySpark
 from lakeproof.proof.lake.history import prove_history
 from lakeproof.proof.lake.side import LakeReader
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.lake.lake_steps import check, make_config
 from tests.support.lake.maintain_steps import newest_cut_of
+from tests.support.lake.proof_steps import WITHOUT
 from tests.support.lake.simulated_source import SOURCE, SimulatedSource
 from tests.support.workloads.lake_workload import SEED, fill, make_tables, random_row, run_transactions
-
-
-def no_jvm() -> SparkSession:
-    """Fail: every copy of these tables is compared by this process."""
-    raise AssertionError("a JVM was asked for")
 
 
 def _lose_changes(rng: random.Random, source: SimulatedSource) -> None:
@@ -44,7 +40,7 @@ def _lose_changes(rng: random.Random, source: SimulatedSource) -> None:
 @pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.full) for n in range(1, 10))])
 def test_a_copy_puts_right_what_the_stream_lost(tmp_path: Path, number: int) -> None:
     """Each table ends as the source is, and as what its history adds up to, whatever the range around the copy has."""
-    _copied_again(random.Random(SEED + number), tmp_path, make_config(tmp_path), SparkOnDemand(no_jvm))
+    _copied_again(random.Random(SEED + number), tmp_path, make_config(tmp_path), WITHOUT)
 
 
 @pytest.mark.spark
@@ -72,6 +68,6 @@ def _copied_again(rng: random.Random, folder: Path, config: Config, spark: AnySp
 
 
 def _histories_add_up(config: Config) -> None:
-    reader = LakeReader.of(SourceLake.open(config.location, SOURCE), SparkOnDemand(no_jvm), "auto")
+    reader = LakeReader.of(SourceLake.open(config.location, SOURCE), WITHOUT, "auto")
     proofs = {t: prove_history(reader, t, table, 8) for t, table in newest_cut_of(config).tables.items()}
     assert {t: p.reason for t, p in proofs.items() if p.status != "equal"} == {}, f"seed {SEED}"

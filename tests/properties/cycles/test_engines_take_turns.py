@@ -10,17 +10,12 @@ from pyspark.sql import SparkSession
 
 from lakeproof.commands.compact import compact
 from lakeproof.events import Stop, silent
-from lakeproof.lake.spark_on_demand import SparkOnDemand
 from tests.support.lake.lake_steps import check, make_config, run_compact
+from tests.support.lake.proof_steps import WITHOUT
 from tests.support.lake.simulated_source import SOURCE, SimulatedSource
 from tests.support.workloads.lake_workload import SEED, fill, make_tables, run_transactions
 
 pytestmark = pytest.mark.spark
-
-
-def no_jvm() -> SparkSession:
-    """Fail: every range of these tables is written by this process."""
-    raise AssertionError("a JVM was asked for")
 
 
 @pytest.mark.parametrize("entered_by", ["auto", pytest.param("spark", marks=pytest.mark.full)])
@@ -37,7 +32,7 @@ def test_what_one_engine_writes_the_other_goes_on_with(
     for number in range(rounds):
         run_transactions(rng, source, 12)
         if engines[number % 2] == "auto":
-            compact(config, SOURCE, SparkOnDemand(no_jvm), silent, Stop())
+            compact(config, SOURCE, WITHOUT, silent, Stop())
         else:
             run_compact(spark, make_config(tmp_path, engine="spark"))
         check(config, source, names)
