@@ -12,6 +12,7 @@ from lakeproof.config.model import Config
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake
+from tests.support.ingest.fix_drain import wait_until
 from tests.support.lake.proof_steps import WITHOUT, into_the_lake, table
 from tests.support.servers.fix_postgres import Database
 
@@ -46,9 +47,13 @@ def test_what_came_after_the_last_row_comes_with_the_catalog(
         connection.execute(later.encode())
         # A reading of the catalog is complete only when the stream has passed this.
         connection.execute("TRUNCATE root")
-    into_the_lake(config)
-    cut = newest_cut(SourceLake.open(config.location, "shop"))
-    assert cut is not None
-    assert tuple(column.name for column in cut.tables[table("t")].version.columns) == columns
+
+    def has_come() -> bool:
+        # What the server itself logs before the reading may be sent half a second later.
+        into_the_lake(config)
+        cut = newest_cut(SourceLake.open(config.location, "shop"))
+        return cut is not None and tuple(c.name for c in cut.tables[table("t")].version.columns) == columns
+
+    wait_until(has_come)
     for request in (ProofRequest(changed=True), None):
         assert prove(config, "shop", None, WITHOUT, request=request).equal
