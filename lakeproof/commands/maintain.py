@@ -113,25 +113,26 @@ def maintain(  # noqa: PLR0917  the same order in every step of the pipeline
     request, stop = request or MaintenanceRequest(), stop or Stop()
     source, now = config.source(name), request.now or datetime.now(timezone.utc)
     lake, on_demand = SourceLake.open(config.location, name), SparkOnDemand.of(spark)
-    with at_work(on_demand, config.location), one_proof(lake), hold_lease(lake, on_demand, stop) as lease:
-        cycles = [c.number for c in finish_interrupted(on_demand, lease, source, report)]
-        damaged = Damaged(name)
-        run = _Run(on_demand, lease, source.retention, report, now, stop, cycles, damaged)
-        mark_age(lake, run.newest())
-        _check_request(lake, archive_of(lake, source.retention), request)
-        refuse_damaged(LakeReader.of(lake, on_demand, source.compaction.engine), run.newest(), request.rebuild)
-        rebuilt = run.cycle(CycleKind.REPAIR, dict.fromkeys(request.rebuild, Rebuild()))
-        run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(request.restore, Restore()))
-        if request.nothing_else:
+    with at_work(on_demand, config.location):
+        with one_proof(lake), hold_lease(lake, on_demand, stop) as lease:
+            cycles = [c.number for c in finish_interrupted(on_demand, lease, source, report)]
+            damaged = Damaged(name)
+            run = _Run(on_demand, lease, source.retention, report, now, stop, cycles, damaged)
+            mark_age(lake, run.newest())
+            _check_request(lake, archive_of(lake, source.retention), request)
+            refuse_damaged(LakeReader.of(lake, on_demand, source.compaction.engine), run.newest(), request.rebuild)
+            rebuilt = run.cycle(CycleKind.REPAIR, dict.fromkeys(request.rebuild, Rebuild()))
+            run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(request.restore, Restore()))
+            if request.nothing_else:
+                name_cut(config, name, on_demand, report)
+                return Maintained(tuple(cycles), rebuilt=rebuilt)
+            trimmed = () if request.restore else run.trim()
+            small = run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(run.to_optimize(), Optimize()))
+            # Before the files of earlier versions go.
             name_cut(config, name, on_demand, report)
-            return Maintained(tuple(cycles), rebuilt=rebuilt)
-        trimmed = () if request.restore else run.trim()
-        small = run.cycle(CycleKind.MAINTENANCE, dict.fromkeys(run.to_optimize(), Optimize()))
-        # Before the files of earlier versions go.
-        name_cut(config, name, on_demand, report)
-        removed = remove_old(lease, kept_of(config, lake), now, stop, damaged)
-    views = maintain_views(config, name, on_demand, RunControl(report, stop), now=now)
-    name_views(config, on_demand, report)
+            removed = remove_old(lease, kept_of(config, lake), now, stop, damaged)
+        views = maintain_views(config, name, on_demand, RunControl(report, stop), now=now)
+        name_views(config, on_demand, report)
     unread, limit = _unread(damaged, views.damaged), now - timedelta(seconds=source.retention.cuts_s)
     removed |= {"views": views.freed, "days": remove_of_days(lake, limit, unread)}
     done = Maintained(tuple(cycles), trimmed, small, rebuilt, views.optimized, removed, unread)
