@@ -20,11 +20,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakeproof.change_counts import ChangeCounts
-from lakeproof.hidden_columns import DUP, FROM, OP, ORD, scratch
+from lakeproof.hidden_columns import DUP, FROM, KEY, OP, ORD, scratch
 from lakeproof.lake.columns import (
     current_columns,
     has_old_rows,
@@ -43,7 +44,7 @@ from lakeproof.lake.fold.history import (
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
 from lakeproof.lake.records.documents import HistorySum
 from lakeproof.lake.rows.change import AllRows, DriftedError, NetChange, Removed, check_counts, unchecked
-from lakeproof.lake.rows.columns import pick, row_key
+from lakeproof.lake.rows.columns import key_value, pick, row_key
 from lakeproof.lake.rows.correction import (
     NET,
     SIDE,
@@ -64,6 +65,7 @@ from lakeproof.lake.rows.landing_rows import read_range
 from lakeproof.lake.rows.refusal import refusals_as_errors
 from lakeproof.names import Layer
 from lakeproof.schema import SchemaVersion
+from lakeproof.values.exact_kinds import NULL_FORM
 
 DIGEST = scratch("digest")
 _SIGN = scratch("sign")
@@ -159,9 +161,16 @@ def entry_correction(
     """
     compared = bucket_diff(schema, desired, with_net_change(schema, persisted, change))
     desired_rows = compared.desired.withColumn(DIGEST, row_key(schema))
-    kept = compared.persisted.withColumn(DIGEST, row_key(schema))
+    kept = compared.persisted.withColumn(DIGEST, _existing(schema))
     order = F.col(DUP) if schema.is_bag else None
     return EntryCorrection(schema, change, correct(desired_rows, kept, DIGEST, order), compared, kept)
+
+
+def _existing(schema: SchemaVersion) -> SparkColumn:
+    """Return the digest of a row that the lake has; of a bag's row that is stored under the key of other values, none."""
+    digest = row_key(schema)
+    # Changes look for a row by the key that is stored: one that is not its values' is another row.
+    return F.when(F.col(KEY) == digest, digest).otherwise(F.lit(NULL_FORM)) if schema.is_bag else digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +282,8 @@ def write_correction(
     retractions = numbered(session, correction.retractions, first)
     insertions = numbered(session, correction.insertions, first + retractions.count)
     try:
-        events = state_rows(schema, retractions.frame, CORRECT_DELETE, intent.end_lsn)
+        retracted = retractions.frame.withColumn(KEY, key_value(schema)) if schema.is_bag else retractions.frame
+        events = state_rows(schema, retracted, CORRECT_DELETE, intent.end_lsn)
         events = events.unionAll(state_rows(schema, insertions.frame, CORRECT_INSERT, intent.end_lsn))
         if gap is not None:
             events = gap.unionAll(events)

@@ -16,7 +16,8 @@ from pyspark.sql import functions as F
 from demo.server import EmbeddedPostgres
 from lakeproof.hidden_columns import DUP, FROM, KEY, ORD, TEXT
 from lakeproof.lake.columns import current_columns
-from lakeproof.lake.cycle.commits_by_spark import DIGEST
+from lakeproof.lake.cycle.commits_by_spark import DIGEST, entry_correction
+from lakeproof.lake.rows.change import NetChange
 from lakeproof.lake.rows.columns import col, exact_form, key_value, pick, row_key
 from lakeproof.lake.rows.correction import BUCKETS, bucket_diff, correct, row_hash
 from lakeproof.names import Oid, TableName
@@ -126,6 +127,20 @@ def test_what_must_go_and_come_is_the_same_narrowed_or_not(
     actual.release()
     assert result[0] == result[1]
     assert all(result[0])
+
+
+@pytest.mark.parametrize("stored", ["of other values", None])
+def test_a_row_of_a_bag_under_the_key_of_another_goes(spark: SparkSession, stored: str | None) -> None:
+    """Later changes would look for it by that key, and take a row of other values; an equal row stays."""
+    desired, rows = _frame(spark, _BAG, [_ROW] * 2), _frame(spark, _BAG, [_ROW] * 3)
+    last = F.col(DUP) == rows.agg(F.max(DUP)).collect()[0][0]
+    persisted = rows.withColumn(KEY, F.when(last, F.lit(stored)).otherwise(F.col(KEY)))
+    correction = entry_correction(_BAG, desired, persisted, NetChange())
+    try:
+        keys = [row[KEY] for row in correction.retractions.collect()]
+        assert (keys, correction.insertions.count()) == ([stored], 0)
+    finally:
+        correction.release()
 
 
 @pytest.mark.full
