@@ -27,11 +27,10 @@ from xml.etree import ElementTree as ET
 
 from scripts import pythons, whole_run
 from scripts.changed import changed_files, covering
+from scripts.source_trees import ROOMS, ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 # The goal of `make test` is 12 minutes, and 14 with the setup of a fresh clone; a loaded machine gets more, but never hangs.
 LIMITS_S = {"quick": 10 * 60, "check": 24 * 60, "test": 78 * 60, "test-all": 6 * 3600}
-_ROOMS = ("lakeproof", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests")
 _PYTEST = ("-m", "pytest", "-q", "--durations=30")
 _RULES = tuple(sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("test_*.py")))
 # The unit tests in two halves that take about as long; a further folder is in the second.
@@ -79,8 +78,8 @@ class Result:
 
 
 CHECK = (
-    Part("lint", ("-m", "ruff", "check", "-q", *_ROOMS), beside=True),
-    Part("format", ("-m", "ruff", "format", "-q", "--check", *_ROOMS), beside=True),
+    Part("lint", ("-m", "ruff", "check", "-q", *ROOMS), beside=True),
+    Part("format", ("-m", "ruff", "format", "-q", "--check", *ROOMS), beside=True),
     Part(
         "import contracts",
         ("-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache"),

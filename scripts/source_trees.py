@@ -14,6 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+ROOT = Path(__file__).resolve().parent.parent
+# The folders that have Python.
+ROOMS = (
+    "lakeproof", "lakeproof_dagster", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests",
+)  # fmt: skip
 _A = TypeVar("_A", bound=ast.AST)
 _B = TypeVar("_B", bound=ast.AST)
 # A string with whatever is in it, or a comment: the tokens of Python in which a `#` stands.
@@ -21,6 +26,12 @@ _COMMENT = re.compile(
     r'"""(?:[^"\\]|\\.|"(?!""))*"""|\'\'\'(?:[^\'\\]|\\.|\'(?!\'\'))*\'\'\'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|(#[^\n]*)',
     re.DOTALL,
 )
+
+
+@functools.cache
+def python_files() -> list[Path]:
+    """Return all modules, room by room."""
+    return [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 
 
 @functools.cache

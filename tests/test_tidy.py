@@ -16,12 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.source_trees import nodes_of, text_of, tree_of
+from scripts.source_trees import ROOT, nodes_of, python_files, text_of, tree_of
 
-ROOT = Path(__file__).resolve().parent.parent
-ROOMS = (
-    "lakeproof", "lakeproof_dagster", "resources", "assets", "jobs", "orchestration", "demo", "bench", "scripts", "tests",
-)  # fmt: skip
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 SMALL_LINES_MAX = 150
@@ -66,11 +62,6 @@ def _files(*suffixes: str) -> list[Path]:
     return [path for path in _all_files() if not suffixes or path.suffix in suffixes]
 
 
-@functools.cache
-def _python() -> list[Path]:
-    return [path for path in _files(".py") if path.relative_to(ROOT).parts[0] in ROOMS]
-
-
 def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -87,28 +78,30 @@ def _none(actual: list[str], rule: str) -> None:
 
 def test_no_file_is_longer_than_400_lines() -> None:
     """A file that does not fit its limit holds two subjects."""
-    lengths = {_name(path): len(text_of(path).splitlines()) for path in _python()}
+    lengths = {_name(path): len(text_of(path).splitlines()) for path in python_files()}
     _none([f"{name}: {n}" for name, n in lengths.items() if n > FILE_LINES_MAX], f"more than {FILE_LINES_MAX} lines")
 
 
 def test_no_function_is_longer_than_70_lines() -> None:
     """A function fits on a screen."""
     actual = [
-        f"{name}: {lines}" for path in _python() for name, lines in _functions(path) if lines > FUNCTION_LINES_MAX
+        f"{name}: {lines}" for path in python_files() for name, lines in _functions(path) if lines > FUNCTION_LINES_MAX
     ]
     _none(actual, f"more than {FUNCTION_LINES_MAX} lines")
 
 
 def test_the_median_function_of_the_engine_is_short() -> None:
     """The limit is for the exception; most functions are leaves."""
-    lengths = [lines for path in _python() if _name(path).startswith("lakeproof/") for _, lines in _functions(path)]
+    lengths = [
+        lines for path in python_files() if _name(path).startswith("lakeproof/") for _, lines in _functions(path)
+    ]
     assert statistics.median(lengths) <= FUNCTION_LINES_MEDIAN_MAX
 
 
 def test_every_module_says_what_it_is_for_and_a_large_one_what_else_is_to_be_known() -> None:
     """The docstring's first sentence; a module of more than `SMALL_LINES_MAX` lines has a second one."""
     actual = []
-    for path in _python():
+    for path in python_files():
         docstring = ast.get_docstring(tree_of(path)) or ""
         sentences = len(re.findall(r"[.:;](\s|$)", docstring))
         is_small = len(text_of(path).splitlines()) <= SMALL_LINES_MAX
@@ -120,14 +113,14 @@ def test_every_module_says_what_it_is_for_and_a_large_one_what_else_is_to_be_kno
 
 def test_no_module_is_a_junk_drawer() -> None:
     """A file is named after its subject."""
-    actual = [_name(path) for path in _python() if path.stem in _JUNK_DRAWERS]
-    folders = {_name(path.parent) for path in _python() if path.parent.name in _JUNK_DRAWERS} - {"tests/core"}
+    actual = [_name(path) for path in python_files() if path.stem in _JUNK_DRAWERS]
+    folders = {_name(path.parent) for path in python_files() if path.parent.name in _JUNK_DRAWERS} - {"tests/core"}
     _none(actual + sorted(folders), "named after nothing")
 
 
 def test_no_folder_of_tests_has_more_than_15_modules() -> None:
     """A folder has one subject, as a room has; scenarios alone are a list, in which a failure is looked up by its name."""
-    counts = Counter(_name(path.parent) for path in _python() if _name(path).startswith("tests/"))
+    counts = Counter(_name(path.parent) for path in python_files() if _name(path).startswith("tests/"))
     del counts["tests/scenarios"]
     _none([f"{folder}: {n}" for folder, n in counts.items() if n > TEST_FOLDER_FILES_MAX], "more than 15 modules")
 
@@ -136,7 +129,7 @@ def test_no_test_module_is_imported() -> None:
     """Tests share fixtures (`fix_*.py`) and modules named after their subject: a test file can go without another one."""
     imports = [
         f"{_name(path)}:{node.lineno}: {name}"
-        for path in _python()
+        for path in python_files()
         for node in nodes_of(path, ast.Import, ast.ImportFrom)
         for name in _imported(node)
         if name.startswith("tests.") and any(part.startswith("test_") for part in name.split("."))
@@ -155,7 +148,7 @@ def test_no_sql_for_postgresql_is_put_together_by_formatting() -> None:
     """Identifiers and values go through psycopg.sql or as parameters."""
     actual = [
         f"{_name(path)}:{node.lineno}"
-        for path in _python()
+        for path in python_files()
         if not _name(path).startswith("tests/")
         for node in nodes_of(path, ast.Call)
         if _called(node) in _TAKE_SQL and node.args and _is_formatted(node.args[0])
@@ -167,7 +160,7 @@ def test_sql_for_postgresql_is_ascii() -> None:
     """A server converts all of a statement, comments too, and refuses it if its encoding lacks a character."""
     actual = [
         f"{_name(path)}:{node.lineno}"
-        for path in _python()
+        for path in python_files()
         if _name(path).startswith("lakeproof/")
         for node in _sql_texts(path)
         if not str(node.value).isascii()
@@ -179,7 +172,7 @@ def test_names_of_hidden_columns_stand_in_one_file() -> None:
     """The engine takes the format's names, and the prefix of scratch columns, from `hidden_columns`."""
     faults = [
         f"{_name(path)}:{node.lineno}"
-        for path in _python()
+        for path in python_files()
         if _name(path).startswith("lakeproof/") and path.name != "hidden_columns.py"
         for node in _texts(path)
         if "_lp_" in str(node.value)
@@ -228,7 +221,7 @@ def _is_formatted(node: ast.expr) -> bool:
 def test_every_exception_to_a_tool_has_a_code_and_a_reason_on_its_line() -> None:
     """`# noqa: S608  (why)` and `# type: ignore[arg-type]  # why`, never bare."""
     actual = []
-    for path in _python():
+    for path in python_files():
         for number, line in enumerate(text_of(path).splitlines(), start=1):
             comment = re.search(
                 r"# (noqa|type: ignore)(?P<code>(: ?[A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*|\[[\w, -]+\])?)(?P<why>.*)", line
@@ -241,7 +234,7 @@ def test_every_exception_to_a_tool_has_a_code_and_a_reason_on_its_line() -> None
 def test_every_patch_of_an_inside_says_why_no_outside_shows_it() -> None:
     """`# inside: why` on its line or above: configuration, failpoints and real faults come before `monkeypatch.setattr`."""
     faults = []
-    for path in _python():
+    for path in python_files():
         lines = text_of(path).splitlines()
         for node in nodes_of(path, ast.Call) if _name(path).startswith("tests/") else ():
             if isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
@@ -272,7 +265,7 @@ def test_no_code_reads_a_sentence() -> None:
     """Code decides on values: a better message must change nothing but the message."""
     faults = [
         f"{_name(path)}:{node.lineno}"
-        for path in _python()
+        for path in python_files()
         if path.relative_to(ROOT).parts[0] not in {"tests", "bench", "demo", "scripts"}
         if _name(path) not in _FOREIGN_TEXTS
         for node in nodes_of(path, ast.Compare, ast.Call)
