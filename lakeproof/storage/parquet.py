@@ -1,8 +1,8 @@
 """Writes and opens the pipeline's own Parquet files: compression, and the cheapest encoding of each type.
 
 A file is written while somebody waits, and read as a file of a table, so the time of the processor counts as much as the
-size. Numbers near their neighbours are stored as differences, texts with their lengths apart: against plain values a
-third of the time to write and a fourth of the size, on the mixed columns of `bench/bootstrap.py`. Dictionaries pay only if
+size. Numbers near their neighbours are stored as differences, texts with their lengths apart: against plain values a third
+of the time to write and a fourth of the size, on the mixed columns of `bench/ingest/bootstrap.py`. Dictionaries pay only if
 the caller knows that values repeat. Spark's vectorized reader, delta-rs and Arrow read all of it
 (tests/edges/values/test_parquet_encodings.py).
 """

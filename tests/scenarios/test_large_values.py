@@ -1,6 +1,6 @@
 """Values of many megabytes and a small driver: compaction of one, of many and beside a counter killed Spark's driver.
 
-The drain's and the copy's side of it is in `test_snapshot_memory.py` and in `bench.bounds`.
+The drain's and the copy's side of it is in `test_snapshot_memory.py` and in `bench.ingest.bounds`.
 """
 
 from __future__ import annotations

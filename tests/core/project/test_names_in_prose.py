@@ -89,7 +89,7 @@ def test_a_file_that_is_named_with_its_folder_exists() -> None:
 
 
 def test_a_module_or_a_name_in_one_exists() -> None:
-    """Named from a room on: `lakeproof.proof.tables`, `bench.drain`, `lakeproof.lake.fold.toast.DRIVER_MOVES_MAX`."""
+    """Named from a room on: `lakeproof.proof.tables`, `bench.ingest.drain`, `lakeproof.lake.fold.toast.DRIVER_MOVES_MAX`."""
     faults = [
         f"{place}: {name}"
         for place, span in _spans()

@@ -1,6 +1,6 @@
 """A table that gets many small cycles has a bounded number of data files, commits and checkpoints, unmaintained.
 
-Real PostgreSQL, a drain and a compaction per step. Times do not belong here: `bench.many_cycles` measures them.
+Real PostgreSQL, a drain and a compaction per step. Times do not belong here: `bench.lake.many_cycles` measures them.
 """
 
 from __future__ import annotations

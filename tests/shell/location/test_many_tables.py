@@ -1,6 +1,6 @@
 """A source of 200 real tables: what a location reads when it loads, and a sensor at each tick, does not grow with them.
 
-Seconds are measured by `bench/many_assets.py`. What is counted here is what the operating system was asked for.
+Seconds are measured by `bench/pipeline/many_assets.py`. What is counted here is what the operating system was asked for.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pytest
 from assets.changes import DrainRun
 from assets.support.engine_call import end_soon
 from assets.support.pace import EVENTS_PER_S
-from bench.many_assets import create_tables
+from bench.pipeline.many_assets import create_tables
 from demo.server import EmbeddedPostgres
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.load import load
