@@ -87,7 +87,7 @@ bench:
 
 lock: setup
 	$(VENV) -m uv pip compile scripts/installer.in $(LOCK) -o scripts/installer.lock
-	$(VENV) -m uv pip compile scripts/readers.in $(LOCK) -o scripts/readers.lock
+	$(VENV) -m uv pip compile scripts/fetch/readers.in $(LOCK) -o scripts/fetch/readers.lock
 	$(VENV) -m uv pip compile pyproject.toml --extra spark --group dev $(LOCK) -o requirements.lock
 
 sbom: setup

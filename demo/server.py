@@ -1,6 +1,6 @@
 """An embedded PostgreSQL for the demonstration, the tests and the benchmarks: version 18 by default.
 
-Workloads and lakeproof's own connections do not belong here, nor downloading other versions (`scripts/servers.py`).
+Workloads and lakeproof's own connections do not belong here, nor downloading other versions (`scripts/fetch/servers.py`).
 PostgreSQL refuses to run as root, so for root the server runs as an unprivileged user: `LAKEPROOF_PG_USER`, else `postgres`,
 else `nobody`.
 """

@@ -25,8 +25,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from scripts import pythons, whole_run
+from scripts import whole_run
 from scripts.changed import changed_files, covering
+from scripts.fetch import pythons
 from scripts.source_trees import ROOMS, ROOT
 
 # The goal of `make test` is 12 minutes, and 14 with the setup of a fresh clone; a loaded machine gets more, but never hangs.
@@ -156,7 +157,7 @@ WHOLE = (
     *(
         Part(
             f"Python {version}",
-            ("scripts/pythons.py", version, *_PYTEST, "-n", "2", "--dist", "loadfile", "-m", _NO_JAVA, "tests"),
+            ("scripts/fetch/pythons.py", version, *_PYTEST, "-n", "2", "--dist", "loadfile", "-m", _NO_JAVA, "tests"),
             empty=True,
         )
         for version in PYTHONS
@@ -164,19 +165,19 @@ WHOLE = (
     *(
         Part(
             f"Java {version}",
-            ("scripts/javas.py", version, *_PYTEST, "-m", "spark or jvm", *_FOLDERS),
+            ("scripts/fetch/javas.py", version, *_PYTEST, "-m", "spark or jvm", *_FOLDERS),
             beside=True,
             empty=True,
         )
         for version in JAVAS
     ),
-    Part("fetch servers", ("scripts/servers.py",)),
+    Part("fetch servers", ("scripts/fetch/servers.py",)),
     *(
         Part(f"PostgreSQL {major} {name}", (*_PYTEST, "-m", marks, "--servers", str(major), "tests"), beside=True)
         for major in (14, 17, 15, 16)
         for name, marks in _SPARK.items()
     ),
-    Part("S3 gateway", ("scripts/s3_gateway.py",)),
+    Part("S3 gateway", ("scripts/fetch/s3_gateway.py",)),
     *(
         Part(name, (*_PYTEST, "--full", "-k", store, "tests/core", *_FOLDERS), beside=True, empty=True)
         for name, store in _STORES.items()

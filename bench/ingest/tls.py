@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bench.ingest import bootstrap, drain
 from demo.server import EmbeddedPostgres, unprivileged_user
-from scripts.servers import fetch
+from scripts.fetch.servers import fetch
 
 _CONF = {"shared_buffers": "512MB", "max_wal_size": "8GB", "fsync": "off"}
 _SSL = {"ssl": "on", "ssl_cert_file": "server.crt", "ssl_key_file": "server.key"}

@@ -4,7 +4,7 @@
 
 A cycle is a real segment in a landing, taken in by the real compaction under one lease, as `compact --follow` does it: an
 update, an insert and a delete. At each look the files of both tables are counted, and the table is opened by our own reader,
-by delta-rs, by DuckDB if `scripts/readers.py` has fetched it, and with `--spark` by Spark. No PostgreSQL and no JVM is
+by delta-rs, by DuckDB if `scripts/fetch/readers.py` has fetched it, and with `--spark` by Spark. No PostgreSQL and no JVM is
 needed, and no test belongs here.
 """
 
@@ -48,7 +48,7 @@ from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.snapshot.folder import part_key
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotTable
 from lakeproof.storage.source_lake import SourceLake
-from scripts.readers import FetchError, fetch
+from scripts.fetch.readers import FetchError, fetch
 
 SOURCE = "bench"
 WRITER = "0" * 32

@@ -18,7 +18,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from demo.server import EmbeddedPostgres
-from scripts.readers import fetch
+from scripts.fetch.readers import fetch
 from tests.support.pages.manual_blocks import ROOT, Block, blocks, lines
 from tests.support.servers.fix_postgres import MakeServer
 

@@ -20,7 +20,7 @@ from psycopg.pq import abc
 
 from demo.server import EmbeddedPostgres
 from lakeproof.lsn import Lsn
-from scripts.servers import fetch
+from scripts.fetch.servers import fetch
 
 FOLDER = Path(__file__).parent / "recorded"
 _NEWEST = 18

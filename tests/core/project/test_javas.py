@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scripts.javas import home_of
+from scripts.fetch.javas import home_of
 
 
 def _java(folder: Path, version: str) -> Path:

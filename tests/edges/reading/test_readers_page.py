@@ -23,7 +23,7 @@ from lakeproof.config.model import Config, TableConfig
 from lakeproof.lake.delta.log.protocol import reader_features
 from lakeproof.names import TableName
 from lakeproof.storage.source_lake import SourceLake
-from scripts.readers import FetchError, fetch
+from scripts.fetch.readers import FetchError, fetch
 from tests.support.lake.lake_cuts import cut_of
 from tests.support.pages.reader_process import texts
 from tests.support.servers.fix_postgres import Database

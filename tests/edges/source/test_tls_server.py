@@ -33,7 +33,7 @@ from lakeproof.drain.until import Until
 from lakeproof.errors import SourceError, TransientError
 from lakeproof.postgres.connections.connect import connect, connect_replication
 from lakeproof.postgres.connections.security import is_exposed
-from scripts.servers import fetch
+from scripts.fetch.servers import fetch
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.log.protocol import reader_features
-from scripts.readers import FetchError, fetch
+from scripts.fetch.readers import FetchError, fetch
 from tests.properties.cycles.apply_model import KINDS, SEED, Batch, Kind, Row, Table, Way
 from tests.support.pages.reader_process import texts
 

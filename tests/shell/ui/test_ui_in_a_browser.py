@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 
 from demo.processes import left_over_processes
 from demo.server import EmbeddedPostgres
-from scripts.browser import CHROMIUM
+from scripts.fetch.browser import CHROMIUM
 from tests.support.ingest.fix_drain import wait_until
 from tests.support.servers.fix_postgres import new_database
 from tests.support.shell.browsing import Browser, browser

@@ -1,6 +1,6 @@
 """A PgBouncer before the run's server, as people have one: Debian's, in a pool of transactions or of sessions.
 
-Finding or installing it belongs to `scripts/pooler.py`.
+Finding or installing it belongs to `scripts/fetch/pooler.py`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from demo.server import unprivileged_user
-from scripts.debian import PackageError
-from scripts.pooler import PGBOUNCER
+from scripts.fetch.debian import PackageError
+from scripts.fetch.pooler import PGBOUNCER
 from tests.support.servers.fix_postgres import Database
 
 

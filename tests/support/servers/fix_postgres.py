@@ -23,7 +23,7 @@ from typing_extensions import LiteralString
 from demo.server import EmbeddedPostgres
 from lakeproof.config.model import SourceConfig
 from lakeproof.lsn import Lsn
-from scripts.servers import fetch
+from scripts.fetch.servers import fetch
 
 NEWEST = 18
 VARIABLE = "LAKEPROOF_SERVERS"

@@ -17,7 +17,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
-from scripts.browser import CHROMIUM, arguments
+from scripts.fetch.browser import CHROMIUM, arguments
 
 VARIABLE = "LAKEPROOF_PICTURES"
 # A page takes seconds on a machine that has other things to do; what a run brings has its own limit.

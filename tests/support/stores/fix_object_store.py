@@ -23,7 +23,7 @@ import pytest
 from lakeproof.config.location import LakeLocation, ObjectPlace, StorageConfig
 from lakeproof.storage.object.lock import LOCK_TIMES, LockTimes
 from lakeproof.storage.object.store import ObjectStore
-from scripts.s3_gateway import executable
+from scripts.fetch.s3_gateway import executable
 from tests.support.stores.object_proxy import Proxied, object_proxy
 from tests.support.stores.object_signing import ACCESS, REGION, SECRET, signed
 
@@ -132,7 +132,7 @@ def versitygw_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Ser
     """The full run's second server; it checks signatures, and keeps what is put in a folder."""
     gateway, port = executable(), _free_port()
     if not gateway.exists():
-        pytest.skip("there is no second S3 server: run scripts/s3_gateway.py, which needs Go")
+        pytest.skip("there is no second S3 server: run scripts/fetch/s3_gateway.py, which needs Go")
     with _running([str(gateway), str(tmp_path_factory.mktemp("versitygw")), str(port), REGION], port) as server:
         yield server
 

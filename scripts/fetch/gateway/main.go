@@ -1,5 +1,5 @@
 // A second S3 server for the tests: versitygw over a folder, on one port, until it is killed.
-// What it is asked for belongs to tests/support/stores/fix_object_store.py; building it to scripts/s3_gateway.py.
+// What it is asked for belongs to tests/support/stores/fix_object_store.py; building it to scripts/fetch/s3_gateway.py.
 package main
 
 import (

@@ -2,7 +2,7 @@
 
 The Java that commands take does not belong here (`lakeproof.lake.spark.java`).
 
-    .venv/bin/python scripts/javas.py 21 -m pytest -q -m spark tests/edges/reading
+    .venv/bin/python scripts/fetch/javas.py 21 -m pytest -q -m spark tests/edges/reading
 
 A machine without that Java runs nothing, and says so.
 """
@@ -16,9 +16,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from scripts.pythons import NO_TESTS
+from scripts.fetch.pythons import NO_TESTS
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 _VERSION = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
 
 

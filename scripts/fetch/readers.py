@@ -4,7 +4,7 @@ The tests do not belong here (`edges/reading/test_readers_page.py`: which reader
 `scenarios/test_manual_pages.py`: the lines of the pages). Versions and hashes are in `readers.lock`. They are not in the
 environment of everything else, since no code may come to need them. What is already there needs no network.
 
-    .venv/bin/python scripts/readers.py            into .cache/readers, or LAKEPROOF_READERS, some 350 MB
+    .venv/bin/python scripts/fetch/readers.py            into .cache/readers, or LAKEPROOF_READERS, some 350 MB
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-LOCK = ROOT / "scripts" / "readers.lock"
+ROOT = Path(__file__).resolve().parents[2]
+LOCK = Path(__file__).with_name("readers.lock")
 FOLDER = Path(os.environ.get("LAKEPROOF_READERS") or ROOT / ".cache" / "readers")
 _STAMP = "lakeproof.stamp"
 _TIMEOUT_S = 600

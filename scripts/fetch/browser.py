@@ -7,7 +7,7 @@ with the reason.
 The UI is tested in a browser because tests of definitions and of GraphQL pass while a check is red on its page. The manual's
 pictures are of states that these tests reach.
 
-    .venv/bin/python scripts/browser.py            prints its path; installs it if there is none, some 300 MB
+    .venv/bin/python scripts/fetch/browser.py            prints its path; installs it if there is none, some 300 MB
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from __future__ import annotations
 import os
 import sys
 
-from scripts.debian import Program
+from scripts.fetch.debian import Program
 
 _VARIABLE = "LAKEPROOF_BROWSER"
 CHROMIUM = Program(
     _VARIABLE,
     places=("chromium", "chromium-browser", "google-chrome"),
     packages=("chromium", "fonts-dejavu-core"),
-    remedy=f"run .venv/bin/python scripts/browser.py as root on Debian, or set {_VARIABLE} to a Chromium",
+    remedy=f"run .venv/bin/python scripts/fetch/browser.py as root on Debian, or set {_VARIABLE} to a Chromium",
 )
 
 

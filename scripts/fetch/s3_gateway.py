@@ -1,10 +1,10 @@
-"""Builds the second S3 server of the tests, versitygw over a folder, from `scripts/gateway` into .cache/s3_gateway.
+"""Builds the second S3 server of the tests, versitygw over a folder, from `scripts/fetch/gateway` into .cache/s3_gateway.
 
 Starting it belongs to `tests/support/stores/fix_object_store.py`. Go 1.25 or later compiles it, in two minutes; its
 modules come by its own proxy, with the checksums in `go.sum`. Without Go nothing is built, and the tests that ask for it
 are skipped.
 
-    .venv/bin/python scripts/s3_gateway.py
+    .venv/bin/python scripts/fetch/s3_gateway.py
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "scripts" / "gateway"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = Path(__file__).with_name("gateway")
 # An executable that is there already; then nothing is built.
 VARIABLE = "LAKEPROOF_S3_GATEWAY"
 _FILES = ("main.go", "go.mod", "go.sum")

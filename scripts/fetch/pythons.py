@@ -1,6 +1,6 @@
 """Runs a module under another Python, in an environment of its own with exactly the locked packages.
 
-    .venv/bin/python scripts/pythons.py 3.12 -m pytest -q tests/core
+    .venv/bin/python scripts/fetch/pythons.py 3.12 -m pytest -q tests/core
 
 The environment of this Python does not belong here (`setup.py`). Interpreters are not fetched: one is taken from PATH, or
 from pyenv's folder. Environments are in .cache/pythons, 2 GB each, and are made again when a lock has changed.
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "pythons"
 LOCK = ROOT / "requirements.lock"
 # pytest's status if it had no test to run: `parts.py` shows such a part as one that has run nothing.
