@@ -275,7 +275,7 @@ def _prepared(
 ) -> RowCommit:
     """Prepare one layer's commit: the table's own changes, if they are taken, and rows that come and go beside them."""
     task, own, before = persisted.task, persisted.own, persisted.before
-    ranges = [RangePart((), iter(parts), sum(part.num_rows for part in parts))]
+    ranges = [RangePart((), iter(parts))]
     removed = None
     if own is not None:
         ranges.append(own.part(layer))

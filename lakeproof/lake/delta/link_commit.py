@@ -97,10 +97,9 @@ class NewTable:
 class LinkRequest:
     """One commit to the table at `path`: `links` and `rows` come, what is `removed` of the rows before goes.
 
-    `rows`: rows that this process reads or holds, `row_count` of them: they become files. For a table that exists all have
-    the same columns. `places`: further rows that go, by the path of their file in the log and their numbers there.
-    `required`: the table's columns that every linked file must have, with their names in these files. `statistics` as in a
-    `TableSpec`.
+    `rows`: rows that this process reads or holds: they become files. For a table that exists all have the same columns.
+    `places`: further rows that go, by the path of their file in the log and their numbers there. `required`: the table's
+    columns that every linked file must have, with their names in these files. `statistics` as in a `TableSpec`.
     """
 
     path: str
@@ -112,7 +111,6 @@ class LinkRequest:
     removed: Removed[pa.Table] | AllRows | None = None
     create: NewTable | None = None
     rows: LocalRows = ()
-    row_count: int = 0
     places: Mapping[str, Numbers] = field(default_factory=dict)
 
 
