@@ -226,17 +226,11 @@ class PendingCommit:
             return
         name = checksum_name(state.version)
         self.table.delete(name)
+        checksum = _json(_checksum(state, txn_id)).encode()
         try:
-            file = self.table.store.create(self.table.key_of(name), durable=False)
+            self.table.store.put_if_absent(self.table.key_of(name), checksum, durable=False)
         except AlreadyExistsError:
             return
-        try:
-            file.write(_json(_checksum(state, txn_id)).encode())
-            file.finish()
-        except BaseException:
-            # On a full disk it would be cut short; in an object store it would keep its share of the memory for uploads.
-            file.abandon()
-            raise
         settings = state.metadata.get("configuration") or {}
         if state.version and state.version % int(settings.get("delta.checkpointInterval", CHECKPOINT_INTERVAL)) == 0:
             write_checkpoint(self.table, state)

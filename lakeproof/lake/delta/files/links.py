@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -246,18 +246,11 @@ def _add_checksums(checksums: bytearray, data: memoryview) -> None:
         checksums += zlib.crc32(data[start : start + _CRC_PIECE]).to_bytes(_CRC_BYTES, "big")
 
 
-def _blocks(opened: BinaryIO) -> Iterator[memoryview]:
+def _blocks(opened: Any) -> Iterator[memoryview]:
     """Give the bytes in blocks of one size, so that each but the last is a whole number of pieces."""
     buffer = memoryview(bytearray(_READ_BYTES))
-    while length := _fill(opened, buffer):
+    while length := opened.readinto(buffer):
         yield buffer[:length]
-
-
-def _fill(opened: Any, buffer: memoryview) -> int:
-    length = 0
-    while length < len(buffer) and (read := opened.readinto(buffer[length:])):
-        length += read
-    return length
 
 
 def write_checksums(store: Store, key: str) -> None:
@@ -274,18 +267,11 @@ def write_checksums(store: Store, key: str) -> None:
 def _put_checksums(store: Store, key: str, checksums: bytes) -> None:
     """Put Hadoop's checksums beside the file: Spark compares every piece that it reads with them, as with its own files."""
     beside = store.checksum_key(key)
-    if beside is None:
-        return
-    # An attempt that was killed may have left half of them.
-    store.delete(beside)
-    file = store.create(beside, durable=False)
-    try:
-        file.write(checksums)
+    if beside is not None:
+        # An attempt that was killed may have left others.
+        store.delete(beside)
+        store.put_if_absent(beside, checksums, durable=False)
         failpoint("links.after_checksums")
-        file.finish()
-    except BaseException:
-        file.abandon()
-        raise
 
 
 def _damaged(landed: LandedFile, reason: str) -> LakeError:
