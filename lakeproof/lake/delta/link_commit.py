@@ -367,5 +367,5 @@ def spared(state: TableState, places: Mapping[str, Numbers]) -> Iterator[pa.Tabl
         return
     rows = DeltaRows.of_state(state)
     for path, numbers in places.items():
-        for batch in rows.without(data_file(state.files[path]), numbers):
+        for batch, _ in rows.numbered(data_file(state.files[path]), rows.schema.names, gone=numbers):
             yield pa.Table.from_batches([batch])

@@ -80,6 +80,8 @@ STATISTICS = "delta.dataSkippingStatsColumns"
 # Names in a list, quoted as in SQL or not.
 _NAMES = re.compile(r"`((?:[^`]|``)*)`|([^`,]+)")
 _BASE_FEATURES = ("appendOnly", "invariants")
+# What a reader has to know, of the features that a table may have here.
+READER_FEATURES = frozenset({MAPPING, NO_ZONE, VECTORS, WIDENING, "typeWidening-preview"})
 # What a commit of ours may be made on: the features that were tried. Row tracking, in-commit timestamps, catalog-managed
 # tables and the like ask more of a writer than is done here.
 KNOWN_FEATURES = frozenset(
@@ -90,17 +92,12 @@ KNOWN_FEATURES = frozenset(
         "clustering",
         "domainMetadata",
         "generatedColumns",
-        "typeWidening-preview",
-        MAPPING,
-        NO_ZONE,
-        VECTORS,
-        WIDENING,
+        *READER_FEATURES,
     }
 )
 # Properties, and rules in a column's metadata, that a writer has to keep, and that nothing here keeps.
 _ACTIVE = ("delta.enableRowTracking", "delta.enableInCommitTimestamps", "delta.appendOnly")
 _RULES_OF_COLUMNS = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
-_READER_FEATURES = frozenset({MAPPING, NO_ZONE, VECTORS, WIDENING, "typeWidening-preview"})
 
 
 def check_writable(state: TableState, *, partitioned: bool = False) -> None:
@@ -193,7 +190,7 @@ def protocol_for(metadata: Action, before: Action | None) -> Action:
     if needed <= existing:
         return dict(before)
     writers = existing | needed | (set() if lists else set(_BASE_FEATURES))
-    readers = set(before.get("readerFeatures") or ()) | (writers & _READER_FEATURES)
+    readers = set(before.get("readerFeatures") or ()) | (writers & READER_FEATURES)
     return {
         "minReaderVersion": LISTS_FEATURES_READER,
         "minWriterVersion": LISTS_FEATURES_WRITER,
@@ -297,11 +294,11 @@ class TableSpec:
 
     def options(self, columns: Sequence[str]) -> dict[str, str]:
         """Return the writer's options; deletion vectors spare rewriting rows that do not change."""
-        mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(columns) and not self.portable else {}
+        mapping = {MAPPING_MODE: "name"} if needs_mapping(columns) and not self.portable else {}
         return {
             VECTORS_ENABLED: "false" if self.portable else "true",
             "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
             **_KEEP,
             **mapping,
-            **({"delta.dataSkippingStatsColumns": ",".join(map(quoted, self.statistics))} if self.statistics else {}),
+            **({STATISTICS: ",".join(map(quoted, self.statistics))} if self.statistics else {}),
         }
