@@ -12,8 +12,7 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -125,9 +124,9 @@ def _actions(state: TableState, now_ms: int) -> Iterator[tuple[str, Action]]:
 
 
 def _batches(actions: Iterable[tuple[str, Action]]) -> Iterator[pa.RecordBatch]:
-    rows, kinds = list[Action](), {field.name: _Struct.of(field.type) for field in _SCHEMA}
+    rows = list[Action]()
     for kind, action in actions:
-        rows.append({kind: kinds[kind].to_arrow(action)})
+        rows.append({kind: action})
         if len(rows) == _ROWS_AT_ONCE:
             yield pa.RecordBatch.from_pylist(rows, _SCHEMA)
             rows = []
@@ -135,56 +134,36 @@ def _batches(actions: Iterable[tuple[str, Action]]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(rows, _SCHEMA)
 
 
-@dataclass(frozen=True, slots=True)
-class _Struct:
-    """The fields of a struct: each a struct itself, a map, or a value that is the same in Arrow and in JSON."""
-
-    structs: Mapping[str, _Struct]
-    maps: frozenset[str]
-
-    @classmethod
-    def of(cls, kind: pa.DataType) -> _Struct:
-        """Return what a type of Arrow says."""
-        structs = {field.name: cls.of(field.type) for field in kind if pa.types.is_struct(field.type)}
-        return cls(structs, frozenset(field.name for field in kind if pa.types.is_map(field.type)))
-
-    def to_arrow(self, value: Action) -> Action:
-        """Return a value with its maps as Arrow takes them."""
-        return {
-            name: list(part.items())
-            if name in self.maps and part is not None
-            else self.structs[name].to_arrow(part)
-            if name in self.structs and part is not None
-            else part
-            for name, part in value.items()
-        }
-
-    def to_json(self, value: Action) -> Action:
-        """Return a value as a commit's JSON has it: without what is NULL, and with maps as objects."""
-        return {
-            name: dict(part)
-            if name in self.maps
-            else self.structs[name].to_json(part)
-            if name in self.structs
-            else part
-            for name, part in value.items()
-            if part is not None and not name.endswith("_parsed")
-        }
-
-
 def read_checkpoint(table: Folder, name: str) -> Iterator[tuple[str, Action]]:
     """Yield the actions of a checkpoint, or of a part of one; raises LogGapError if it is damaged."""
     try:
         with parquet_file(table.store, table.key_of(f"{LOG}/{name}")) as file:
-            kinds = {f.name: _Struct.of(f.type) for f in file.schema_arrow if f.name in _SCHEMA.names}
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(kinds)):
+            maps = {f.name: frozenset(_maps(f.type)) for f in file.schema_arrow if f.name in _SCHEMA.names}
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(maps)):
                 for row in batch.to_pylist():
-                    yield from ((k, kinds[k].to_json(action)) for k, action in row.items() if _is_action(action))
+                    yield from ((k, _in_json(action, maps[k])) for k, action in row.items() if _is_action(action))
     except (OSError, pa.ArrowInvalid) as error:
         # A passing error of the system is no damage; Arrow's own reading errors have no errno.
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise LogGapError(table.url, f"{LOG}/{name} is damaged", RESTORE_LOG) from None
+
+
+def _maps(kind: pa.StructType) -> Iterator[str]:
+    for field in kind:
+        if pa.types.is_struct(field.type):
+            yield from _maps(field.type)
+        elif pa.types.is_map(field.type):
+            yield field.name
+
+
+def _in_json(value: Action, maps: frozenset[str]) -> Action:
+    """Return a struct as a commit's JSON has it: without what is NULL, and with its `maps` as objects."""
+    return {
+        name: dict(part) if name in maps else _in_json(part, maps) if isinstance(part, dict) else part
+        for name, part in value.items()
+        if part is not None and not name.endswith("_parsed")
+    }
 
 
 def _is_action(action: Action | None) -> bool:
