@@ -47,8 +47,8 @@ from lakeproof.lake.cycle.task import (
     carried,
     exact_from_end,
 )
-from lakeproof.lake.delta.arrow_rows import DeltaRows
-from lakeproof.lake.delta.link_commit import RowCommit, in_schema, prepare_links
+from lakeproof.lake.delta.arrow_rows import DeltaRows, in_schema
+from lakeproof.lake.delta.link_commit import RowCommit, prepare_links
 from lakeproof.lake.delta.search import ChunkBase, find_places
 from lakeproof.lake.fold.key_fold import sum_of
 from lakeproof.lake.records.documents import CutTable

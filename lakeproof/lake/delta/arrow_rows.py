@@ -209,6 +209,13 @@ def widened(array: pa.Array, wide: pa.DataType) -> pa.Array:
     return pc.cast(array, wide)
 
 
+def in_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with the columns of the schema: those that they lack are null."""
+    named = set(part.column_names)
+    columns = [part[f.name] if f.name in named else pa.nulls(part.num_rows, f.type) for f in schema]
+    return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
+
+
 def _check_features(path: str, protocol: Action) -> None:
     version, names = int(protocol["minReaderVersion"]), set(protocol.get("readerFeatures") or ())
     unknown = sorted(names - READER_FEATURES)

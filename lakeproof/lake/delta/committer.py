@@ -92,12 +92,12 @@ class PendingCommit:
     def add(self, files: Iterable[AddedFile], *, data_change: bool = True) -> int:
         """Add files; returns the number of rows that come with them. A vector is written for rows that are left out."""
         chosen = list(files)
-        cut = [file for file in chosen if file.left_out is not None and len(file.left_out)]
-        vectors = dict(zip(map(id, cut), write_vectors(self.table, [_rows_of(file) for file in cut]), strict=True))
+        left_out = [file.left_out for file in chosen if file.left_out is not None and len(file.left_out)]
+        vectors = iter(write_vectors(self.table, left_out))
         for file in chosen:
             entry = {**file.entry, "dataChange": data_change}
-            if id(file) in vectors:
-                entry |= {"deletionVector": vectors[id(file)], "stats": _loose(entry["stats"])}
+            if file.left_out is not None and len(file.left_out):
+                entry |= {"deletionVector": next(vectors), "stats": _loose(entry["stats"])}
             self._actions.append(("add", entry))
         return sum(file.rows for file in chosen)
 
@@ -262,10 +262,6 @@ def version_to_follow(path: str, expected: int, commit: CommitInfo) -> int:
 def lost(path: str) -> TransientError:
     """Return the error of who has lost the race for a table's next version."""
     return TransientError(path, "someone else committed to the table meanwhile", "the next run finishes the cycle")
-
-
-def _rows_of(file: AddedFile) -> Numbers:
-    return np.empty(0, np.int64) if file.left_out is None else file.left_out
 
 
 def _with_old(table: Folder, entry: Action, rows: Numbers) -> Numbers:

@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from lakeproof.errors import InvariantError, NoRoomError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.delta.arrow_rows import DeltaRows, arrow_schema
+from lakeproof.lake.delta.arrow_rows import DeltaRows, arrow_schema, in_schema
 from lakeproof.lake.delta.committer import (
     AddedFile,
     Applied,
@@ -210,11 +210,12 @@ def prepare_links(request: LinkRequest, beside: RowCommit | None = None) -> RowC
     that is not ours, TransientError about one with our number. Nothing is in the table's folder then (`remove_placed`).
     """
     before = version_to_follow(request.path, request.expected_version, request.info)
-    state = None if before == NO_VERSION else read_state(request.path, before)
-    metadata = None if state is not None else _metadata(request)
-    if state is None or metadata is not None:
-        fields = list(json.loads((metadata or {})["schemaString"])["fields"])
+    state = metadata = None
+    if before == NO_VERSION:
+        metadata = _metadata(request)
+        fields = json.loads(metadata["schemaString"])["fields"]
     else:
+        state = read_state(request.path, before)
         check_writable(state)
         fields = state.fields
         if any(link.left_out is not None for link in request.links) and not has_vectors(state):
@@ -294,13 +295,6 @@ def _with_spared(new: Iterable[pa.Table], state: TableState, places: RowPlaces) 
     schema = arrow_schema(state.fields)
     yield from (in_schema(part, schema) for part in new)
     yield from spared(state, places.rows)
-
-
-def in_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows with the columns of the schema: those that they lack are null."""
-    named = set(part.column_names)
-    columns = [part[f.name] if f.name in named else pa.nulls(part.num_rows, f.type) for f in schema]
-    return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
 
 
 def linked_name(info: CommitInfo, landed: LandedFile) -> str:

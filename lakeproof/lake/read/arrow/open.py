@@ -25,7 +25,7 @@ from lakeproof.config.model import Config, location_of
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, ORD
 from lakeproof.lake.columns import column_names, current_columns, in_lake
-from lakeproof.lake.delta.arrow_rows import DeltaRows
+from lakeproof.lake.delta.arrow_rows import DeltaRows, in_schema
 from lakeproof.lake.delta.search import KeyLookup, LakeBase
 from lakeproof.lake.fold.key_fold import fold_keys
 from lakeproof.lake.planning.landing.end import LANDING, LakeAtLanding, LandingEnd, cuts_and_ends
@@ -283,10 +283,7 @@ def _images(schema: SchemaVersion, parts: Sequence[pa.Table]) -> pa.Table:
     """Return the rows with current's columns."""
     types = {c.name: arrow_type(c) for c in schema.columns} | {ORD: pa.int64(), DUP: pa.int64()}
     fields = [(name, types.get(name, pa.string())) for name in current_columns(schema)]
-    whole = pa.concat_tables(parts) if parts else pa.schema(fields).empty_table()
-    has = set(whole.column_names)
-    columns = [whole.column(n) if n in has else pa.nulls(whole.num_rows, kind) for n, kind in fields]
-    return pa.table(columns, schema=pa.schema(fields))
+    return in_schema(pa.concat_tables(parts) if parts else pa.table({}), pa.schema(fields))
 
 
 def _with_spark(end: LandingEnd, table: TableName, reason: str) -> LakeError:
