@@ -50,7 +50,6 @@ class DeltaRows:
     """One version of a Delta table. `open` reads its log; nothing of its rows is read before `batches`."""
 
     table: Folder
-    version: int
     fields: tuple[_Field, ...]
     files: tuple[DeltaFile, ...]
 
@@ -70,13 +69,12 @@ class DeltaRows:
         _check_features(path, shape.protocol)
         if shape.is_partitioned:
             raise NotInArrowError(path, "it is partitioned, as only tables of days are", "read it with Spark")
-        return cls(Folder.at(path), version, tuple(map(_field, shape.fields)), tuple(files))
+        return cls(Folder.at(path), tuple(map(_field, shape.fields)), tuple(files))
 
     @classmethod
     def of_state(cls, state: TableState) -> DeltaRows:
         """Return the version of a state that was read."""
-        files = tuple(map(data_file, state.files.values()))
-        return cls(Folder.at(state.path), state.version, tuple(map(_field, state.fields)), files)
+        return cls(Folder.at(state.path), tuple(map(_field, state.fields)), tuple(map(data_file, state.files.values())))
 
     @property
     def schema(self) -> pa.Schema:

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import DataType, StructType
 
-from lakeproof.errors import ConfigError, InvariantError
+from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import TEXT
 from lakeproof.lake.columns import quoted
 from lakeproof.landing.segments.file_columns import file_names
@@ -129,16 +129,6 @@ def digest_bits(digest: SparkColumn) -> SparkColumn:
     return F.conv(F.substring(digest, 1, 15), 16, 10).cast("long")
 
 
-def key_text(version: SchemaVersion) -> SparkColumn:
-    """The framed exact text of the key's columns, in the order of the key.
-
-    Raises InvariantError for a bag, which has no key.
-    """
-    if version.is_bag:
-        raise InvariantError(str(version.table), "has no key to make a text of", "use the row's digest")
-    return F.concat(*(exact_form(c) for c in key_columns(version)))
-
-
 def exact_form_of_type(data_type: T.DataType, name: str) -> SparkColumn:
     """The framed exact form of a Spark value by its own type: for views, whose columns have no PostgreSQL type.
 
@@ -207,10 +197,12 @@ def no_rows(session: SparkSession, types: Mapping[str, str | DataType]) -> DataF
 
 
 def key_value(schema: SchemaVersion) -> SparkColumn:
-    """Return the value of `_lp_key`: a bag's digest, the key's text, or null if the key's columns compare exactly."""
+    """Return the value of `_lp_key`: a bag's digest, the key's framed text, or null if its columns compare exactly."""
     if schema.is_bag:
         return row_key(schema)
-    return key_text(schema) if needs_key_text(schema) else F.lit(None).cast("string")
+    if needs_key_text(schema):
+        return F.concat(*(exact_form(c) for c in key_columns(schema)))
+    return F.lit(None).cast("string")
 
 
 def row_key(schema: SchemaVersion) -> SparkColumn:

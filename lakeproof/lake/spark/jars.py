@@ -260,8 +260,3 @@ S3 = JarSet(
         "software.amazon.awssdk:bundle",
     ),
 )
-
-
-def jars_with_s3(place: Path | None = None) -> list[Path]:
-    """Return Delta's jars and those for S3; as `jars.jars`."""
-    return jars(place, (DELTA, S3))

@@ -17,7 +17,7 @@ OCTETS, LETTERS = bytes.fromhex("864fd26fb559f75b"), "HelloWorld"
 
 
 def test_the_letters_are_those_of_z85() -> None:
-    """And every octet comes back, in whatever place of its group."""
+    """Every octet comes back, in whatever place of its group."""
     assert (in_base_85(OCTETS), of_base_85(LETTERS)) == (LETTERS, OCTETS)
     every = bytes(range(256)) + bytes(reversed(range(256)))
     assert of_base_85(in_base_85(every)) == every
