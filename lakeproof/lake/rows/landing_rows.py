@@ -27,7 +27,7 @@ from lakeproof.lake.rows.file_rows import LandedRange, TableRange
 from lakeproof.lake.rows.refusal import refuse_table
 from lakeproof.landing.segments.file_columns import file_names
 from lakeproof.landing.segments.reader import Slice
-from lakeproof.schema import Column, SchemaVersion
+from lakeproof.schema import Column, SchemaVersion, lake_names
 from lakeproof.values.cast import MARKED, cast_column
 from lakeproof.values.exact_kinds import INTEGER_KINDS
 from lakeproof.values.types import arrow_type, spark_type
@@ -132,21 +132,20 @@ def convert_rows(
 
     Added columns have the value that older rows read in them (`missing`), else null; dropped columns are left out.
     """
-    old, new = in_lake(change.old), in_lake(change.new)
-    named = dict(zip((c.name for c in change.old.columns), (c.name for c in old.columns), strict=True))
-    kept = {b.name: named[a.name] for a, b in change.carried}
+    old, new = lake_names(change.old.columns), lake_names(change.new.columns)
+    kept = {b.name: old[a.name] for a, b in change.carried}
     given = [c for c in change.added if c.attnum in missing]
-    rest = [n for n in rows.columns if n not in set(named.values())]
+    rest = [n for n in rows.columns if n not in set(old.values())]
     if given:
         rows = rows.crossJoin(F.broadcast(_defaults(session, given, missing)))
     values: list[SparkColumn] = []
-    for column, lake in zip(change.new.columns, new.columns, strict=True):
+    for column in change.new.columns:
         value = F.lit(None)
         if column.name in kept:
             value = col(kept[column.name])
         elif column in given:
             value = F.col(f"{_DEFAULT}{column.attnum}")
-        values.append(value.cast(spark_type(column)).alias(lake.name))
+        values.append(value.cast(spark_type(column)).alias(new[column.name]))
     return rows.select(*values, *(_unchanged(change) if n == UNCHANGED else col(n) for n in rest))
 
 

@@ -276,10 +276,9 @@ class ViewStep:
         """
         if self.before is not None and self.before.number != self.cut.number:
             check_follows(self.before, self.cut)
-        states = [
-            None if cut is None else DeltaRows.open(self.path, cut.delta_version) for cut in (self.before, self.cut)
-        ]
-        fields = [[f for f in (s or states[1]).schema if not f.name.startswith(HIDDEN_PREFIX)] for s in states]  # type: ignore[union-attr]  # the second is never None
+        after = DeltaRows.open(self.path, self.cut.delta_version)
+        before = after if self.before is None else DeltaRows.open(self.path, self.before.delta_version)
+        fields = [[f for f in state.schema if not f.name.startswith(HIDDEN_PREFIX)] for state in (before, after)]
         shown = [[field.name for field in each] for each in fields]
         versions = None if self.before is None else self.before.delta_version, self.cut.delta_version
         reshaped = fields[0] != fields[1]

@@ -94,17 +94,16 @@ class Rows:
         return self.delta.schema_of(self.columns)
 
     def select(self, *columns: str) -> Rows:
-        """Return the same rows with these columns alone; files are read for no other. Raises ConfigError for another."""
-        return Rows(self.delta, self.chosen(columns))
+        """Return the same rows with these columns alone; raises ConfigError for another.
 
-    def chosen(self, columns: tuple[str, ...]) -> tuple[str, ...]:
-        """Return `columns`; raises ConfigError for one that the rows don't have."""
+        Files are read for no other; at the landing's end, for the key, too.
+        """
         for name in columns:
             if name not in self.columns:
                 raise ConfigError(
                     f"column {name[:80]}", "there is none of that name", f"name some of {[*self.columns]}"
                 )
-        return columns
+        return replace(self, columns=columns)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, 65,536 at a time at most, in no order; raises LakeError if a file is missing or damaged."""
@@ -172,10 +171,6 @@ class LandedRows(Rows):
     """A table at the landing's end. What has landed is held in memory; the cut's rows come in batches."""
 
     net: NetChange[pa.Table]
-
-    def select(self, *columns: str) -> Rows:
-        """Return the same rows with these columns alone; files are read for these and the key. Raises as `Rows.select`."""
-        return replace(self, columns=self.chosen(columns))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, 65,536 at a time at most, in no order; raises LakeError if a file is missing or damaged."""
