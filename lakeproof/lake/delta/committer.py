@@ -16,7 +16,6 @@ it was before, in a version above.
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from lakeproof.lake.delta.log.commits import (
     digest_of_bytes,
     find_commit,
     note_end,
+    now_ms,
 )
 from lakeproof.lake.delta.log.protocol import CHECKPOINT_INTERVAL, protocol_for
 from lakeproof.lake.delta.log.state import Replay, TableState, is_same_file, keep_state
@@ -82,7 +82,7 @@ class PendingCommit:
         self.before = before
         self.table = Folder.at(path)
         self._actions: list[tuple[str, Action]] = []
-        self._now = int(time.time() * 1000)
+        self._now = now_ms()
 
     @property
     def is_empty(self) -> bool:

@@ -1,11 +1,7 @@
 """Columns of the lake as Spark expressions: by exact name, the columns that distinguish rows, and values' exact forms.
 
-Names alone belong to `lakeproof.lake.columns`, the same forms in PostgreSQL's SQL to `lakeproof.proof.source.form`; using a
-digest belongs to the callers.
-
-A source column keeps its name, unless Spark could not distinguish it from another (names that differ in case only), from a
-hidden column (`_lp_…`), from a scratch column (`__lp_…`) or from one that Spark and Delta have for themselves: then it
-is `#<attribute number>#<name>`. Names with characters that Parquet refuses need column mapping.
+Names alone belong to `lakeproof.lake.columns` and `lakeproof.schema.lake_names`, the same forms in PostgreSQL's SQL to
+`lakeproof.proof.source.form`; using a digest belongs to the callers.
 
 Digests of bags, corrections and proofs are computed from exact forms: one text per value, equal on both sides (`FORMAT.md`,
 last section), framed so that the concatenation of a row's values can be read back in one way only: NULL is `~`, any other

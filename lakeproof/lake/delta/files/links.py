@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 import uuid
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +33,7 @@ from lakeproof.errors import BEGIN_AGAIN, InvariantError, LakeError
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import COMMIT_TIME, HIDDEN_PREFIX, LSN, OP, XID
 from lakeproof.lake.delta.files.statistics import has_float_bounds
-from lakeproof.lake.delta.log.commits import LogField, physical_names
+from lakeproof.lake.delta.log.commits import LogField, now_ms, physical_names
 from lakeproof.landing.segments.manifest import SegmentFile
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES, ROW_GROUP_ROWS
 from lakeproof.snapshot.state import SnapshotFile
@@ -150,11 +149,6 @@ def remove_placed(table: Folder, name: str) -> None:
     if beside is not None:
         table.store.delete(beside)
     table.store.delete(key)
-
-
-def now_ms() -> int:
-    """Return the present time as Delta has it."""
-    return int(time.time() * 1000)
 
 
 def mismatch(footer: pq.FileMetaData, fields: Sequence[LogField], required: Mapping[str, str]) -> str | None:

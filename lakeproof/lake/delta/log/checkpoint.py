@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeproof.lake.delta.log.commits import LOG, POINTERS, RESTORE_LOG, Action, LogGapError, checkpoint_name
+from lakeproof.lake.delta.log.commits import LOG, POINTERS, RESTORE_LOG, Action, LogGapError, checkpoint_name, now_ms
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.parquet import parquet_file
 
@@ -93,10 +92,10 @@ def write_checkpoint(table: Folder, state: TableState) -> None:
 
     It is complete or not there, whenever this process ends: every reader believes the checkpoint that it finds.
     """
-    name, now_ms, rows = checkpoint_name(state.version), int(time.time() * 1000), 0
+    name, rows = checkpoint_name(state.version), 0
     data = io.BytesIO()
     with pq.ParquetWriter(data, _SCHEMA, compression="zstd") as writer:
-        for part in _batches(_actions(state, now_ms)):
+        for part in _batches(_actions(state)):
             rows += part.num_rows
             writer.write_batch(part)
     key = table.key_of(name)
@@ -111,13 +110,13 @@ def write_checkpoint(table: Folder, state: TableState) -> None:
     table.store.put(table.key_of(f"{LOG}/{name}"), json.dumps(pointer).encode())
 
 
-def _actions(state: TableState, now_ms: int) -> Iterator[tuple[str, Action]]:
+def _actions(state: TableState) -> Iterator[tuple[str, Action]]:
     yield "protocol", state.protocol
     yield "metaData", state.metadata
     yield from (("txn", action) for action in state.txns.values())
     yield from (("domainMetadata", action) for action in state.domains.values() if not action.get("removed"))
     yield from (("add", {**action, "dataChange": False}) for action in state.files.values())
-    oldest = now_ms - TOMBSTONES_S * 1000
+    oldest = now_ms() - TOMBSTONES_S * 1000
     for action in state.removed.values():
         if (action.get("deletionTimestamp") or 0) >= oldest:
             yield "remove", {**action, "dataChange": False}

@@ -19,7 +19,6 @@ checksum file on a store whose holders may sleep (`committer`). The caller holds
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -44,6 +43,7 @@ from lakeproof.lake.delta.log.commits import (
     log_files,
     newest_version,
     note_end,
+    now_ms,
     read_actions,
     read_commit,
 )
@@ -237,7 +237,7 @@ def begin_at(path: str, version: int, metadata: Action, user_metadata: str) -> N
     table = Folder.at(path)
     protocol = protocol_for(metadata, None)
     described = {
-        "timestamp": int(time.time() * 1000),
+        "timestamp": now_ms(),
         "operation": BEGINS,
         "operationParameters": {},
         "isBlindAppend": False,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -110,6 +111,11 @@ def checksum_name(version: int) -> str:
 def checkpoint_name(version: int) -> str:
     """Return the name of a version's checkpoint in its table's folder."""
     return f"{LOG}/{version:0{_NAME_DIGITS}d}.checkpoint.parquet"
+
+
+def now_ms() -> int:
+    """Return the present time as Delta has it."""
+    return int(time.time() * 1000)
 
 
 def digest_of_bytes(data: bytes) -> str:

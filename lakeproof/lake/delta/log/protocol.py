@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -25,6 +24,7 @@ from lakeproof.lake.delta.log.commits import (
     LogField,
     LogType,
     newest_version,
+    now_ms,
     physical_name,
     physical_names,
 )
@@ -134,7 +134,7 @@ def metadata_of(
         "schemaString": json.dumps({"type": "struct", "fields": columns}),
         "partitionColumns": list(partitions),
         "configuration": settings,
-        "createdTime": int(time.time() * 1000),
+        "createdTime": now_ms(),
     }
 
 
@@ -153,16 +153,8 @@ def _with_ids(field: LogField, numbers: Iterator[int], in_files: str) -> Action:
     """Return a column with its number and its name in files, if Parquet takes that; so with each field inside it."""
     in_files = f"col-{uuid.uuid4()}" if needs_mapping([in_files]) else in_files
     metadata = {**(field.get("metadata") or {}), COLUMN_ID: next(numbers), PHYSICAL_NAME: in_files}
-    return {**field, "metadata": metadata, "type": _type_with_ids(field["type"], numbers)}
-
-
-def _type_with_ids(kind: LogType, numbers: Iterator[int]) -> LogType:
-    if isinstance(kind, str):
-        return kind
-    if kind["type"] == "struct":
-        return {**kind, "fields": [_with_ids(field, numbers, field["name"]) for field in kind["fields"]]}
-    inside = [name for name in ("elementType", "keyType", "valueType") if name in kind]
-    return {**kind, **{name: _type_with_ids(kind[name], numbers) for name in inside}}
+    kind = _with_fields(field["type"], lambda inside: _with_ids(inside, numbers, inside["name"]))
+    return {**field, "metadata": metadata, "type": kind}
 
 
 def statistics_of(metadata: Action) -> tuple[str, ...]:
@@ -260,13 +252,17 @@ def new_fields(columns: Mapping[str, str]) -> list[LogField]:
 
 def in_files(kind: LogType) -> LogType:
     """Return a type of the log's schema text with the names that fields inside it have in data files."""
+    return _with_fields(kind, lambda f: {**f, "name": physical_name(f), "type": in_files(f["type"])})
+
+
+def _with_fields(kind: LogType, changed: Callable[[LogField], LogField]) -> LogType:
+    """Return a type of the log's schema text with the fields of each struct inside it changed, in their order."""
     if isinstance(kind, str):
         return kind
     if kind["type"] == "struct":
-        fields = [{**f, "name": physical_name(f), "type": in_files(f["type"])} for f in kind["fields"]]
-        return {**kind, "fields": fields}
+        return {**kind, "fields": [changed(field) for field in kind["fields"]]}
     inside = [name for name in ("elementType", "keyType", "valueType") if name in kind]
-    return {**kind, **{name: in_files(kind[name]) for name in inside}}
+    return {**kind, **{name: _with_fields(kind[name], changed) for name in inside}}
 
 
 # A commit's checkpoint costs as much as five small commits; one in 10 is Delta's default.
