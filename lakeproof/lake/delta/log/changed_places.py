@@ -13,6 +13,7 @@ net of all versions unless files were put together between two of them that chan
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,7 +26,7 @@ from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.files.data_files import DeltaFile, VectorPlace, data_file, deleted_rows
 from lakeproof.lake.delta.log.commits import BEGINS, Action, LogField, commit_name, physical_name, read_actions
 from lakeproof.lake.delta.log.state import FileKey, TableState, file_key, is_same_file, read_state, table_shape
-from lakeproof.lake.rows.change import Numbers
+from lakeproof.lake.rows.change import Numbers, Unsupported, in_memory
 from lakeproof.lake.spark.jvm import note_rows
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
@@ -123,7 +124,7 @@ class VersionChanges:
         self,
         columns: Sequence[str],
         rows_max: int,
-        bytes_max: int | None = None,
+        bytes_max: int = sys.maxsize,
         files_bytes_max: int | None = READ_BYTES_MAX,
     ) -> pa.Table | None:
         """Return the rows with `CAME`; None if they, or the files that have them, are more, or can't be read here."""
@@ -135,13 +136,9 @@ class VersionChanges:
         try:
             rows = DeltaRows.open(self.last.path, self.last.version, files=())
             schema = rows.schema_of(columns).append(pa.field(CAME, pa.bool_()))
-            parts, left = list[pa.RecordBatch](), bytes_max
-            for part in (part for file in self.files for part in _rows_of(rows, file, columns)):
-                parts.append(part)
-                left = None if left is None else left - part.nbytes
-                if left is not None and left < 0:
-                    return None
-        except (LakeError, NotFoundError):
+            came_and_went = (part for file in self.files for part in _rows_of(rows, file, columns))
+            parts = in_memory(came_and_went, bytes_max, "there are more rows")
+        except (LakeError, NotFoundError, Unsupported):
             return None
         return pa.Table.from_batches(parts, schema)
 
@@ -171,23 +168,21 @@ class _Walk:
         self.is_net, self.has_metadata = True, False
 
     def take(self, actions: Sequence[tuple[str, Action]]) -> None:
-        files = [(kind, action) for kind, action in actions if kind in ("add", "remove")]
-        for kind, action in sorted(files, key=lambda pair: pair[0], reverse=True):
-            self.touched.setdefault(action["path"], action if kind == "remove" else None)
-        for path in [a["path"] for kind, a in files if kind == "remove" and a.get("dataChange") is False]:
-            if path in self._before:
-                # Put together with others: what comes under this name is another file.
-                self._ended += self._changed_file(path)
+        # What goes before what comes: a file with another vector is removed and added again by the same commit.
+        files = [(kind, action) for which in ("remove", "add") for kind, action in actions if kind == which]
         data = [(kind, action) for kind, action in files if action.get("dataChange") is not False]
         for kind, action in files:
+            self.touched.setdefault(action["path"], action if kind == "remove" else None)
             if action.get("dataChange") is False:
                 self.packed[kind == "add"].append(data_file(action))
+                if kind == "remove" and action["path"] in self._before:
+                    # Put together with others: what comes under this name is another file.
+                    self._ended += self._changed_file(action["path"])
         self.has_metadata |= any(kind == "metaData" for kind, _ in actions)
         self.is_net &= not (data and self._changed and self._put_together)
         self._changed |= bool(data)
         self._put_together |= self._changed and len(files) > len(data)
-        # A file with another vector is removed and added again by the same commit.
-        for kind, action in sorted(data, key=lambda pair: pair[0], reverse=True):
+        for kind, action in data:
             self._before.setdefault(action["path"], action if kind == "remove" else None)
             self._after[action["path"]] = action if kind == "add" else None
 
