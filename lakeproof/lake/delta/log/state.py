@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,18 +60,25 @@ def listed_log(table: Folder, version: int) -> ListedLog:
 
     Raises LakeError if there is no log.
     """
-    pointed = _pointed(table)
+    pointed = pointed_version(table)
     listed = _listed(table, version, pointed if pointed <= version else -1)
     # It is gone, or its writer was killed.
     return _listed(table, version, -1) if listed.checkpoint < pointed <= version else listed
 
 
-def _pointed(table: Folder) -> int:
-    """Return the version of the checkpoint to which the log points, -1 if to none: a hint that may be wrong."""
+def pointed_version(table: Folder) -> int:
+    """Return the version of the checkpoint to which the log points, which may be wrong: -1 if to none.
+
+    It is above every version if nobody can read it.
+    """
+    version = None
     try:
-        return int(json.loads(table.get(f"{LOG}/{POINTERS[0]}"))["version"])
-    except (NotFoundError, ValueError, LookupError, TypeError):
+        version = json.loads(table.get(f"{LOG}/{POINTERS[0]}"))["version"]
+    except NotFoundError:
         return -1
+    except (ValueError, LookupError, TypeError):
+        pass
+    return version if isinstance(version, int) else sys.maxsize
 
 
 def _listed(table: Folder, version: int, since: int) -> ListedLog:
