@@ -174,7 +174,8 @@ def mismatch(footer: pq.FileMetaData, fields: Sequence[LogField], required: Mapp
             return f"the file has a column {physical}, which is the table's {name}"
         if types[physical] != field["type"]:
             return f"column {name} is {types[physical]} in the file and {field['type']} in the table"
-    if any(kind in json.dumps(types) for kind in _CALENDAR) and not _names_spark(footer):
+    names_spark = SPARK_VERSION_KEY.encode() in (footer.metadata or {})
+    if any(kind in json.dumps(types) for kind in _CALENDAR) and not names_spark:
         return "the file has dates or times, and does not name Spark's version"
     return "the file has bounds of floats, which leave NaN out" if has_float_bounds(footer) else None
 
@@ -184,10 +185,6 @@ def renamed(fields: Sequence[LogField], names: Mapping[str, str]) -> str | None:
     physical = physical_names(fields)
     other = next((name for name, in_file in names.items() if physical.get(name) != in_file), None)
     return None if other is None else f"the table's column {other} has another name in the table's files"
-
-
-def _names_spark(footer: pq.FileMetaData) -> bool:
-    return SPARK_VERSION_KEY.encode() in (footer.metadata or {})
 
 
 def _type_of(arrow: pa.DataType) -> Any:
