@@ -127,9 +127,9 @@ class RowCommit:
     info: CommitInfo
     before: TableState | None
     files: Sequence[AddedFile]
-    places: Mapping[str, Numbers] = field(default_factory=dict)
-    everything: bool = False
-    metadata: Action | None = None
+    places: Mapping[str, Numbers]
+    everything: bool
+    metadata: Action | None
     linked: Mapping[LandedFile, Twin] = field(default_factory=dict)
 
     def commit(self) -> Applied:

@@ -82,7 +82,7 @@ class DeltaCommit:
     txns: dict[str, int]
     user_metadata: str | None
     changes_data: bool
-    operation: str = ""
+    operation: str
 
     @property
     def is_by_us(self) -> bool:

@@ -22,7 +22,7 @@ Days are UTC days by commit time:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from pathlib import Path
 
@@ -67,7 +67,7 @@ class LakeAsOf:
     position: Lsn
     cut: Cut | None
     following: Cut | None
-    held: Mapping[TableName, Held] = field(default_factory=dict)
+    held: Mapping[TableName, Held]
 
     @property
     def tables(self) -> tuple[TableName, ...]:
