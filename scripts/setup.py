@@ -24,7 +24,7 @@ LOCKS = (ROOT / "scripts" / "installer.lock", ROOT / "requirements.lock")
 # Inside the virtual environment, so that deleting it also deletes the claim that it is complete.
 STAMP = VENV / "lakeproof.stamp"
 
-_FETCH_JARS = "from lakeproof.lake.spark.jars import jars_with_s3; jars_with_s3()"
+_FETCH_JARS = "from lakeproof.lake.spark.jars import DELTA, S3, jars; jars(sets=(DELTA, S3))"
 
 
 class SetupError(Exception):

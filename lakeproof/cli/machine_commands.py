@@ -50,16 +50,15 @@ def init(context: Context, args: argparse.Namespace) -> Outcome:
 def fetch_jars(context: Context, args: argparse.Namespace) -> Outcome:
     """Download the pinned jars into a folder, and make this Java's archive of classes; what is there is kept."""
     from lakeproof.lake.spark import jars as step
-    from lakeproof.lake.spark.jars import S3, jars_with_s3
     from lakeproof.lake.spark.java import make_archive
 
     folder = args.folder.absolute()
-    sets = [step.DELTA, S3] if args.s3 else [step.DELTA]
+    sets = [step.DELTA, step.S3] if args.s3 else [step.DELTA]
     missing = step.missing_jars(folder, sets)
     if missing:
         message = f"fetching {', '.join(missing)} from the repositories that Spark's Ivy is configured for"
         context.report(Event("jars.fetch", message, {"jars": missing}))
-    files = tuple(file.name for file in (jars_with_s3(folder) if args.s3 else step.jars(folder)))
+    files = tuple(file.name for file in step.jars(folder, sets))
     make_archive(folder)
     text = f"{folder}: {counted(len(files), 'jar')} with the pinned checksums, {len(missing)} of them fetched now"
     remedy = f"on the host without a network, copy them to a folder and set {step.VARIABLE} to it"

@@ -26,7 +26,7 @@ from pydantic import Field
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.field_types import Count, IncarnationField, LsnField, TableField
 from lakeproof.lake.delta.log.commits import commit_name, digest_of_bytes
-from lakeproof.lake.delta.log.state import FileKey, read_state, tombstone_key
+from lakeproof.lake.delta.log.state import FileKey, file_key, read_state
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.result import Kind, ProofReport, Status
@@ -56,7 +56,7 @@ class Basis(Part):
         """Return the basis of a table at a cut; None if a commit is not in its log any more."""
         path = lake.url(lake.paths.current(table))
         try:
-            files = map(tombstone_key, read_state(path, cut_table.current_version).files.values())
+            files = map(file_key, read_state(path, cut_table.current_version).files.values())
         except LakeError:
             return None
         current = version_digest(path, cut_table.current_version, files)

@@ -157,7 +157,7 @@ class _Run:
             rows = partial(table_rows, location, view)
             inputs = ViewInputs(read.frames(session, location, view), numbers, point.number, since, rows, read)
             view_cut = refresh_view(session, point.store, view, inputs, self.lock)
-            point.brought_up(session, view_cut)
+            point.brought_up(view_cut)
         if attempt.error is not None:
             raise unreadable_error(point.store, view, read, attempt.error) from attempt.error
         return ViewReport(
@@ -190,7 +190,7 @@ def inputs_at_newest(config: Config, view: ViewConfig, session: SparkSession, st
             raise applied.faults[other]
         if other not in applied.newest:
             raise LakeError(f"view {other}", "the lake does not have it yet", f"run `lakeproof refresh {other}` first")
-        point.stand_on(session, applied.newest[other])
+        point.stand_on(applied.newest[other])
     why = point.why_still(view)
     if why is not None:
         raise LakeError(f"view {view.name}", f"it stands still: {why}", "put that right first")

@@ -45,7 +45,7 @@ def test_a_full_disk_leaves_no_file_over(spark: SparkSession, tmp_path: Path, di
     file = land((tmp_path if what == "copy" else disk) / "landing", "a.parquet", rows).url
     request = link_request(disk / "t", Path(file))
     if what == "rows":
-        request = replace(request, links=[], rows=[more], row_count=more.num_rows)
+        request = replace(request, links=[], rows=[more])
     ballast = disk / "ballast"
     (disk / "t").mkdir()
     free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize

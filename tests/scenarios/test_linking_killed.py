@@ -46,7 +46,7 @@ def test_a_killed_link_is_made_once_by_the_next_process(spark: SparkSession, tmp
     assert [path.name for path in table.glob("*.parquet")] == [name]
 
 
-# What a process leaves that is killed there: the name, half of its checksums, a temporary file.
+# What a process leaves that is killed there: the name, its checksums, a temporary file.
 @pytest.mark.parametrize(
     ("place", "is_copied", "left"),
     [

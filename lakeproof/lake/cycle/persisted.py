@@ -18,9 +18,8 @@ from lakeproof.hidden_columns import DUP, KEY, OP, ORD, TEXT, scratch
 from lakeproof.lake.columns import column_names, has_old_rows
 from lakeproof.lake.cycle.table import FoldedRange
 from lakeproof.lake.cycle.task import TableTask
-from lakeproof.lake.delta.arrow_rows import DeltaRows
+from lakeproof.lake.delta.arrow_rows import DeltaRows, in_schema
 from lakeproof.lake.delta.files.data_files import data_file
-from lakeproof.lake.delta.link_commit import in_schema
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.delta.search import LakeBase, find_places
 from lakeproof.lake.fold.key_fold import KeyFold, fold_keys

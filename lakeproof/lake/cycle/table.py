@@ -119,14 +119,13 @@ def _why_here(spark: SparkOnDemand, task: TableTask, counts: ChangeCounts) -> st
 
 @dataclass(frozen=True, slots=True)
 class RangePart:
-    """The part of a range that one of a table's two Delta tables gets: files as they are, and `count` rows in new files."""
+    """The part of a range that one of a table's two Delta tables gets: files as they are, and rows in new files."""
 
     links: Sequence[Link]
     rows: Iterator[pa.Table]
-    count: int
 
 
-NOTHING = RangePart((), iter(()), 0)
+NOTHING = RangePart((), iter(()))
 
 
 def _prepare_range(task: TableTask, before: CutTable, changes: TableRange) -> TableCommits:
@@ -177,7 +176,6 @@ def layer_request(
         removed,
         NewTable(lake_types(schema, layer_columns(schema, layer)), spec) if task.before is None else None,
         chain.from_iterable(part.rows for part in parts),
-        sum(part.count for part in parts),
     )
 
 
@@ -230,7 +228,7 @@ class FoldedRange:
         if any(file.piece.file.decoded.row > ROW_GROUP_BYTES for file, _ in others):
             raise Unsupported(f"a row has more than {ROW_GROUP_BYTES >> 20} MiB, and its file is not linked")
         rows = self.fold.history(others) if is_history else self.fold.current(others)
-        return RangePart(links, rows, sum(int(mask.sum()) for _, mask in others))
+        return RangePart(links, rows)
 
     def _may_link(self, layer: Layer) -> bool:
         """True if landed files can be files of the table as it is."""
@@ -350,16 +348,13 @@ class Entry:
         kept = {c: rows for c, rows in left.items() if rows is None or len(rows) < c.rows}
         if not keeps_key(schema):
             links = [Link(landed_file(base.url(chunk), chunk), rows) for chunk, rows in kept.items()]
-            return RangePart(links, iter(()), 0)
+            return RangePart(links, iter(()))
         columns = in_landing(schema, layer_columns(schema, layer))
         names = [name for name in columns if name in _OF_CHUNKS or name in column_names(schema)]
         if any(chunk.decoded.row > ROW_GROUP_BYTES for chunk in kept):
             raise Unsupported(f"a row has more than {ROW_GROUP_BYTES >> 20} MiB, and gets a computed key")
-        numbers = {
-            c: np.arange(c.rows) if rows is None else np.setdiff1d(np.arange(c.rows), rows) for c, rows in kept.items()
-        }
-        rows = (part for chunk, chosen in numbers.items() for part in base.rows(chunk, names, chosen))
-        return RangePart((), rows, sum(map(len, numbers.values())))
+        chosen = {c: None if gone is None else np.setdiff1d(np.arange(c.rows), gone) for c, gone in kept.items()}
+        return RangePart((), (part for c, numbers in chosen.items() for part in base.rows(c, names, numbers)))
 
     def _left_out(self) -> dict[int, Numbers] | None:
         """Return the numbers of the rows that current does not get, by their chunk's number; None: it gets none of any.

@@ -47,8 +47,8 @@ from lakeproof.lake.cycle.task import (
     carried,
     exact_from_end,
 )
-from lakeproof.lake.delta.arrow_rows import DeltaRows
-from lakeproof.lake.delta.link_commit import RowCommit, in_schema, prepare_links
+from lakeproof.lake.delta.arrow_rows import DeltaRows, in_schema
+from lakeproof.lake.delta.link_commit import RowCommit, prepare_links
 from lakeproof.lake.delta.search import ChunkBase, find_places
 from lakeproof.lake.fold.key_fold import sum_of
 from lakeproof.lake.records.documents import CutTable
@@ -275,7 +275,7 @@ def _prepared(
 ) -> RowCommit:
     """Prepare one layer's commit: the table's own changes, if they are taken, and rows that come and go beside them."""
     task, own, before = persisted.task, persisted.own, persisted.before
-    ranges = [RangePart((), iter(parts), sum(part.num_rows for part in parts))]
+    ranges = [RangePart((), iter(parts))]
     removed = None
     if own is not None:
         ranges.append(own.part(layer))

@@ -19,23 +19,15 @@ import pyarrow.parquet as pq
 
 from lakeproof.errors import LakeError, UnreadableRowsError
 from lakeproof.lake.delta.files.data_files import DeltaFile, data_file, deleted_rows, live_rows, opened_data_file
-from lakeproof.lake.delta.files.statistics import Bounds, bounds_of
+from lakeproof.lake.delta.files.statistics import Bounds, group_bounds
 from lakeproof.lake.delta.log.commits import Action, LogField, LogType, check_not_emptied, physical_name
-from lakeproof.lake.delta.log.protocol import (
-    LISTS_FEATURES_READER,
-    MAPPING,
-    NO_ZONE,
-    VECTORS,
-    WIDENING,
-    in_files,
-)
+from lakeproof.lake.delta.log.protocol import LISTS_FEATURES_READER, READER_FEATURES, in_files
 from lakeproof.lake.delta.log.state import TableShape, TableState, read_state, table_shape
 from lakeproof.lake.rows.change import Numbers
 from lakeproof.lake.rows.hashed import BATCH_ROWS
 from lakeproof.storage.folder import Folder
 from lakeproof.values.types import LAKE_TYPES
 
-_KNOWN = frozenset({VECTORS, MAPPING, WIDENING, NO_ZONE, "typeWidening-preview"})
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _TYPES: Mapping[str, pa.DataType] = {each.in_log: each.arrow() for each in LAKE_TYPES.values()}
 
@@ -58,7 +50,6 @@ class DeltaRows:
     """One version of a Delta table. `open` reads its log; nothing of its rows is read before `batches`."""
 
     table: Folder
-    version: int
     fields: tuple[_Field, ...]
     files: tuple[DeltaFile, ...]
 
@@ -78,13 +69,12 @@ class DeltaRows:
         _check_features(path, shape.protocol)
         if shape.is_partitioned:
             raise NotInArrowError(path, "it is partitioned, as only tables of days are", "read it with Spark")
-        return cls(Folder.at(path), version, tuple(map(_field, shape.fields)), tuple(files))
+        return cls(Folder.at(path), tuple(map(_field, shape.fields)), tuple(files))
 
     @classmethod
     def of_state(cls, state: TableState) -> DeltaRows:
         """Return the version of a state that was read."""
-        files = tuple(map(data_file, state.files.values()))
-        return cls(Folder.at(state.path), state.version, tuple(map(_field, state.fields)), files)
+        return cls(Folder.at(state.path), tuple(map(_field, state.fields)), tuple(map(data_file, state.files.values())))
 
     @property
     def schema(self) -> pa.Schema:
@@ -116,10 +106,6 @@ class DeltaRows:
         """Yield the live rows of one of the files, but for those with the numbers `gone`, with their numbers in the file."""
         yield from self._of_file(file, self._fields(columns), rows_max, gone)
 
-    def without(self, file: DeltaFile, numbers: Numbers) -> Iterator[pa.RecordBatch]:
-        """Yield the live rows of one of the files, but for those with these numbers, in order."""
-        yield from (rows for rows, _ in self._of_file(file, self.fields, gone=numbers))
-
     def bounds(self, file: DeltaFile, column: str) -> Bounds | None:
         """Return the least and greatest value of a column in a file, deleted rows included, by the file's own statistics.
 
@@ -127,12 +113,8 @@ class DeltaRows:
         """
         (field,) = self._fields([column])
         with opened_data_file(self.table, file.path) as parquet:
-            metadata = parquet.metadata
-            if field.physical not in parquet.schema_arrow.names:
-                return None
-            place = next(n for n in range(metadata.num_columns) if metadata.schema.column(n).path == field.physical)
-            groups = [metadata.row_group(number).column(place).statistics for number in range(metadata.num_row_groups)]
-            pairs = [pair for pair in map(bounds_of, groups) if pair is not None]
+            groups = [group_bounds(parquet.metadata, n, field.physical) for n in range(parquet.num_row_groups)]
+            pairs = [bounds for bounds in groups if bounds is not None]
             if not pairs or len(pairs) < len(groups):
                 return None
             return min(low for low, _ in pairs), max(high for _, high in pairs)
@@ -172,7 +154,7 @@ class DeltaRows:
         return [by_name[name] for name in (by_name if columns is None else columns)]
 
     def _of_file(
-        self, file: DeltaFile, fields: Sequence[_Field], rows_max: int = BATCH_ROWS, gone: Numbers | None = None
+        self, file: DeltaFile, fields: Sequence[_Field], rows_max: int, gone: Numbers | None = None
     ) -> Iterator[tuple[pa.RecordBatch, Numbers]]:
         deleted, first = gone, 0
         if file.deleted is not None:
@@ -225,9 +207,16 @@ def widened(array: pa.Array, wide: pa.DataType) -> pa.Array:
     return pc.cast(array, wide)
 
 
+def in_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with the columns of the schema: those that they lack are null."""
+    named = set(part.column_names)
+    columns = [part[f.name] if f.name in named else pa.nulls(part.num_rows, f.type) for f in schema]
+    return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
+
+
 def _check_features(path: str, protocol: Action) -> None:
     version, names = int(protocol["minReaderVersion"]), set(protocol.get("readerFeatures") or ())
-    unknown = sorted(names - _KNOWN)
+    unknown = sorted(names - READER_FEATURES)
     if version > LISTS_FEATURES_READER or unknown:
         reason = f"its readers must know {', '.join(unknown) or f'version {version} of the protocol'}"
         raise NotInArrowError(path, reason, "read it with Spark: `lakeproof.open`")

@@ -16,7 +16,6 @@ it was before, in a version above.
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from lakeproof.lake.delta.log.commits import (
     digest_of_bytes,
     find_commit,
     note_end,
+    now_ms,
 )
 from lakeproof.lake.delta.log.protocol import CHECKPOINT_INTERVAL, protocol_for
 from lakeproof.lake.delta.log.state import Replay, TableState, is_same_file, keep_state
@@ -82,7 +82,7 @@ class PendingCommit:
         self.before = before
         self.table = Folder.at(path)
         self._actions: list[tuple[str, Action]] = []
-        self._now = int(time.time() * 1000)
+        self._now = now_ms()
 
     @property
     def is_empty(self) -> bool:
@@ -92,12 +92,12 @@ class PendingCommit:
     def add(self, files: Iterable[AddedFile], *, data_change: bool = True) -> int:
         """Add files; returns the number of rows that come with them. A vector is written for rows that are left out."""
         chosen = list(files)
-        cut = [file for file in chosen if file.left_out is not None and len(file.left_out)]
-        vectors = dict(zip(map(id, cut), write_vectors(self.table, [_rows_of(file) for file in cut]), strict=True))
+        left_out = [file.left_out for file in chosen if file.left_out is not None and len(file.left_out)]
+        vectors = iter(write_vectors(self.table, left_out))
         for file in chosen:
             entry = {**file.entry, "dataChange": data_change}
-            if id(file) in vectors:
-                entry |= {"deletionVector": vectors[id(file)], "stats": _loose(entry["stats"])}
+            if file.left_out is not None and len(file.left_out):
+                entry |= {"deletionVector": next(vectors), "stats": _loose(entry["stats"])}
             self._actions.append(("add", entry))
         return sum(file.rows for file in chosen)
 
@@ -226,17 +226,11 @@ class PendingCommit:
             return
         name = checksum_name(state.version)
         self.table.delete(name)
+        checksum = _json(_checksum(state, txn_id)).encode()
         try:
-            file = self.table.store.create(self.table.key_of(name), durable=False)
+            self.table.store.put_if_absent(self.table.key_of(name), checksum, durable=False)
         except AlreadyExistsError:
             return
-        try:
-            file.write(_json(_checksum(state, txn_id)).encode())
-            file.finish()
-        except BaseException:
-            # On a full disk it would be cut short; in an object store it would keep its share of the memory for uploads.
-            file.abandon()
-            raise
         settings = state.metadata.get("configuration") or {}
         if state.version and state.version % int(settings.get("delta.checkpointInterval", CHECKPOINT_INTERVAL)) == 0:
             write_checkpoint(self.table, state)
@@ -268,10 +262,6 @@ def version_to_follow(path: str, expected: int, commit: CommitInfo) -> int:
 def lost(path: str) -> TransientError:
     """Return the error of who has lost the race for a table's next version."""
     return TransientError(path, "someone else committed to the table meanwhile", "the next run finishes the cycle")
-
-
-def _rows_of(file: AddedFile) -> Numbers:
-    return np.empty(0, np.int64) if file.left_out is None else file.left_out
 
 
 def _with_old(table: Folder, entry: Action, rows: Numbers) -> Numbers:

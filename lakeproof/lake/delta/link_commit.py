@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from lakeproof.errors import InvariantError, NoRoomError
 from lakeproof.failpoints import failpoint
-from lakeproof.lake.delta.arrow_rows import DeltaRows, arrow_schema
+from lakeproof.lake.delta.arrow_rows import DeltaRows, arrow_schema, in_schema
 from lakeproof.lake.delta.committer import (
     AddedFile,
     Applied,
@@ -97,10 +97,9 @@ class NewTable:
 class LinkRequest:
     """One commit to the table at `path`: `links` and `rows` come, what is `removed` of the rows before goes.
 
-    `rows`: rows that this process reads or holds, `row_count` of them: they become files. For a table that exists all have
-    the same columns. `places`: further rows that go, by the path of their file in the log and their numbers there.
-    `required`: the table's columns that every linked file must have, with their names in these files. `statistics` as in a
-    `TableSpec`.
+    `rows`: rows that this process reads or holds: they become files. For a table that exists all have the same columns.
+    `places`: further rows that go, by the path of their file in the log and their numbers there. `required`: the table's
+    columns that every linked file must have, with their names in these files. `statistics` as in a `TableSpec`.
     """
 
     path: str
@@ -112,7 +111,6 @@ class LinkRequest:
     removed: Removed[pa.Table] | AllRows | None = None
     create: NewTable | None = None
     rows: LocalRows = ()
-    row_count: int = 0
     places: Mapping[str, Numbers] = field(default_factory=dict)
 
 
@@ -129,9 +127,9 @@ class RowCommit:
     info: CommitInfo
     before: TableState | None
     files: Sequence[AddedFile]
-    places: Mapping[str, Numbers] = field(default_factory=dict)
-    everything: bool = False
-    metadata: Action | None = None
+    places: Mapping[str, Numbers]
+    everything: bool
+    metadata: Action | None
     linked: Mapping[LandedFile, Twin] = field(default_factory=dict)
 
     def commit(self) -> Applied:
@@ -212,11 +210,12 @@ def prepare_links(request: LinkRequest, beside: RowCommit | None = None) -> RowC
     that is not ours, TransientError about one with our number. Nothing is in the table's folder then (`remove_placed`).
     """
     before = version_to_follow(request.path, request.expected_version, request.info)
-    state = None if before == NO_VERSION else read_state(request.path, before)
-    metadata = None if state is not None else _metadata(request)
-    if state is None or metadata is not None:
-        fields = list(json.loads((metadata or {})["schemaString"])["fields"])
+    state = metadata = None
+    if before == NO_VERSION:
+        metadata = _metadata(request)
+        fields = json.loads(metadata["schemaString"])["fields"]
     else:
+        state = read_state(request.path, before)
         check_writable(state)
         fields = state.fields
         if any(link.left_out is not None for link in request.links) and not has_vectors(state):
@@ -298,13 +297,6 @@ def _with_spared(new: Iterable[pa.Table], state: TableState, places: RowPlaces) 
     yield from spared(state, places.rows)
 
 
-def in_schema(part: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows with the columns of the schema: those that they lack are null."""
-    named = set(part.column_names)
-    columns = [part[f.name] if f.name in named else pa.nulls(part.num_rows, f.type) for f in schema]
-    return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
-
-
 def linked_name(info: CommitInfo, landed: LandedFile) -> str:
     """Return a landed file's name in a table's folder: no other file of the table ever has it."""
     name = f"{LINKED}{info.number:012d}-{landed.name}"
@@ -369,5 +361,5 @@ def spared(state: TableState, places: Mapping[str, Numbers]) -> Iterator[pa.Tabl
         return
     rows = DeltaRows.of_state(state)
     for path, numbers in places.items():
-        for batch in rows.without(data_file(state.files[path]), numbers):
+        for batch, _ in rows.numbered(data_file(state.files[path]), rows.schema.names, gone=numbers):
             yield pa.Table.from_batches([batch])

@@ -25,7 +25,7 @@ from lakeproof.hidden_columns import FROM
 from lakeproof.lake.columns import column_names
 from lakeproof.lake.delta.arrow_rows import DeltaRows, widened
 from lakeproof.lake.delta.files.data_files import data_file, deleted_rows, opened_data_file
-from lakeproof.lake.delta.files.statistics import Bounds, bounds_of
+from lakeproof.lake.delta.files.statistics import Bounds, group_bounds
 from lakeproof.lake.delta.log.commits import Action
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.rows.change import FIRST, Numbers, in_memory
@@ -127,13 +127,6 @@ def _columns(file: pq.ParquetFile, group: int, names: Sequence[str]) -> Iterator
             yield pa.chunked_array([pa.nulls(file.metadata.row_group(group).num_rows)])
 
 
-def _group_bounds(parquet: pq.ParquetFile, group: int, name: str) -> Bounds | None:
-    metadata = parquet.metadata
-    place = next((n for n in range(metadata.num_columns) if metadata.schema.column(n).path == name), None)
-    statistics = None if place is None else metadata.row_group(group).column(place).statistics
-    return bounds_of(statistics)
-
-
 @dataclass(frozen=True, slots=True)
 class _Level:
     """One key column: its distinct values, and which of them follow which of the keys' beginnings.
@@ -186,7 +179,7 @@ class KeyLookup:
         """Return the numbers of a file's rows that have one of the keys, and the keys' places; `names`: the key's, there."""
         numbers, which, first = [_NOTHING], [_NOTHING], 0
         for group in range(parquet.num_row_groups):
-            if self.may_be_within(_group_bounds(parquet, group, names[0])):
+            if self.may_be_within(group_bounds(parquet.metadata, group, names[0])):
                 places, keys = self.match(_columns(parquet, group, names))
                 numbers.append(places + first)
                 which.append(keys)

@@ -1,11 +1,7 @@
 """Columns of the lake as Spark expressions: by exact name, the columns that distinguish rows, and values' exact forms.
 
-Names alone belong to `lakeproof.lake.columns`, the same forms in PostgreSQL's SQL to `lakeproof.proof.source.form`; using a
-digest belongs to the callers.
-
-A source column keeps its name, unless Spark could not distinguish it from another (names that differ in case only), from a
-hidden column (`_lp_…`), from a scratch column (`__lp_…`) or from one that Spark and Delta have for themselves: then it
-is `#<attribute number>#<name>`. Names with characters that Parquet refuses need column mapping.
+Names alone belong to `lakeproof.lake.columns` and `lakeproof.schema.lake_names`, the same forms in PostgreSQL's SQL to
+`lakeproof.proof.source.form`; using a digest belongs to the callers.
 
 Digests of bags, corrections and proofs are computed from exact forms: one text per value, equal on both sides (`FORMAT.md`,
 last section), framed so that the concatenation of a row's values can be read back in one way only: NULL is `~`, any other
@@ -26,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import DataType, StructType
 
-from lakeproof.errors import ConfigError, InvariantError
+from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import TEXT
 from lakeproof.lake.columns import quoted
 from lakeproof.landing.segments.file_columns import file_names
@@ -129,16 +125,6 @@ def digest_bits(digest: SparkColumn) -> SparkColumn:
     return F.conv(F.substring(digest, 1, 15), 16, 10).cast("long")
 
 
-def key_text(version: SchemaVersion) -> SparkColumn:
-    """The framed exact text of the key's columns, in the order of the key.
-
-    Raises InvariantError for a bag, which has no key.
-    """
-    if version.is_bag:
-        raise InvariantError(str(version.table), "has no key to make a text of", "use the row's digest")
-    return F.concat(*(exact_form(c) for c in key_columns(version)))
-
-
 def exact_form_of_type(data_type: T.DataType, name: str) -> SparkColumn:
     """The framed exact form of a Spark value by its own type: for views, whose columns have no PostgreSQL type.
 
@@ -207,10 +193,12 @@ def no_rows(session: SparkSession, types: Mapping[str, str | DataType]) -> DataF
 
 
 def key_value(schema: SchemaVersion) -> SparkColumn:
-    """Return the value of `_lp_key`: a bag's digest, the key's text, or null if the key's columns compare exactly."""
+    """Return the value of `_lp_key`: a bag's digest, the key's framed text, or null if its columns compare exactly."""
     if schema.is_bag:
         return row_key(schema)
-    return key_text(schema) if needs_key_text(schema) else F.lit(None).cast("string")
+    if needs_key_text(schema):
+        return F.concat(*(exact_form(c) for c in key_columns(schema)))
+    return F.lit(None).cast("string")
 
 
 def row_key(schema: SchemaVersion) -> SparkColumn:

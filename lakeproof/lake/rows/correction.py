@@ -238,11 +238,10 @@ _FLAGS = 62  # in a long
 
 @dataclass(frozen=True, slots=True)
 class BucketDiff:
-    """The rows of both sides in differing buckets (all rows, if many buckets differ); `buckets` is their number."""
+    """The rows of both sides in differing buckets; all rows, if many buckets differ."""
 
     desired: DataFrame
     persisted: DataFrame
-    buckets: int
     kept: tuple[DataFrame, ...] = ()
 
     def release(self) -> None:
@@ -261,9 +260,9 @@ def bucket_diff(schema: SchemaVersion, desired: DataFrame, persisted: DataFrame)
     differing = added.where((F.col(_ROWS) != 0) | (F.col(_LOW) != 0) | (F.col(_HIGH) != 0))
     buckets = [int(row[0]) for row in differing.select(_BUCKET).collect()]
     if len(buckets) > BUCKETS * _SHARE_KEPT:
-        return BucketDiff(desired, persisted, len(buckets))
+        return BucketDiff(desired, persisted)
     left, right = (_within(schema, side, buckets) for side in (desired, persisted))
-    return BucketDiff(left, right, len(buckets), (left, right))
+    return BucketDiff(left, right, (left, right))
 
 
 def _within(schema: SchemaVersion, rows: DataFrame, buckets: list[int]) -> DataFrame:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeproof.hidden_columns import DUP, KEY, scratch
-from lakeproof.lake.rows.change import Mask, Numbers, in_memory, ranks
+from lakeproof.lake.rows.change import Mask, Numbers, codes, in_memory, ranks
 from lakeproof.lake.rows.hashed import BucketSums, RowsOfBatch
 from lakeproof.schema import SchemaVersion
 from lakeproof.values.exact_kinds import NULL_FORM
@@ -82,16 +82,20 @@ def compare_rows(schema: SchemaVersion, desired: Side, persisted: Side) -> Diffe
         # Changes look for a row by the key that is stored: one that is not its values' is another row.
         is_own = pc.fill_null(pc.equal(go.column(KEY).combine_chunks(), existing), fill_value=False)
         existing = pc.if_else(is_own, existing, NULL_FORM)
-    digests = pa.chunked_array([digests_of(schema, come), existing], pa.string())
-    of_desired, of_persisted, count = _codes(digests, come.num_rows)
-    net = np.bincount(of_desired, minlength=count) - np.bincount(of_persisted, minlength=count)
     order = np.argsort(go.column(DUP).to_numpy(), kind="stable") if schema.is_bag else np.arange(go.num_rows)
-    surplus = order[ranks(of_persisted[order]) < -net[of_persisted[order]]]
-    missing = np.flatnonzero(ranks(of_desired) < net[of_desired])
+    missing, surplus = uneven(digests_of(schema, come), existing.take(pa.array(order)))
+    surplus = order[surplus]
     if not schema.is_bag:
         again = _under_doubled_keys(schema, come, go)
         missing, surplus = np.union1d(missing, again[0]), np.union1d(surplus, again[1])
     return Difference(go.take(pa.array(surplus)), come.take(pa.array(missing)))
+
+
+def uneven(one: pa.Array, other: pa.Array) -> tuple[Numbers, Numbers]:
+    """Return the places of the texts that one has more often than the other, of equal ones the first; and the reverse."""
+    of_one, of_other, count = _codes(one, other)
+    more = np.bincount(of_one, minlength=count) - np.bincount(of_other, minlength=count)
+    return np.flatnonzero(ranks(of_one) < more[of_one]), np.flatnonzero(ranks(of_other) < -more[of_other])
 
 
 def _under_doubled_keys(schema: SchemaVersion, come: pa.Table, go: pa.Table) -> tuple[Numbers, Numbers]:
@@ -99,17 +103,15 @@ def _under_doubled_keys(schema: SchemaVersion, come: pa.Table, go: pa.Table) -> 
 
     Whoever adds history up takes the last event of a key, so a row that stays has to come again.
     """
-    keys = pa.chunked_array([keys_of(schema, rows) for rows in (come, go)], pa.string())
-    of_desired, of_persisted, count = _codes(keys, come.num_rows)
+    of_desired, of_persisted, count = _codes(keys_of(schema, come), keys_of(schema, go))
     doubled = np.bincount(of_persisted, minlength=count) > 1
     return np.flatnonzero(doubled[of_desired]), np.flatnonzero(doubled[of_persisted])
 
 
-def _codes(texts: pa.ChunkedArray, first: int) -> tuple[Numbers, Numbers, int]:
-    """Return numbers of the texts of the first so many rows, and of all others, the same for the same; and how many."""
-    encoded = texts.combine_chunks().dictionary_encode()
-    codes = encoded.indices.to_numpy().astype(np.int64)
-    return codes[:first], codes[first:], len(encoded.dictionary)
+def _codes(one: pa.Array, other: pa.Array) -> tuple[Numbers, Numbers, int]:
+    """Return numbers of the texts of both, the same for the same; and how many."""
+    numbers, count = codes(pa.table({"text": pa.chunked_array([one, other], pa.string())}), ["text"])
+    return numbers[: len(one)], numbers[len(one) :], count
 
 
 def hashed_rows(schema: SchemaVersion, rows: pa.Table) -> RowsOfBatch:

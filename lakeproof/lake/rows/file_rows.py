@@ -158,12 +158,8 @@ class TableRange:
         self.landed = replace(landed, slices=pieces)
         alike = len(pieces) == len(landed.slices)
         self.older = {} if alike else older_versions(chain, version, landed.slices, landed.start, landed.end)
-        self.counts = count_changes(self.all_slices, landed.start, landed.end)
-
-    @property
-    def all_slices(self) -> list[Slice]:
-        """The files of all schema versions."""
-        return [*self.landed.slices, *(piece for pieces in self.older.values() for piece in pieces)]
+        both = [*pieces, *(piece for older in self.older.values() for piece in older)]
+        self.counts = count_changes(both, landed.start, landed.end)
 
     @property
     def needs_base(self) -> bool:

@@ -1,7 +1,7 @@
 """One table's landing rows of a range, by column name and with `_lp_ord`.
 
-Adding the changes up belongs to `lakeproof.lake.fold`, finding the files to `lakeproof.landing.segments.reader`, counting
-rows without Spark to `lakeproof.landing.segments.reader`.
+Adding the changes up belongs to `lakeproof.lake.fold`, finding the files, and counting rows without Spark, to
+`lakeproof.landing.segments.reader`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from lakeproof.lake.rows.file_rows import LandedRange, TableRange
 from lakeproof.lake.rows.refusal import refuse_table
 from lakeproof.landing.segments.file_columns import file_names
 from lakeproof.landing.segments.reader import Slice
-from lakeproof.lsn import Lsn
-from lakeproof.schema import Column, SchemaVersion
+from lakeproof.schema import Column, SchemaVersion, lake_names
 from lakeproof.values.cast import MARKED, cast_column
 from lakeproof.values.exact_kinds import INTEGER_KINDS
 from lakeproof.values.types import arrow_type, spark_type
@@ -67,7 +66,7 @@ def read_landed_changes(session: SparkSession, landed: LandedRange) -> DataFrame
     schema, slices = landed.schema, landed.slices
     frame = session.read.schema(landing_schema(schema, _HIDDEN)).parquet(*(p.url for p in slices))
     if not all(p.whole for p in slices):
-        frame = frame.where(in_range(landed.start, landed.end))
+        frame = frame.where((F.col(LSN) > F.lit(int(landed.start))) & (F.col(LSN) <= F.lit(int(landed.end))))
     number = F.substring(F.col("_metadata.file_name"), 1, _NUMBER_DIGITS).cast("bigint")
     # What a file's ordinals are moved by: the cycle's first one for the segment takes the place of the segment's own.
     moved = {p.number: landed.first_ordinals[p.number] - p.first_ordinal for p in slices}
@@ -104,11 +103,6 @@ def first_ordinal(number: SparkColumn, by_number: Mapping[int, int]) -> SparkCol
     return F.element_at(F.expr(f"map({pairs})"), number)
 
 
-def in_range(start: Lsn, end: Lsn) -> SparkColumn:
-    """Return the condition for rows of commits in (start, end]."""
-    return (F.col(LSN) > F.lit(int(start))) & (F.col(LSN) <= F.lit(int(end)))
-
-
 def key_bounds(schema: SchemaVersion, slices: Sequence[Slice]) -> tuple[int, int] | None:
     """Return the least and greatest key in the files, read without Spark; None unless the key is a single integer.
 
@@ -120,16 +114,12 @@ def key_bounds(schema: SchemaVersion, slices: Sequence[Slice]) -> tuple[int, int
     kind, name = next((column.kind, name) for column, name in own if column.name == schema.key[0])
     if kind not in INTEGER_KINDS:
         return None
-    low: int | None = None
-    high: int | None = None
+    keys = list[int]()
     for piece in slices:
         with piece.open() as file:
-            for batch in file.iter_batches(columns=[name]):
-                bounds = pc.min_max(batch.column(name)).as_py()
-                if bounds["min"] is not None:
-                    low = bounds["min"] if low is None else min(low, bounds["min"])
-                    high = bounds["max"] if high is None else max(high, bounds["max"])
-    return None if low is None or high is None else (low, high)
+            bounds = (pc.min_max(batch.column(name)).as_py() for batch in file.iter_batches(columns=[name]))
+            keys += [key for both in bounds for key in both.values() if key is not None]
+    return (min(keys), max(keys)) if keys else None
 
 
 _DEFAULT = scratch("default_")
@@ -142,21 +132,20 @@ def convert_rows(
 
     Added columns have the value that older rows read in them (`missing`), else null; dropped columns are left out.
     """
-    old, new = in_lake(change.old), in_lake(change.new)
-    named = dict(zip((c.name for c in change.old.columns), (c.name for c in old.columns), strict=True))
-    kept = {b.name: named[a.name] for a, b in change.carried}
+    old, new = lake_names(change.old.columns), lake_names(change.new.columns)
+    kept = {b.name: old[a.name] for a, b in change.carried}
     given = [c for c in change.added if c.attnum in missing]
-    rest = [n for n in rows.columns if n not in set(named.values())]
+    rest = [n for n in rows.columns if n not in set(old.values())]
     if given:
         rows = rows.crossJoin(F.broadcast(_defaults(session, given, missing)))
     values: list[SparkColumn] = []
-    for column, lake in zip(change.new.columns, new.columns, strict=True):
+    for column in change.new.columns:
         value = F.lit(None)
         if column.name in kept:
             value = col(kept[column.name])
         elif column in given:
             value = F.col(f"{_DEFAULT}{column.attnum}")
-        values.append(value.cast(spark_type(column)).alias(lake.name))
+        values.append(value.cast(spark_type(column)).alias(new[column.name]))
     return rows.select(*values, *(_unchanged(change) if n == UNCHANGED else col(n) for n in rest))
 
 

@@ -65,11 +65,10 @@ def fit(session: SparkSession, row_bytes: int, at_once: int = 1) -> None:
     """
     if at_once > 1 and not session.sparkContext.getConf().contains(_BROADCAST):
         session.conf.set(_BROADCAST, str(BROADCAST_BYTES // at_once))
-    share = heap_bytes(session) // at_once
-    if not settings_for_rows(row_bytes):
-        return
-    for name, value in settings_for_rows(row_bytes, min(TOGETHER_BYTES, share // _TOGETHER_SHARE)).items():
-        session.conf.set(name, value)
+    if settings_for_rows(row_bytes):
+        together = min(TOGETHER_BYTES, heap_bytes(session) // at_once // _TOGETHER_SHARE)
+        for name, value in settings_for_rows(row_bytes, together).items():
+            session.conf.set(name, value)
 
 
 def views_at_once(session: SparkSession, configured: int) -> int:

@@ -96,7 +96,7 @@ def jars(place: Path | None = None, sets: Sequence[JarSet] = (DELTA,)) -> list[P
     return [jar_file(place, coordinate) for jar_set in sets for coordinate in jar_set.checksums]
 
 
-def missing_jars(place: Path, sets: Iterable[JarSet] = (DELTA,)) -> list[str]:
+def missing_jars(place: Path, sets: Iterable[JarSet]) -> list[str]:
     """Return the coordinates of the jars that are not in `place`."""
     return [name for jar_set in sets for name in jar_set.checksums if not jar_file(place, name).exists()]
 
@@ -260,8 +260,3 @@ S3 = JarSet(
         "software.amazon.awssdk:bundle",
     ),
 )
-
-
-def jars_with_s3(place: Path | None = None) -> list[Path]:
-    """Return Delta's jars and those for S3; as `jars.jars`."""
-    return jars(place, (DELTA, S3))

@@ -35,10 +35,6 @@ class Jvm:
             items.add(value)
         return self.java.scala.jdk.javaapi.CollectionConverters.asScala(items).toSeq()
 
-    def items(self, seq: Any) -> list[Any]:
-        """Return a Scala Seq's items."""
-        return items(seq)
-
 
 def items(seq: Any) -> list[Any]:
     """Return a Scala Seq's items.

@@ -39,7 +39,7 @@ from lakeproof.lake.spark.driver import (
     stop_session,
     without,
 )
-from lakeproof.lake.spark.jars import is_on_s3, jars, jars_with_s3, s3_settings
+from lakeproof.lake.spark.jars import DELTA, S3, is_on_s3, jars, s3_settings
 from lakeproof.lake.spark.java import Java, archive_options, check_java
 
 _LOOPBACK = "127.0.0.1"
@@ -276,7 +276,7 @@ def _all_settings(spark: SparkConfig, s3: StorageConfig | None, java: Java | Non
     store = {} if s3 is None else s3_settings(s3)
     memory = {"spark.driver.memory": spark.driver_memory}
     settings = {**_SETTINGS, **placed_settings(spark), **store, **memory, **spark.conf}
-    ours = jars() if s3 is None else jars_with_s3()
+    ours = jars(sets=(DELTA,) if s3 is None else (DELTA, S3))
     settings["spark.jars"] = ",".join([*map(str, ours), *filter(None, [spark.conf.get("spark.jars")])])
     classes = "" if java is None or not is_local(spark.master) else archive_options(java, ours[0].parent)
     options = " ".join(filter(None, [log_option(), classes, spark.conf.get("spark.driver.extraJavaOptions")]))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
 
-from lakeproof.lake.spark.jvm import Jvm
+from lakeproof.lake.spark.jvm import Jvm, items
 
 
 class JvmObject(Protocol):
@@ -44,7 +44,7 @@ class Trees:
 
     def items(self, sequence: JvmObject) -> list[JvmObject]:
         """Return a Scala sequence as a list."""
-        return self._jvm.items(sequence)
+        return items(sequence)
 
     def is_command(self, node: JvmObject) -> bool:
         """True if `node` does something instead of giving rows."""

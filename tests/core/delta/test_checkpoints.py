@@ -18,7 +18,7 @@ def test_a_checkpoint_of_another_writer_is_read_by_its_types(tmp_path: Path) -> 
         {"path": pa.string(), "partitionValues": texts, "notes": texts, "v_parsed": texts, "vector": vector}
     )
     domain = pa.struct({"domain": pa.string(), "configuration": pa.string()})
-    maps = {"partitionValues": [("day", None)], "notes": [("by", "somebody")], "v_parsed": [("day", "1")]}
+    maps = {"partitionValues": [("day", None)], "notes": [("by", "me"), ("on", None)], "v_parsed": [("day", "1")]}
     rows = [
         {"add": {"path": "a", **maps, "vector": {"offset": 1}}},
         {"domainMetadata": {"domain": "d", "configuration": "{}"}},
@@ -27,6 +27,14 @@ def test_a_checkpoint_of_another_writer_is_read_by_its_types(tmp_path: Path) -> 
     schema = pa.schema({"add": add, "domainMetadata": domain})
     pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "_delta_log" / "checkpoint.parquet")
     assert [*read_checkpoint(Folder.at(str(tmp_path)), "checkpoint.parquet")] == [
-        ("add", {"path": "a", "partitionValues": {"day": None}, "notes": {"by": "somebody"}, "vector": {"offset": 1}}),
+        (
+            "add",
+            {
+                "path": "a",
+                "partitionValues": {"day": None},
+                "notes": {"by": "me", "on": None},
+                "vector": {"offset": 1},
+            },
+        ),
         ("domainMetadata", {"domain": "d", "configuration": "{}"}),
     ]

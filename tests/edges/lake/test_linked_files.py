@@ -208,7 +208,7 @@ def test_a_range_that_ends_inside_a_file_takes_it_in_two_parts(
     beside = rows[0].slice(5, 1)
     beside = beside.set_column(0, "id", pa.array([5 + 2 * ROWS], beside.schema.field("id").type))
     both = [Link(files[0], second), Link(files[1])]
-    applied = prepare_links(replace(request(table, 2, both), rows=[beside], row_count=1)).commit()
+    applied = prepare_links(replace(request(table, 2, both), rows=[beside])).commit()
     assert applied.inserted == 100 + ROWS + 1
     of_spark = next(row for row in expected(rows[0]) if row["id"] == 5) | {"id": 5 + 2 * ROWS}
     assert as_numbers(read(spark, table).toArrow()) == [*expected(*rows[:2]), of_spark]

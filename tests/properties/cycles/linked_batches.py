@@ -82,7 +82,6 @@ def commit_by_links(request: CommitRequest, batch: LandedBatch, columns: dict[st
         removed=_removed(request.change),
         create=NewTable(columns, request.create) if request.create is not None and expected == NO_VERSION else None,
         rows=batch.all_rows,
-        row_count=sum(rows.num_rows for rows in batch.all_rows),
     )
     in_one_store(Path(request.path), [link.landed for link in batch.links])
     applied = prepare_links(link_request).commit()

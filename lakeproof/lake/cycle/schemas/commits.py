@@ -29,6 +29,7 @@ from lakeproof.lake.planning.schema_change import SchemaDifference, compare_sche
 from lakeproof.lake.records.documents import HistorySum, SchemaChange
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import Layer
+from lakeproof.schema import lake_names
 from lakeproof.values.types import spark_type
 
 if TYPE_CHECKING:
@@ -106,9 +107,8 @@ def _new_features(path: str, before: int, after: Applied) -> dict[str, str]:
 
 def _change(change: SchemaDifference, layer: Layer) -> ColumnChanges:
     """Return the change of the Delta table's columns."""
-    old, new = in_lake(change.old), in_lake(change.new)
-    before = dict(zip((c.name for c in change.old.columns), (c.name for c in old.columns), strict=True))
-    after = dict(zip((c.name for c in change.new.columns), (c.name for c in new.columns), strict=True))
+    new = in_lake(change.new)
+    before, after = lake_names(change.old.columns), lake_names(change.new.columns)
     added = {after[c.name]: spark_type(c) for c in change.added}
     if layer == "current":
         added |= lake_types(new, (n for n in current_columns(new) if n in _HIDDEN))

@@ -147,7 +147,6 @@ def _record(lease: Lease, intent: Intent, changes: Iterable[RecordedChange]) -> 
             cleaned.newest,
             create=NewTable(_TYPES, TableSpec()),
             rows=[pa.Table.from_pylist(rows, _COLUMNS)],
-            row_count=len(rows),
         )
         prepare_links(request).commit()
 

@@ -18,9 +18,9 @@ from lakeproof.errors import InvariantError
 from lakeproof.hidden_columns import scratch
 from lakeproof.lake.delta.committer import AddedFile
 from lakeproof.lake.delta.files.data_files import data_file, deleted_rows
-from lakeproof.lake.delta.files.links import PlacedFile, now_ms
+from lakeproof.lake.delta.files.links import PlacedFile
 from lakeproof.lake.delta.link_commit import entry_of, statistics_columns
-from lakeproof.lake.delta.log.commits import Action, LogField, LogType, physical_names
+from lakeproof.lake.delta.log.commits import Action, LogField, LogType, now_ms, physical_names
 from lakeproof.lake.delta.log.protocol import in_files, statistics_of
 from lakeproof.lake.delta.log.state import TableState
 from lakeproof.lake.rows.change import Unsupported

@@ -13,6 +13,7 @@ Reading rows belongs to `arrow_rows`, deciding which rows go to the callers.
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 import uuid
@@ -58,17 +59,15 @@ def write_vectors(table: Folder, vectors: Sequence[Numbers]) -> list[Action]:
         }
         places.append(place)
         data += struct.pack(">i", len(body)) + body + struct.pack(">I", zlib.crc32(body))
-    file = table.store.create(table.key_of(f"deletion_vector_{unique}.bin"), durable=False)
-    try:
-        file.write(bytes(data))
-        file.finish()
-    except BaseException:
-        file.abandon()
-        raise
+    table.store.put_if_absent(table.key_of(f"deletion_vector_{unique}.bin"), bytes(data), durable=False)
     return places
 
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+# Python's own Base85 has other letters for the same numbers, five of them none of Z85's.
+_B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_PYTHONS_ALONE = ";_`|~"
+_TO_B85, _TO_Z85 = str.maketrans(_Z85 + _PYTHONS_ALONE, _B85 + "\0" * len(_PYTHONS_ALONE)), str.maketrans(_B85, _Z85)
 _UUID_LETTERS = 20
 
 
@@ -84,17 +83,20 @@ class VectorPlace:
 
 @dataclass(frozen=True, slots=True)
 class DeltaFile:
-    """A file of rows, its bytes, and the file of its deletion vector, if it has one; paths below the table.
+    """A file of rows, its bytes, and the place of its deletion vector, if it has one; paths below the table.
 
-    `deleted` is the vector itself, which may also stand in the log; `rows` are those that the file has without it, None if
-    the log does not say.
+    `rows` are those that the file has without the vector, None if the log does not say.
     """
 
     path: str
     bytes: int
-    vector: str | None
-    deleted: VectorPlace | None = None
-    rows: int | None = field(default=None, compare=False)
+    deleted: VectorPlace | None
+    rows: int | None = field(compare=False)
+
+    @property
+    def vector(self) -> str | None:
+        """The file of its deletion vector; None if it has none, or one that stands in the log."""
+        return None if self.deleted is None else self.deleted.file
 
     @property
     def live_rows(self) -> int | None:
@@ -118,11 +120,10 @@ def data_file(added: Action) -> DeltaFile:
     path, size = unquote(added["path"]), int(added.get("size") or 0)
     rows = _rows(added.get("stats"))
     if vector is None:
-        return DeltaFile(path, size, None, rows=rows)
-    file = _vector(vector)
+        return DeltaFile(path, size, None, rows)
     inline = str(vector["pathOrInlineDv"]) if vector.get("storageType") == "i" else ""
-    place = VectorPlace(file, int(vector.get("offset") or 0), inline, int(vector["cardinality"]))
-    return DeltaFile(path, size, file, place, rows)
+    place = VectorPlace(_vector(vector), int(vector.get("offset") or 0), inline, int(vector["cardinality"]))
+    return DeltaFile(path, size, place, rows)
 
 
 @contextmanager
@@ -162,25 +163,12 @@ def _vector(vector: Action) -> str | None:
 
 def of_base_85(letters: str) -> bytes:
     """Return the bytes that five letters of Z85 for each four of them stand for; raises ValueError for other letters."""
-    octets = b""
-    for start in range(0, len(letters), 5):
-        number = 0
-        for letter in letters[start : start + 5]:
-            number = number * 85 + _Z85.index(letter)
-        octets += number.to_bytes(4, "big")
-    return octets
+    return base64.b85decode(letters.translate(_TO_B85))
 
 
 def in_base_85(octets: bytes) -> str:
     """Return Z85's letters for bytes, of which there are four for each five letters."""
-    letters = ""
-    for start in range(0, len(octets), 4):
-        number, group = int.from_bytes(octets[start : start + 4], "big"), ""
-        for _ in range(5):
-            number, place = divmod(number, 85)
-            group = _Z85[place] + group
-        letters += group
-    return letters
+    return base64.b85encode(octets).decode().translate(_TO_Z85)
 
 
 def deleted_rows(table: Folder, place: VectorPlace) -> Numbers:

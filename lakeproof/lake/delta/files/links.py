@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 import uuid
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,7 +33,7 @@ from lakeproof.errors import BEGIN_AGAIN, InvariantError, LakeError
 from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import COMMIT_TIME, HIDDEN_PREFIX, LSN, OP, XID
 from lakeproof.lake.delta.files.statistics import has_float_bounds
-from lakeproof.lake.delta.log.commits import LogField, physical_names
+from lakeproof.lake.delta.log.commits import LogField, now_ms, physical_names
 from lakeproof.landing.segments.manifest import SegmentFile
 from lakeproof.landing.segments.segment import ROW_GROUP_BYTES, ROW_GROUP_ROWS
 from lakeproof.snapshot.state import SnapshotFile
@@ -152,11 +151,6 @@ def remove_placed(table: Folder, name: str) -> None:
     table.store.delete(key)
 
 
-def now_ms() -> int:
-    """Return the present time as Delta has it."""
-    return int(time.time() * 1000)
-
-
 def mismatch(footer: pq.FileMetaData, fields: Sequence[LogField], required: Mapping[str, str]) -> str | None:
     """Return why a table with these fields (of its schema text) must not have the file, None if it may.
 
@@ -180,7 +174,8 @@ def mismatch(footer: pq.FileMetaData, fields: Sequence[LogField], required: Mapp
             return f"the file has a column {physical}, which is the table's {name}"
         if types[physical] != field["type"]:
             return f"column {name} is {types[physical]} in the file and {field['type']} in the table"
-    if any(kind in json.dumps(types) for kind in _CALENDAR) and not _names_spark(footer):
+    names_spark = SPARK_VERSION_KEY.encode() in (footer.metadata or {})
+    if any(kind in json.dumps(types) for kind in _CALENDAR) and not names_spark:
         return "the file has dates or times, and does not name Spark's version"
     return "the file has bounds of floats, which leave NaN out" if has_float_bounds(footer) else None
 
@@ -190,10 +185,6 @@ def renamed(fields: Sequence[LogField], names: Mapping[str, str]) -> str | None:
     physical = physical_names(fields)
     other = next((name for name, in_file in names.items() if physical.get(name) != in_file), None)
     return None if other is None else f"the table's column {other} has another name in the table's files"
-
-
-def _names_spark(footer: pq.FileMetaData) -> bool:
-    return SPARK_VERSION_KEY.encode() in (footer.metadata or {})
 
 
 def _type_of(arrow: pa.DataType) -> Any:
@@ -246,18 +237,11 @@ def _add_checksums(checksums: bytearray, data: memoryview) -> None:
         checksums += zlib.crc32(data[start : start + _CRC_PIECE]).to_bytes(_CRC_BYTES, "big")
 
 
-def _blocks(opened: BinaryIO) -> Iterator[memoryview]:
+def _blocks(opened: Any) -> Iterator[memoryview]:
     """Give the bytes in blocks of one size, so that each but the last is a whole number of pieces."""
     buffer = memoryview(bytearray(_READ_BYTES))
-    while length := _fill(opened, buffer):
+    while length := opened.readinto(buffer):
         yield buffer[:length]
-
-
-def _fill(opened: Any, buffer: memoryview) -> int:
-    length = 0
-    while length < len(buffer) and (read := opened.readinto(buffer[length:])):
-        length += read
-    return length
 
 
 def write_checksums(store: Store, key: str) -> None:
@@ -274,18 +258,11 @@ def write_checksums(store: Store, key: str) -> None:
 def _put_checksums(store: Store, key: str, checksums: bytes) -> None:
     """Put Hadoop's checksums beside the file: Spark compares every piece that it reads with them, as with its own files."""
     beside = store.checksum_key(key)
-    if beside is None:
-        return
-    # An attempt that was killed may have left half of them.
-    store.delete(beside)
-    file = store.create(beside, durable=False)
-    try:
-        file.write(checksums)
+    if beside is not None:
+        # An attempt that was killed may have left others.
+        store.delete(beside)
+        store.put_if_absent(beside, checksums, durable=False)
         failpoint("links.after_checksums")
-        file.finish()
-    except BaseException:
-        file.abandon()
-        raise
 
 
 def _damaged(landed: LandedFile, reason: str) -> LakeError:

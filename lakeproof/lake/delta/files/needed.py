@@ -46,12 +46,11 @@ from lakeproof.storage.store import NotFoundError, Store
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """The files that a table needs from `oldest` on: `newest` are those of its newest version, `needed` all paths.
+    """The files that a table needs from a version on: `newest` are those of its newest version, `needed` all paths.
 
-    `checkpoint` is the version of the checkpoint that `oldest` is read from, -1 if there is none.
+    `checkpoint` is the version of the checkpoint that the first version is read from, -1 if there is none.
     """
 
-    oldest: int
     checkpoint: int
     newest: tuple[DeltaFile, ...]
     needed: frozenset[str]
@@ -109,7 +108,7 @@ def table_files(path: str, oldest: int, newest: int | None = None) -> TableFiles
         if version < named:
             raise
     paths = {file.path for file in needed} | {file.vector for file in needed if file.vector is not None}
-    return TableFiles(oldest, log.checkpoint, tuple(map(data_file, replay.files.values())), frozenset(paths))
+    return TableFiles(log.checkpoint, tuple(map(data_file, replay.files.values())), frozenset(paths))
 
 
 def files_at(path: str, version: int) -> tuple[DeltaFile, ...]:

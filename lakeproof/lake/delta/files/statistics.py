@@ -97,7 +97,7 @@ def _count(footer: pq.FileMetaData, place: int) -> _Counted | None:
         if statistics is None or not statistics.has_null_count:
             return None
         nulls += statistics.null_count
-        both = bounds_of(statistics)
+        both = _bounds(statistics)
         if both is not None:
             lows.append(both[0])
             highs.append(both[1])
@@ -107,11 +107,16 @@ def _count(footer: pq.FileMetaData, place: int) -> _Counted | None:
     return _Counted(nulls, (min(lows), max(highs)) if bounded and lows else None)
 
 
-def bounds_of(statistics: pq.Statistics | None) -> Bounds | None:
-    """Return the least and the greatest value of a column in a row group; None if there are none.
+def group_bounds(footer: pq.FileMetaData, group: int, name: str) -> Bounds | None:
+    """Return the least and the greatest value of a column in a row group; None if there are none, or no such column.
 
     Nor are there of dates and times that Python does not have, after the year 9999 or before the year 1.
     """
+    place = next((i for i, column in enumerate(_columns(footer)) if column.path == name), None)
+    return None if place is None else _bounds(footer.row_group(group).column(place).statistics)
+
+
+def _bounds(statistics: pq.Statistics | None) -> Bounds | None:
     if statistics is None or not statistics.has_min_max:
         return None
     try:

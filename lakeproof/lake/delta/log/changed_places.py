@@ -13,9 +13,9 @@ net of all versions unless files were put together between two of them that chan
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +25,8 @@ from lakeproof.hidden_columns import CAME
 from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.delta.files.data_files import DeltaFile, VectorPlace, data_file, deleted_rows
 from lakeproof.lake.delta.log.commits import BEGINS, Action, LogField, commit_name, physical_name, read_actions
-from lakeproof.lake.delta.log.state import FileKey, TableShape, TableState, read_state, table_shape, tombstone_key
-from lakeproof.lake.rows.change import Numbers
+from lakeproof.lake.delta.log.state import FileKey, TableState, file_key, is_same_file, read_state, table_shape
+from lakeproof.lake.rows.change import Numbers, Unsupported, in_memory
 from lakeproof.lake.spark.jvm import note_rows
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
@@ -69,9 +69,11 @@ class ChangedFile:
     def places(self, table: Folder) -> Iterator[tuple[bool, Numbers]]:
         """Yield the numbers of the rows that came, and of those that went; its rows must have been counted."""
         then, now = self.deleted(table)
-        every = np.arange(0 if self.came is None else self.file.rows or 0, dtype=np.int64)
-        came = np.setdiff1d(then, now) if self.came is None else np.setdiff1d(every, now) if self.came else _NONE
-        went = np.setdiff1d(now, then) if self.came is None else _NONE if self.came else np.setdiff1d(every, then)
+        if self.came is not None:
+            # Before it came, and after it went, it had no row.
+            every = np.arange(self.file.rows or 0, dtype=np.int64)
+            then, now = (every, now) if self.came else (then, every)
+        came, went = np.setdiff1d(then, now), np.setdiff1d(now, then)
         yield from ((is_new, numbers) for is_new, numbers in ((True, came), (False, went)) if len(numbers))
 
 
@@ -103,7 +105,7 @@ class VersionChanges:
                 _check_goes_on(version, actions)
                 walk.take(actions)
             if walk.has_metadata:
-                _check_same(table_shape(path, first), state, columns)
+                _check_same(table_shape(path, first).fields, state.fields, columns)
         except (LakeError, NotFoundError) as error:
             reason = error.reason if isinstance(error, LakeError) else "a commit is missing"
             raise ChangesUnavailableError(f"its log does not tell its changes ({reason})") from error
@@ -116,13 +118,13 @@ class VersionChanges:
         """Return all files of the first version: those of the last, with the commits taken back."""
         untouched = (action for path, action in self.last.files.items() if path not in self.touched)
         before = (action for action in self.touched.values() if action is not None)
-        return frozenset(map(tombstone_key, [*untouched, *before]))
+        return frozenset(map(file_key, [*untouched, *before]))
 
     def collect(
         self,
         columns: Sequence[str],
         rows_max: int,
-        bytes_max: int | None = None,
+        bytes_max: int = sys.maxsize,
         files_bytes_max: int | None = READ_BYTES_MAX,
     ) -> pa.Table | None:
         """Return the rows with `CAME`; None if they, or the files that have them, are more, or can't be read here."""
@@ -134,13 +136,9 @@ class VersionChanges:
         try:
             rows = DeltaRows.open(self.last.path, self.last.version, files=())
             schema = rows.schema_of(columns).append(pa.field(CAME, pa.bool_()))
-            parts, left = list[pa.RecordBatch](), bytes_max
-            for part in (part for file in self.files for part in _rows_of(rows, file, columns)):
-                parts.append(part)
-                left = None if left is None else left - part.nbytes
-                if left is not None and left < 0:
-                    return None
-        except (LakeError, NotFoundError):
+            came_and_went = (part for file in self.files for part in _rows_of(rows, file, columns))
+            parts = in_memory(came_and_went, bytes_max, "there are more rows")
+        except (LakeError, NotFoundError, Unsupported):
             return None
         return pa.Table.from_batches(parts, schema)
 
@@ -170,32 +168,29 @@ class _Walk:
         self.is_net, self.has_metadata = True, False
 
     def take(self, actions: Sequence[tuple[str, Action]]) -> None:
-        files = [(kind, action) for kind, action in actions if kind in ("add", "remove")]
-        for kind, action in sorted(files, key=lambda pair: pair[0], reverse=True):
-            self.touched.setdefault(action["path"], action if kind == "remove" else None)
-        for path in [a["path"] for kind, a in files if kind == "remove" and a.get("dataChange") is False]:
-            if path in self._before:
-                # Put together with others: what comes under this name is another file.
-                self._ended += self._changed_file(path)
+        # What goes before what comes: a file with another vector is removed and added again by the same commit.
+        files = [(kind, action) for which in ("remove", "add") for kind, action in actions if kind == which]
         data = [(kind, action) for kind, action in files if action.get("dataChange") is not False]
         for kind, action in files:
+            self.touched.setdefault(action["path"], action if kind == "remove" else None)
             if action.get("dataChange") is False:
                 self.packed[kind == "add"].append(data_file(action))
+                if kind == "remove" and action["path"] in self._before:
+                    # Put together with others: what comes under this name is another file.
+                    self._ended += self._changed_file(action["path"])
         self.has_metadata |= any(kind == "metaData" for kind, _ in actions)
         self.is_net &= not (data and self._changed and self._put_together)
         self._changed |= bool(data)
         self._put_together |= self._changed and len(files) > len(data)
-        # A file with another vector is removed and added again by the same commit.
-        for kind, action in sorted(data, key=lambda pair: pair[0], reverse=True):
+        for kind, action in data:
             self._before.setdefault(action["path"], action if kind == "remove" else None)
             self._after[action["path"]] = action if kind == "add" else None
 
     def leads_to(self, state: TableState) -> bool:
         """True if the files that were touched are in `state` as the commits have left them."""
-        pairs = ((after, state.files.get(path)) for path, after in self._after.items())
         return all(
-            live is None if after is None else live is not None and tombstone_key(after) == tombstone_key(live)
-            for after, live in pairs
+            path not in state.files if after is None else is_same_file(state.files.get(path), after)
+            for path, after in self._after.items()
         )
 
     def files(self) -> list[ChangedFile]:
@@ -216,16 +211,12 @@ def _check_goes_on(version: int, actions: Sequence[tuple[str, Action]]) -> None:
         raise ChangesUnavailableError(f"its log begins again with version {version}")
 
 
-def _check_same(then: TableShape, now: TableShape, columns: Sequence[str]) -> None:
+def _check_same(then: Sequence[LogField], now: Sequence[LogField], columns: Sequence[str]) -> None:
     """Raise ChangesUnavailableError if one of the columns that the table had was another one then, by name or type."""
-    old, new = ({f["name"]: _identity(f) for f in shape.fields} for shape in (then, now))
+    old, new = ({f["name"]: (physical_name(f), f["type"]) for f in fields} for fields in (then, now))
     other = next((name for name in columns if name in old and old[name] != new.get(name)), None)
     if other is not None:
         raise ChangesUnavailableError(f"its column {other} was another one")
-
-
-def _identity(field: LogField) -> tuple[Any, Any]:
-    return physical_name(field), field["type"]
 
 
 def _rows_of(rows: DeltaRows, file: ChangedFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import io
 import json
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeproof.lake.delta.log.commits import LOG, POINTERS, RESTORE_LOG, Action, LogGapError, checkpoint_name
+from lakeproof.lake.delta.log.commits import LOG, POINTERS, RESTORE_LOG, Action, LogGapError, checkpoint_name, now_ms
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.parquet import parquet_file
 
@@ -94,10 +92,10 @@ def write_checkpoint(table: Folder, state: TableState) -> None:
 
     It is complete or not there, whenever this process ends: every reader believes the checkpoint that it finds.
     """
-    name, now_ms, rows = checkpoint_name(state.version), int(time.time() * 1000), 0
+    name, rows = checkpoint_name(state.version), 0
     data = io.BytesIO()
     with pq.ParquetWriter(data, _SCHEMA, compression="zstd") as writer:
-        for part in _batches(_actions(state, now_ms)):
+        for part in _batches(_actions(state)):
             rows += part.num_rows
             writer.write_batch(part)
     key = table.key_of(name)
@@ -112,22 +110,22 @@ def write_checkpoint(table: Folder, state: TableState) -> None:
     table.store.put(table.key_of(f"{LOG}/{name}"), json.dumps(pointer).encode())
 
 
-def _actions(state: TableState, now_ms: int) -> Iterator[tuple[str, Action]]:
+def _actions(state: TableState) -> Iterator[tuple[str, Action]]:
     yield "protocol", state.protocol
     yield "metaData", state.metadata
     yield from (("txn", action) for action in state.txns.values())
     yield from (("domainMetadata", action) for action in state.domains.values() if not action.get("removed"))
     yield from (("add", {**action, "dataChange": False}) for action in state.files.values())
-    oldest = now_ms - TOMBSTONES_S * 1000
+    oldest = now_ms() - TOMBSTONES_S * 1000
     for action in state.removed.values():
         if (action.get("deletionTimestamp") or 0) >= oldest:
             yield "remove", {**action, "dataChange": False}
 
 
 def _batches(actions: Iterable[tuple[str, Action]]) -> Iterator[pa.RecordBatch]:
-    rows, kinds = list[Action](), {field.name: _Struct.of(field.type) for field in _SCHEMA}
+    rows = list[Action]()
     for kind, action in actions:
-        rows.append({kind: kinds[kind].to_arrow(action)})
+        rows.append({kind: action})
         if len(rows) == _ROWS_AT_ONCE:
             yield pa.RecordBatch.from_pylist(rows, _SCHEMA)
             rows = []
@@ -135,56 +133,36 @@ def _batches(actions: Iterable[tuple[str, Action]]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(rows, _SCHEMA)
 
 
-@dataclass(frozen=True, slots=True)
-class _Struct:
-    """The fields of a struct: each a struct itself, a map, or a value that is the same in Arrow and in JSON."""
-
-    structs: Mapping[str, _Struct]
-    maps: frozenset[str]
-
-    @classmethod
-    def of(cls, kind: pa.DataType) -> _Struct:
-        """Return what a type of Arrow says."""
-        structs = {field.name: cls.of(field.type) for field in kind if pa.types.is_struct(field.type)}
-        return cls(structs, frozenset(field.name for field in kind if pa.types.is_map(field.type)))
-
-    def to_arrow(self, value: Action) -> Action:
-        """Return a value with its maps as Arrow takes them."""
-        return {
-            name: list(part.items())
-            if name in self.maps and part is not None
-            else self.structs[name].to_arrow(part)
-            if name in self.structs and part is not None
-            else part
-            for name, part in value.items()
-        }
-
-    def to_json(self, value: Action) -> Action:
-        """Return a value as a commit's JSON has it: without what is NULL, and with maps as objects."""
-        return {
-            name: dict(part)
-            if name in self.maps
-            else self.structs[name].to_json(part)
-            if name in self.structs
-            else part
-            for name, part in value.items()
-            if part is not None and not name.endswith("_parsed")
-        }
-
-
 def read_checkpoint(table: Folder, name: str) -> Iterator[tuple[str, Action]]:
     """Yield the actions of a checkpoint, or of a part of one; raises LogGapError if it is damaged."""
     try:
         with parquet_file(table.store, table.key_of(f"{LOG}/{name}")) as file:
-            kinds = {f.name: _Struct.of(f.type) for f in file.schema_arrow if f.name in _SCHEMA.names}
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(kinds)):
+            maps = {f.name: frozenset(_maps(f.type)) for f in file.schema_arrow if f.name in _SCHEMA.names}
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(maps)):
                 for row in batch.to_pylist():
-                    yield from ((k, kinds[k].to_json(action)) for k, action in row.items() if _is_action(action))
+                    yield from ((k, _in_json(action, maps[k])) for k, action in row.items() if _is_action(action))
     except (OSError, pa.ArrowInvalid) as error:
         # A passing error of the system is no damage; Arrow's own reading errors have no errno.
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise LogGapError(table.url, f"{LOG}/{name} is damaged", RESTORE_LOG) from None
+
+
+def _maps(kind: pa.StructType) -> Iterator[str]:
+    for field in kind:
+        if pa.types.is_struct(field.type):
+            yield from _maps(field.type)
+        elif pa.types.is_map(field.type):
+            yield field.name
+
+
+def _in_json(value: Action, maps: frozenset[str]) -> Action:
+    """Return a struct as a commit's JSON has it: without what is NULL, and with its `maps` as objects."""
+    return {
+        name: dict(part) if name in maps else _in_json(part, maps) if isinstance(part, dict) else part
+        for name, part in value.items()
+        if part is not None and not name.endswith("_parsed")
+    }
 
 
 def _is_action(action: Action | None) -> bool:

@@ -19,7 +19,6 @@ checksum file on a store whose holders may sleep (`committer`). The caller holds
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -44,13 +43,13 @@ from lakeproof.lake.delta.log.commits import (
     log_files,
     newest_version,
     note_end,
+    now_ms,
     read_actions,
     read_commit,
 )
 from lakeproof.lake.delta.log.protocol import check_writable, protocol_for
-from lakeproof.lake.delta.log.state import TableState, is_same_file, read_state
+from lakeproof.lake.delta.log.state import TableState, is_same_file, pointed_version, read_state
 from lakeproof.storage.folder import Folder
-from lakeproof.storage.store import NotFoundError
 
 _RESTORE = "RESTORE"
 
@@ -78,7 +77,7 @@ def clean_log(path: str, version: int, is_ours: Callable[[DeltaCommit], bool]) -
     table = Folder.at(path)
     files = log_files(table, version)
     listed = max(map(_last_version, files), default=NO_VERSION)
-    if listed <= version and not _points_above(table, version):
+    if listed <= version and pointed_version(table) <= version:
         check_whole(path, version, files)
         note_end(path, version)
         return CleanedLog(version, version)
@@ -170,7 +169,7 @@ def remove_notes_above(path: str, version: int, files: Iterable[str]) -> None:
 
 def _remove(table: Folder, version: int, names: Iterable[str]) -> None:
     """Remove files of a log above `version`; before them, what points to them."""
-    for name in [*(POINTERS if _points_above(table, version) else ()), *names]:
+    for name in [*(POINTERS if pointed_version(table) > version else ()), *names]:
         table.delete(f"{LOG}/{name}")
         failpoint("cycle.after_unnamed")
 
@@ -191,17 +190,6 @@ def remove_above(path: str, version: int) -> None:
 def _last_version(name: str) -> int:
     match = NUMBERED.fullmatch(name)
     return NO_VERSION if match is None else int(match[2] or match[1])
-
-
-def _points_above(table: Folder, version: int) -> bool:
-    """True if `_last_checkpoint` names a version above this one, or none at all."""
-    try:
-        pointer = json.loads(table.get(f"{LOG}/{POINTERS[0]}"))
-    except NotFoundError:
-        return False
-    except ValueError:
-        return True
-    return not isinstance(pointer, dict) or not isinstance(pointer.get("version"), int) or pointer["version"] > version
 
 
 def named_through(path: str, is_named: Callable[[DeltaCommit], bool]) -> int:
@@ -237,7 +225,7 @@ def begin_at(path: str, version: int, metadata: Action, user_metadata: str) -> N
     table = Folder.at(path)
     protocol = protocol_for(metadata, None)
     described = {
-        "timestamp": int(time.time() * 1000),
+        "timestamp": now_ms(),
         "operation": BEGINS,
         "operationParameters": {},
         "isBlindAppend": False,

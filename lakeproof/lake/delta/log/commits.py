@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ class DeltaCommit:
     txns: dict[str, int]
     user_metadata: str | None
     changes_data: bool
-    operation: str = ""
+    operation: str
 
     @property
     def is_by_us(self) -> bool:
@@ -110,6 +111,11 @@ def checksum_name(version: int) -> str:
 def checkpoint_name(version: int) -> str:
     """Return the name of a version's checkpoint in its table's folder."""
     return f"{LOG}/{version:0{_NAME_DIGITS}d}.checkpoint.parquet"
+
+
+def now_ms() -> int:
+    """Return the present time as Delta has it."""
+    return int(time.time() * 1000)
 
 
 def digest_of_bytes(data: bytes) -> str:
@@ -166,10 +172,11 @@ def last_following(path: str, version: int) -> int:
 
 def newest_version(path: str, since: int = NO_VERSION) -> int:
     """Return the newest version of the table at `path`, NO_VERSION if there is no table, or none from `since` on."""
-    return _newest(log_files(Folder.at(path), since))
+    return last_commit(log_files(Folder.at(path), since))
 
 
-def _newest(names: Iterable[str]) -> int:
+def last_commit(names: Iterable[str]) -> int:
+    """Return the newest version that has a commit among a log's files; NO_VERSION if none has."""
     versions = (name.removesuffix(".json") for name in names if name.endswith(".json"))
     return max((int(v) for v in versions if v.isdecimal() and len(v) == _NAME_DIGITS), default=NO_VERSION)
 
@@ -249,7 +256,7 @@ def check_whole(path: str, seen: int, files: Mapping[str, int] | None = None) ->
     if files is None and ends(path, seen):
         return
     listed = log_files(Folder.at(path), seen) if files is None else files
-    newest = _newest(listed)
+    newest = last_commit(listed)
     fault = None
     if newest < seen:
         fault = f"its log ends at version {newest_version(path)}, before version {seen} that the newest cut names"

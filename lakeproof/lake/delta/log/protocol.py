@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -25,6 +24,7 @@ from lakeproof.lake.delta.log.commits import (
     LogField,
     LogType,
     newest_version,
+    now_ms,
     physical_name,
     physical_names,
 )
@@ -80,6 +80,8 @@ STATISTICS = "delta.dataSkippingStatsColumns"
 # Names in a list, quoted as in SQL or not.
 _NAMES = re.compile(r"`((?:[^`]|``)*)`|([^`,]+)")
 _BASE_FEATURES = ("appendOnly", "invariants")
+# What a reader has to know, of the features that a table may have here.
+READER_FEATURES = frozenset({MAPPING, NO_ZONE, VECTORS, WIDENING, "typeWidening-preview"})
 # What a commit of ours may be made on: the features that were tried. Row tracking, in-commit timestamps, catalog-managed
 # tables and the like ask more of a writer than is done here.
 KNOWN_FEATURES = frozenset(
@@ -90,17 +92,12 @@ KNOWN_FEATURES = frozenset(
         "clustering",
         "domainMetadata",
         "generatedColumns",
-        "typeWidening-preview",
-        MAPPING,
-        NO_ZONE,
-        VECTORS,
-        WIDENING,
+        *READER_FEATURES,
     }
 )
 # Properties, and rules in a column's metadata, that a writer has to keep, and that nothing here keeps.
 _ACTIVE = ("delta.enableRowTracking", "delta.enableInCommitTimestamps", "delta.appendOnly")
 _RULES_OF_COLUMNS = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
-_READER_FEATURES = frozenset({MAPPING, NO_ZONE, VECTORS, WIDENING, "typeWidening-preview"})
 
 
 def check_writable(state: TableState, *, partitioned: bool = False) -> None:
@@ -137,7 +134,7 @@ def metadata_of(
         "schemaString": json.dumps({"type": "struct", "fields": columns}),
         "partitionColumns": list(partitions),
         "configuration": settings,
-        "createdTime": int(time.time() * 1000),
+        "createdTime": now_ms(),
     }
 
 
@@ -156,16 +153,8 @@ def _with_ids(field: LogField, numbers: Iterator[int], in_files: str) -> Action:
     """Return a column with its number and its name in files, if Parquet takes that; so with each field inside it."""
     in_files = f"col-{uuid.uuid4()}" if needs_mapping([in_files]) else in_files
     metadata = {**(field.get("metadata") or {}), COLUMN_ID: next(numbers), PHYSICAL_NAME: in_files}
-    return {**field, "metadata": metadata, "type": _type_with_ids(field["type"], numbers)}
-
-
-def _type_with_ids(kind: LogType, numbers: Iterator[int]) -> LogType:
-    if isinstance(kind, str):
-        return kind
-    if kind["type"] == "struct":
-        return {**kind, "fields": [_with_ids(field, numbers, field["name"]) for field in kind["fields"]]}
-    inside = [name for name in ("elementType", "keyType", "valueType") if name in kind]
-    return {**kind, **{name: _type_with_ids(kind[name], numbers) for name in inside}}
+    kind = _with_fields(field["type"], lambda inside: _with_ids(inside, numbers, inside["name"]))
+    return {**field, "metadata": metadata, "type": kind}
 
 
 def statistics_of(metadata: Action) -> tuple[str, ...]:
@@ -193,7 +182,7 @@ def protocol_for(metadata: Action, before: Action | None) -> Action:
     if needed <= existing:
         return dict(before)
     writers = existing | needed | (set() if lists else set(_BASE_FEATURES))
-    readers = set(before.get("readerFeatures") or ()) | (writers & _READER_FEATURES)
+    readers = set(before.get("readerFeatures") or ()) | (writers & READER_FEATURES)
     return {
         "minReaderVersion": LISTS_FEATURES_READER,
         "minWriterVersion": LISTS_FEATURES_WRITER,
@@ -263,13 +252,17 @@ def new_fields(columns: Mapping[str, str]) -> list[LogField]:
 
 def in_files(kind: LogType) -> LogType:
     """Return a type of the log's schema text with the names that fields inside it have in data files."""
+    return _with_fields(kind, lambda f: {**f, "name": physical_name(f), "type": in_files(f["type"])})
+
+
+def _with_fields(kind: LogType, changed: Callable[[LogField], LogField]) -> LogType:
+    """Return a type of the log's schema text with the fields of each struct inside it changed, in their order."""
     if isinstance(kind, str):
         return kind
     if kind["type"] == "struct":
-        fields = [{**f, "name": physical_name(f), "type": in_files(f["type"])} for f in kind["fields"]]
-        return {**kind, "fields": fields}
+        return {**kind, "fields": [changed(field) for field in kind["fields"]]}
     inside = [name for name in ("elementType", "keyType", "valueType") if name in kind]
-    return {**kind, **{name: in_files(kind[name]) for name in inside}}
+    return {**kind, **{name: _with_fields(kind[name], changed) for name in inside}}
 
 
 # A commit's checkpoint costs as much as five small commits; one in 10 is Delta's default.
@@ -297,11 +290,11 @@ class TableSpec:
 
     def options(self, columns: Sequence[str]) -> dict[str, str]:
         """Return the writer's options; deletion vectors spare rewriting rows that do not change."""
-        mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(columns) and not self.portable else {}
+        mapping = {MAPPING_MODE: "name"} if needs_mapping(columns) and not self.portable else {}
         return {
             VECTORS_ENABLED: "false" if self.portable else "true",
             "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
             **_KEEP,
             **mapping,
-            **({"delta.dataSkippingStatsColumns": ",".join(map(quoted, self.statistics))} if self.statistics else {}),
+            **({STATISTICS: ",".join(map(quoted, self.statistics))} if self.statistics else {}),
         }

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from lakeproof.lake.delta.log.commits import (
     checksum_name,
     commit_name,
     digest_of_bytes,
+    last_commit,
     log_files,
     physical_names,
     read_actions,
@@ -42,7 +44,6 @@ from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import NotFoundError
 
 _CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint(\.[0-9]{10}\.[0-9]{10})?\.parquet")
-_COMMIT = re.compile(r"([0-9]{20})\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +60,25 @@ def listed_log(table: Folder, version: int) -> ListedLog:
 
     Raises LakeError if there is no log.
     """
-    pointed = _pointed(table)
+    pointed = pointed_version(table)
     listed = _listed(table, version, pointed if pointed <= version else -1)
     # It is gone, or its writer was killed.
     return _listed(table, version, -1) if listed.checkpoint < pointed <= version else listed
 
 
-def _pointed(table: Folder) -> int:
-    """Return the version of the checkpoint to which the log points, -1 if to none: a hint that may be wrong."""
+def pointed_version(table: Folder) -> int:
+    """Return the version of the checkpoint to which the log points, which may be wrong: -1 if to none.
+
+    It is above every version if nobody can read it.
+    """
+    version = None
     try:
-        return int(json.loads(table.get(f"{LOG}/{POINTERS[0]}"))["version"])
-    except (NotFoundError, ValueError, LookupError, TypeError):
+        version = json.loads(table.get(f"{LOG}/{POINTERS[0]}"))["version"]
+    except NotFoundError:
         return -1
+    except (ValueError, LookupError, TypeError):
+        pass
+    return version if isinstance(version, int) else sys.maxsize
 
 
 def _listed(table: Folder, version: int, since: int) -> ListedLog:
@@ -83,8 +91,7 @@ def _listed(table: Folder, version: int, since: int) -> ListedLog:
         if match is not None and int(match[1]) <= version:
             checkpoints.setdefault(int(match[1]), []).append(name)
     checkpoint = max((number for number, parts in checkpoints.items() if _is_whole(parts)), default=-1)
-    last = max((int(m[1]) for name in names if (m := _COMMIT.fullmatch(name))), default=-1)
-    return ListedLog(last, checkpoint, checkpoints.get(checkpoint, []))
+    return ListedLog(last_commit(names), checkpoint, checkpoints.get(checkpoint, []))
 
 
 def _is_whole(parts: list[str]) -> bool:
@@ -104,8 +111,8 @@ Actions: TypeAlias = Iterable[tuple[str, Action]]
 FileKey: TypeAlias = tuple[str, str]
 
 
-def tombstone_key(action: Action) -> FileKey:
-    """Return what removed files differ by: the path, and the deletion vector that the file had."""
+def file_key(action: Action) -> FileKey:
+    """Return what a table's files differ by: the path, and the deletion vector that the file has."""
     vector = action.get("deletionVector") or {}
     return action["path"], f"{vector.get('storageType', '')}{vector.get('pathOrInlineDv', '')}@{vector.get('offset')}"
 
@@ -115,7 +122,7 @@ def is_same_file(one: Action | None, other: Action) -> bool:
 
     The rest may differ: a checkpoint says of no file that it changes data.
     """
-    return one is not None and tombstone_key(one) == tombstone_key(other)
+    return one is not None and file_key(one) == file_key(other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +174,7 @@ class TableState(TableShape):
     digest: str
     files: Mapping[str, Action] = field(default_factory=dict)
     txns: Mapping[str, Action] = field(default_factory=dict)
-    removed: Mapping[tuple[str, str], Action] = field(default_factory=dict)
+    removed: Mapping[FileKey, Action] = field(default_factory=dict)
     domains: Mapping[str, Action] = field(default_factory=dict)
 
     @property
@@ -182,7 +189,7 @@ class Replay:
     def __init__(self, state: TableState | None = None) -> None:
         self.files = dict[str, Action](() if state is None else state.files)
         self.txns = dict[str, Action](() if state is None else state.txns)
-        self.removed = dict[tuple[str, str], Action](() if state is None else state.removed)
+        self.removed = dict[FileKey, Action](() if state is None else state.removed)
         self.domains = dict[str, Action](() if state is None else state.domains)
         self.protocol = None if state is None else state.protocol
         self.metadata = None if state is None else state.metadata
@@ -196,7 +203,7 @@ class Replay:
                     added.append(action)
                 case "remove":
                     self.files.pop(action["path"], None)
-                    self.removed[tombstone_key(action)] = action
+                    self.removed[file_key(action)] = action
                 case "txn":
                     self.txns[str(action["appId"])] = action
                 case "metaData":
@@ -214,7 +221,7 @@ class Replay:
                     pass
         for action in added:
             self.files[action["path"]] = action
-            self.removed.pop(tombstone_key(action), None)
+            self.removed.pop(file_key(action), None)
 
     def state(self, path: str, version: int, digest: str) -> TableState:
         """Return the state; raises LogGapError if the log says nothing of the table's columns or protocol."""
@@ -353,8 +360,7 @@ def commits_after(
             raise LogGapError(path, f"version {number} is missing from its log", RESTORE_LOG) from None
         actions = actions_of(data, path, commit_name(number))
         for action in (action for kind, action in actions if kind == "remove"):
-            live = replay.files.get(action["path"])
-            if live is None or tombstone_key(live) != tombstone_key(action):
+            if not is_same_file(replay.files.get(action["path"]), action):
                 reason = f"version {number} of its log removes a file that version {number - 1} does not have"
                 raise LogGapError(path, reason, RESTORE_LOG)
         replay.take(actions)

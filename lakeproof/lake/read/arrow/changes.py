@@ -17,7 +17,6 @@ were only put together beside the change.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -49,6 +48,7 @@ from lakeproof.lake.records.cuts.choice import (
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.views.cuts import ViewCut, view_path
 from lakeproof.lake.rows.change import Mask, Numbers
+from lakeproof.lake.rows.difference import uneven
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.open import open_store
@@ -131,9 +131,7 @@ def keyed_changes(went: Side, came: Side, compared: Sequence[str] | None, number
 
 def counted_changes(went: Side, came: Side) -> ChangedRows:
     """Return the changes of rows that have a digest and no key, equal ones as often as they came or went."""
-    digests = [side.rows.column(KEY).to_pylist() for side in (went, came)]
-    counts = [Counter(each) for each in digests]
-    gone, new = (_first(each, counts[n] - counts[1 - n]) for n, each in enumerate(digests))
+    gone, new = uneven(*(side.rows.column(KEY).combine_chunks() for side in (went, came)))
     return _put(went, came, None, gone, new)
 
 
@@ -187,16 +185,6 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.int64())
     return column.cast(pa.int32()) if pa.types.is_date(column.type) else column
-
-
-def _first(digests: Sequence[str], counts: Counter[str]) -> Numbers:
-    """Return the places of the first rows of each digest, as many as its count."""
-    left, places = dict(counts), []
-    for place, digest in enumerate(digests):
-        if left.get(digest, 0):
-            left[digest] -= 1
-            places.append(place)
-    return np.array(places, np.int64)
 
 
 def _equal(left: pa.Array, right: pa.Array) -> Mask:
@@ -288,10 +276,9 @@ class ViewStep:
         """
         if self.before is not None and self.before.number != self.cut.number:
             check_follows(self.before, self.cut)
-        states = [
-            None if cut is None else DeltaRows.open(self.path, cut.delta_version) for cut in (self.before, self.cut)
-        ]
-        fields = [[f for f in (s or states[1]).schema if not f.name.startswith(HIDDEN_PREFIX)] for s in states]  # type: ignore[union-attr]  # the second is never None
+        after = DeltaRows.open(self.path, self.cut.delta_version)
+        before = after if self.before is None else DeltaRows.open(self.path, self.before.delta_version)
+        fields = [[f for f in state.schema if not f.name.startswith(HIDDEN_PREFIX)] for state in (before, after)]
         shown = [[field.name for field in each] for each in fields]
         versions = None if self.before is None else self.before.delta_version, self.cut.delta_version
         reshaped = fields[0] != fields[1]

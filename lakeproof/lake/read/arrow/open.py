@@ -25,7 +25,7 @@ from lakeproof.config.model import Config, location_of
 from lakeproof.errors import ConfigError, LakeError
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, ORD
 from lakeproof.lake.columns import column_names, current_columns, in_lake
-from lakeproof.lake.delta.arrow_rows import DeltaRows
+from lakeproof.lake.delta.arrow_rows import DeltaRows, in_schema
 from lakeproof.lake.delta.search import KeyLookup, LakeBase
 from lakeproof.lake.fold.key_fold import fold_keys
 from lakeproof.lake.planning.landing.end import LANDING, LakeAtLanding, LandingEnd, cuts_and_ends
@@ -94,17 +94,16 @@ class Rows:
         return self.delta.schema_of(self.columns)
 
     def select(self, *columns: str) -> Rows:
-        """Return the same rows with these columns alone; files are read for no other. Raises ConfigError for another."""
-        return Rows(self.delta, self.chosen(columns))
+        """Return the same rows with these columns alone; raises ConfigError for another.
 
-    def chosen(self, columns: tuple[str, ...]) -> tuple[str, ...]:
-        """Return `columns`; raises ConfigError for one that the rows don't have."""
+        Files are read for no other; at the landing's end, for the key, too.
+        """
         for name in columns:
             if name not in self.columns:
                 raise ConfigError(
                     f"column {name[:80]}", "there is none of that name", f"name some of {[*self.columns]}"
                 )
-        return columns
+        return replace(self, columns=columns)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, 65,536 at a time at most, in no order; raises LakeError if a file is missing or damaged."""
@@ -172,10 +171,6 @@ class LandedRows(Rows):
     """A table at the landing's end. What has landed is held in memory; the cut's rows come in batches."""
 
     net: NetChange[pa.Table]
-
-    def select(self, *columns: str) -> Rows:
-        """Return the same rows with these columns alone; files are read for these and the key. Raises as `Rows.select`."""
-        return replace(self, columns=self.chosen(columns))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, 65,536 at a time at most, in no order; raises LakeError if a file is missing or damaged."""
@@ -283,10 +278,7 @@ def _images(schema: SchemaVersion, parts: Sequence[pa.Table]) -> pa.Table:
     """Return the rows with current's columns."""
     types = {c.name: arrow_type(c) for c in schema.columns} | {ORD: pa.int64(), DUP: pa.int64()}
     fields = [(name, types.get(name, pa.string())) for name in current_columns(schema)]
-    whole = pa.concat_tables(parts) if parts else pa.schema(fields).empty_table()
-    has = set(whole.column_names)
-    columns = [whole.column(n) if n in has else pa.nulls(whole.num_rows, kind) for n, kind in fields]
-    return pa.table(columns, schema=pa.schema(fields))
+    return in_schema(pa.concat_tables(parts) if parts else pa.table({}), pa.schema(fields))
 
 
 def _with_spark(end: LandingEnd, table: TableName, reason: str) -> LakeError:

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -163,21 +164,11 @@ def landed_transactions(chain: Chain, start: Lsn, end: Lsn, chosen: set[TableNam
 
     What the caller does not read of a transaction is passed over.
     """
-    files: list[Slice] = []
-    for piece in slices(chain, start, end):
-        if files and piece.number != files[0].number:
-            yield from _of_segment(chain, files, start)
-            files = []
-        if chosen is None or piece.file.table in chosen:
-            files.append(piece)
-    if files:
-        yield from _of_segment(chain, files, start)
-
-
-def _of_segment(chain: Chain, files: list[Slice], start: Lsn) -> Iterator[Transaction]:
-    """Yield a segment's transactions that end after `start`: each is in one segment."""
-    with ExitStack() as opened:
-        yield from merge_transactions(chain.lake.source, [_rows(opened, piece) for piece in files], start)
+    for _, pieces in groupby(slices(chain, start, end), key=lambda piece: piece.number):
+        files = [piece for piece in pieces if chosen is None or piece.file.table in chosen]
+        # Each transaction is in one segment.
+        with ExitStack() as opened:
+            yield from merge_transactions(chain.lake.source, [_rows(opened, piece) for piece in files], start)
 
 
 def merge_transactions(source: str, rows: list[_Rows], start: Lsn) -> Iterator[Transaction]:

@@ -22,7 +22,7 @@ Days are UTC days by commit time:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from pathlib import Path
 
@@ -67,7 +67,7 @@ class LakeAsOf:
     position: Lsn
     cut: Cut | None
     following: Cut | None
-    held: Mapping[TableName, Held] = field(default_factory=dict)
+    held: Mapping[TableName, Held]
 
     @property
     def tables(self) -> tuple[TableName, ...]:
@@ -188,10 +188,7 @@ def as_of_from_history(spark: SparkSession, lake: SourceLake, time: datetime) ->
     first = read_cut(lake, numbers[0]) if numbers else None
     if first is None or first.incarnation > 1 or first.commit_time is None or time >= time_of(first.commit_time):
         return _at_time(spark, lake, time)
-    later = _first_later(spark, lake, None, first, time)
-    if later is None:
-        return _between(spark, lake, first.position, first, None)
-    return _between(spark, lake, Lsn(int(later) - 1), None, first)
+    return _before_later(spark, lake, None, first, time)
 
 
 def _at_position(spark: SparkSession, lake: SourceLake, position: Lsn) -> LakeAsOf:
@@ -212,24 +209,23 @@ def _at_time(spark: SparkSession, lake: SourceLake, time: datetime) -> LakeAsOf:
     if following is None or following.incarnation != cut.incarnation:
         # Nothing is known about the range between two incarnations.
         return _between(spark, lake, cut.position, cut, None)
-    later = _first_later(spark, lake, cut, following, time)
-    if later is None:
-        # The transaction of a later time is in no table of the lake.
-        return _between(spark, lake, following.position, following, None)
-    return _between(spark, lake, Lsn(int(later) - 1), cut, following)
+    return _before_later(spark, lake, cut, following, time)
 
 
-def _first_later(spark: SparkSession, lake: SourceLake, cut: Cut | None, following: Cut, time: datetime) -> Lsn | None:
-    """The position of the first transaction between two cuts (None: from the beginning) that committed after `time`."""
-    positions = []
+def _before_later(spark: SparkSession, lake: SourceLake, cut: Cut | None, following: Cut, time: datetime) -> LakeAsOf:
+    """The tables before the first transaction between two cuts (None: from the beginning) that committed after `time`."""
+    positions: list[int] = []
     for name, after in following.tables.items():
         before = None if cut is None else cut.tables.get(name)
         if before is None or before.history_version != after.history_version:
             history = read_layer(spark, lake, name, after, "history").where(behind(before))
             is_later = (F.col(COMMIT_TIME) > F.lit(time)) | (F.col(COMMIT_NUMBER) > 0)
             later = history.where(is_later).agg(F.min(LSN)).collect()[0][0]
-            positions += [] if later is None else [Lsn(int(later))]
-    return min(positions, default=None)
+            positions += [] if later is None else [int(later)]
+    if not positions:
+        # The transaction of a later time is in no table of the lake.
+        return _between(spark, lake, following.position, following, None)
+    return _between(spark, lake, Lsn(min(positions) - 1), cut, following)
 
 
 def _between(spark: SparkSession, lake: SourceLake, position: Lsn, cut: Cut | None, following: Cut | None) -> LakeAsOf:

@@ -317,9 +317,8 @@ class ViewChanges:
         new = self._rows(after)
         if before is None:
             return self._part(after, new, new, _single(multiset_difference(new, new.limit(0), KEY, _row(new))))
-        if before.number == after.number:
-            return self._part(after, new, new, None)
-        check_follows(before, after)
+        if before.number != after.number:
+            check_follows(before, after)
         if before.delta_version == after.delta_version:
             return self._part(after, new, new, None)
         old = self._rows(before)

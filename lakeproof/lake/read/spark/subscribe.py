@@ -207,13 +207,10 @@ class SubscribeOptions(TypedDict, total=False):
     available_now: bool
 
 
-class ViewOptions(TypedDict, total=False):
+class ViewOptions(SubscribeOptions, total=False):
     """The keyword arguments of `subscribe` for a view's changes: as `SubscribeOptions`, about the view's cuts."""
 
     view: Required[str]
-    first: int
-    cuts_per_batch: int
-    available_now: bool
 
 
 @overload
