@@ -24,10 +24,11 @@ from lakeproof.lake.delta.log.state import table_shape
 from lakeproof.lake.delta.versions import read_at
 from lakeproof.lake.records.views.cuts import view_path
 from lakeproof.lake.rows.columns import col
-from lakeproof.lake.rows.correction import Correction, correct
+from lakeproof.lake.rows.correction import correct
 from lakeproof.lake.rows.memory import persist
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
+from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.definition import (
     bind,
     check_names,
@@ -41,7 +42,6 @@ from lakeproof.views.definition import (
 from lakeproof.views.incremental.collected import (
     DUP_BITS,
     OWN_FAULTS,
-    PlacedChange,
     StoredView,
     collect,
     images_of,
@@ -49,24 +49,6 @@ from lakeproof.views.incremental.collected import (
 )
 
 _STORED = scratch("stored")
-
-
-@dataclass(frozen=True, slots=True)
-class ViewCorrection:
-    """The rows to delete, as (`_lp_key`, `_lp_dup`), and the whole rows to insert; None if there are none.
-
-    `truncate`: delete all rows. `correction` selects both; release it once they are written. `placed` has both instead, if
-    they are so few that this process has found their places.
-    """
-
-    retractions: DataFrame | None
-    insertions: DataFrame | None
-    retracted: int
-    inserted: int
-    truncate: bool = False
-    correction: Correction | None = None
-    new_columns: bool = False
-    placed: PlacedChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +128,9 @@ def _few(target: ViewTarget, desired: DataFrame, stored: DataFrame | None) -> Vi
         if columns_of(desired) != columns_of(stored):
             return None
         view = StoredView(target.session, target.path, target.before, stored, target.number)
-        placed = whole_correction(desired, view)
+        return whole_correction(desired, view)
     except OWN_FAULTS:
         return None
-    if placed is None:
-        return None
-    return ViewCorrection(None, None, placed.retracted, placed.inserted, placed=placed.rows)
 
 
 def _difference(target: ViewTarget, desired: DataFrame, stored: DataFrame | None) -> ViewCorrection:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -32,8 +32,9 @@ from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import correct
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
+from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.definition import digest_of_columns
-from lakeproof.views.difference import ViewCorrection, difference_by_query
+from lakeproof.views.difference import difference_by_query
 from lakeproof.views.read_at import StagedRows, ViewInputs
 
 # A sample shows this many columns, and this many characters of a value.
@@ -47,16 +48,6 @@ class SampleRow:
 
     comes: bool
     values: Mapping[str, str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Differing:
-    """The rows that differ by the columns that stay, as frames and as counts."""
-
-    insertions: DataFrame | None
-    retractions: DataFrame | None
-    inserted: int
-    retracted: int
 
 
 @dataclass(slots=True)
@@ -162,23 +153,23 @@ def _read(session: SparkSession, store: Store, preview: ViewPreview, part: str) 
     return session.read.parquet(store.url(folder)) if written else None
 
 
-def _as_it_is(difference: ViewCorrection) -> _Differing:
-    retractions = None if difference.correction is None else difference.correction.retractions
-    return _Differing(difference.insertions, retractions, difference.inserted, difference.retracted)
+def _as_it_is(difference: ViewCorrection) -> ViewCorrection:
+    """Return the same with the whole rows that go."""
+    return replace(difference, retractions=None if difference.correction is None else difference.correction.retractions)
 
 
 @contextmanager
-def _by_what_stays(desired: DataFrame, stored: DataFrame, columns: _Columns) -> Iterator[_Differing]:
+def _by_what_stays(desired: DataFrame, stored: DataFrame, columns: _Columns) -> Iterator[ViewCorrection]:
     """Compare by the columns that stay alone, for the block: a row that only gets a column more does not differ."""
     if not columns.stay:
-        yield _Differing(desired, stored, desired.count(), stored.count())
+        yield ViewCorrection(stored, desired, stored.count(), desired.count())
         return
     sides = [rows.select(*map(col, columns.stay)) for rows in (desired, stored)]
     now, then = (rows.withColumn(KEY, digest_of_columns(rows, columns.stay)) for rows in sides)
     correction = correct(now, then, KEY)
     try:
         retracted, inserted = correction.counts()
-        yield _Differing(correction.insertions, correction.retractions, inserted, retracted)
+        yield ViewCorrection(correction.retractions, correction.insertions, retracted, inserted)
     finally:
         correction.release()
 

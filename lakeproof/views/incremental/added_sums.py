@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakeproof.hidden_columns import DUP, KEY
+from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.definition import digest_of_columns
 from lakeproof.views.incremental.collected import (
     DUP_BITS,
-    CollectedCorrection,
     NotIncrementalError,
     Signed,
     StoredView,
@@ -80,7 +80,7 @@ def touched_groups(sums: SumPlan, came: list[DataFrame], went: list[DataFrame]) 
     return TouchedGroups(names, keys, T.StructType([fields[name] for name in names]), answers, groups)
 
 
-def collected_correction(sums: SumPlan, touched: TouchedGroups, stored: StoredView) -> CollectedCorrection | None:
+def collected_correction(sums: SumPlan, touched: TouchedGroups, stored: StoredView) -> ViewCorrection | None:
     """Return the correction by adding the answers to the view's rows; None if that does not decide it."""
     persisted = stored.with_values(touched.names, touched.keys, touched.schema)
     if persisted is None:
@@ -127,7 +127,7 @@ def _meet(groups: Mapping[_Key, _Group], persisted: pa.Table, names: Sequence[st
 
 def _correction(
     sums: SumPlan, groups: Mapping[_Key, _Group], answers: Signed, persisted: pa.Table, stored: StoredView
-) -> CollectedCorrection:
+) -> ViewCorrection:
     names = [output.name for output in sums.outputs if output.role != "group"]
     columns = {name: persisted.column(name).to_pylist() for name in names}
     types = {f.name: f.dataType for f in answers.schema.fields}

@@ -22,12 +22,12 @@ from lakeproof.hidden_columns import DUP, KEY, scratch
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.apply import PATH, ROW, places_of, with_places
 from lakeproof.lake.delta.log.state import TableState, read_state
-from lakeproof.lake.rows.change import Numbers
 from lakeproof.lake.rows.columns import col, no_rows, relation
 from lakeproof.lake.rows.correction import join_on_key
 from lakeproof.lake.rows.memory import ROWS_TOGETHER_MAX, has_ordinary_rows
 from lakeproof.lake.spark.jvm import note_scans
 from lakeproof.names import CycleNumber
+from lakeproof.views.correction import PlacedChange, ViewCorrection
 from lakeproof.views.definition import digest_of_stored
 
 # The most rows of one frame that this process collects: 80 MiB, since 4,096 ordinary rows have 16 MiB.
@@ -247,37 +247,15 @@ def first_of_each(rows: pa.Table, counts: Mapping[str, int], order: str | None =
     return rows.take(pa.array(chosen, pa.int64()))
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedChange:
-    """Rows to insert in place of those at `places` (path in the log → row numbers) of the view's table at `before`."""
-
-    before: TableState
-    images: DataFrame | None
-    places: Mapping[str, Numbers]
-
-
-@dataclass(frozen=True, slots=True)
-class CollectedCorrection:
-    """The commit of a correction by collected rows, and how many rows go and come."""
-
-    rows: PlacedChange | None
-    retracted: int
-    inserted: int
+def correction_of(stored: StoredView, retracted: pa.Table, images: DataFrame | None, inserted: int) -> ViewCorrection:
+    """Return the correction by so many `images` in place of stored rows; nothing is placed if there are none of either."""
+    placed = None
+    if retracted.num_rows or images is not None:
+        placed = PlacedChange(stored.state, images, places_of(stored.state, retracted) if retracted.num_rows else {})
+    return ViewCorrection(None, None, retracted.num_rows, inserted, placed=placed)
 
 
-def correction_of(
-    stored: StoredView, retracted: pa.Table, images: DataFrame | None, inserted: int
-) -> CollectedCorrection:
-    """Return the commit of so many `images` in place of stored rows; no commit if there are none of either."""
-    if not retracted.num_rows and images is None:
-        return CollectedCorrection(None, 0, inserted)
-    places = places_of(stored.state, retracted) if retracted.num_rows else {}
-    return CollectedCorrection(PlacedChange(stored.state, images, places), retracted.num_rows, inserted)
-
-
-def correction_to(
-    desired: pa.Table, persisted: pa.Table, stored: StoredView, schema: T.StructType
-) -> CollectedCorrection:
+def correction_to(desired: pa.Table, persisted: pa.Table, stored: StoredView, schema: T.StructType) -> ViewCorrection:
     """Return what makes the `persisted` rows of the view's table, which have places, the `desired` ones."""
     digests = [*desired.column(KEY).to_pylist(), *persisted.column(KEY).to_pylist()]
     surplus, missing = net_of(digests, [1] * desired.num_rows + [-1] * persisted.num_rows)
@@ -286,7 +264,7 @@ def correction_to(
     return correction_of(stored, retracted, stored.images(inserted, schema), inserted.num_rows)
 
 
-def whole_correction(desired: DataFrame, stored: StoredView) -> CollectedCorrection | None:
+def whole_correction(desired: DataFrame, stored: StoredView) -> ViewCorrection | None:
     """Return what makes the view's table the `desired` rows, which have digests.
 
     None as `collect`, for either side, and if the table is damaged.

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from lakeproof.hidden_columns import DUP, KEY
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import NET, SIDE, first_of, multiset_difference
+from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.incremental.carried_keys import Analysis
 from lakeproof.views.incremental.collected import (
-    CollectedCorrection,
     NotIncrementalError,
     StoredView,
     collect_signed,
@@ -59,9 +59,7 @@ def terms(analysis: Analysis, query: Query, tables: Changed) -> tuple[list[DataF
     return came, went
 
 
-def collected_correction(
-    came: list[DataFrame], went: list[DataFrame], stored: StoredView
-) -> CollectedCorrection | None:
+def collected_correction(came: list[DataFrame], went: list[DataFrame], stored: StoredView) -> ViewCorrection | None:
     """Return the correction by these answers, folded by this process; None if they are too many."""
     answers = collect_signed(came, went)
     if answers is None:

@@ -16,9 +16,9 @@ from lakeproof.hidden_columns import DUP, KEY, scratch
 from lakeproof.lake.rows.change import distinct_rows
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import correct, join_on_key
+from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.incremental.carried_keys import Analysis, CarriedKey
 from lakeproof.views.incremental.collected import (
-    CollectedCorrection,
     NotIncrementalError,
     StoredView,
     collect,
@@ -78,7 +78,7 @@ def touched(analysis: Analysis, key: RestrictingKey, tables: Changed) -> DataFra
 
 def collected_correction(
     analysis: Analysis, key: RestrictingKey, query: Query, tables: Changed, stored: StoredView
-) -> CollectedCorrection | None:
+) -> ViewCorrection | None:
     """Return the correction, folded by this process; None if its rows are too many."""
     frame = touched(analysis, key, tables)
     values = collect(frame)
@@ -91,7 +91,7 @@ def collected_correction(
 
 def groups_correction(
     analysis: Analysis, names: Sequence[str], groups: Values, query: Query, *, tables: Changed, stored: StoredView
-) -> CollectedCorrection | None:
+) -> ViewCorrection | None:
     """Return the correction of some groups of a query, by their values in its columns `names`; None as above.
 
     Its tables are restricted as far as these columns restrict them.
@@ -123,9 +123,7 @@ class Values:
         )
 
 
-def _against(
-    answers: DataFrame, names: Sequence[str], values: Values, stored: StoredView
-) -> CollectedCorrection | None:
+def _against(answers: DataFrame, names: Sequence[str], values: Values, stored: StoredView) -> ViewCorrection | None:
     """Return what makes the view's rows with these values the query's `answers`."""
     desired = collect(answers)
     persisted = None if desired is None else stored.with_values(names, values.rows, values.schema)
