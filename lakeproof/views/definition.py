@@ -18,8 +18,6 @@ from lakeproof.lake.rows.columns import exact_form_of_type, pick, row_digest
 from lakeproof.lake.spark.failures import reading
 from lakeproof.views.query_rules import QueryRefusedError, check_analysed, check_text
 
-_REMEDY = "correct the view's SQL file"
-
 
 def bind(session: SparkSession, view: ViewConfig, tables: Mapping[str, DataFrame]) -> DataFrame:
     """The view's rows, as a plan: `tables` gives a frame of `session` for each name that the SQL reads.
@@ -107,20 +105,14 @@ def _check_columns(view: ViewConfig, rows: DataFrame) -> None:
         seen.add(folded)
     if not seen:
         raise _refused(view, "the query has no columns")
-    with _named(view):
+    try:
         digest_of_columns(rows, rows.columns)
+    except ConfigError as error:
+        raise ConfigError(f"view {view.name}: {error.thing}", error.reason, error.remedy) from None
 
 
 def _bad_column(view: ViewConfig, column: str, reason: str) -> ConfigError:
     return ConfigError(f"view {view.name}: column {column}", reason, "give it another name with AS")
-
-
-@contextmanager
-def _named(view: ViewConfig) -> Iterator[None]:
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"view {view.name}: {error.thing}", error.reason, error.remedy) from None
 
 
 def columns_of(rows: DataFrame) -> dict[str, str]:

@@ -32,8 +32,7 @@ def is_linear(analysis: Analysis, tables: Changed) -> bool:
         return False
     if not tables.changes.keys() <= set(analysis.occurrences):
         return False
-    numbers = [number for number, name in enumerate(analysis.occurrences) if name in tables.changes]
-    return all(_empties_others(analysis, number) for number in numbers)
+    return all(_empties_others(analysis, number) for number in analysis.occurrences_of(tables.changes))
 
 
 def terms(analysis: Analysis, query: Query, tables: Changed) -> tuple[list[DataFrame], list[DataFrame]]:

@@ -43,6 +43,7 @@ from lakeproof.views.incremental.collected import (
     NotIncrementalError,
     StoredView,
 )
+from lakeproof.views.incremental.plan_trees import analysed_plan
 from lakeproof.views.incremental.since_cut import earlier_files
 from lakeproof.views.incremental.sum_plans import SumPlan, sums_of
 from lakeproof.views.incremental.table_changes import Changed, Query, read_changed_tables
@@ -89,7 +90,8 @@ def partial_correction(
         check_same_columns(view.name, with_digest(rows), stored)
         with query_errors(session, view):
             names = list(inputs.tables)
-            analysis, sums = analyse(session, rows, names), sums_of(session, rows, names)
+            analysis = analyse(session, analysed_plan(rows), names, rows.columns)
+            sums = sums_of(session, rows, names)
             # A name that the query does not use may have changed as well.
             read = {name: change for name, change in changes.items() if name in analysis.used}
             view_rows = StoredView(session, target.path, target.before, stored, target.number)
@@ -158,6 +160,8 @@ def _by_strategy(given: _Given, count: int, kept: ExitStack) -> tuple[str, ViewC
         if collected is not None:
             return strategy, collected
     key = touched_keys.restricting_key(analysis, tables)
+    if key is None:
+        raise NotIncrementalError("no column of its answer restricts all tables that have changed")
     collected = touched_keys.collected_correction(analysis, key, query, tables, stored) if tables.collected else None
     if collected is None:
         collected = _of_frames(touched_keys.persisted_correction(analysis, key, query, tables, stored.rows, kept=kept))
@@ -171,7 +175,7 @@ def _of_groups(given: _Given) -> Iterator[tuple[str, ViewCorrection | None]]:
         return
     groups = sums.of("group")
     # If a key carries them, it is known without a query which groups are touched.
-    if not sums.can_be_added and (not groups or touched_keys.carries(given.analysis, tables)):
+    if not sums.can_be_added and (not groups or touched_keys.restricting_key(given.analysis, tables) is not None):
         return
     came, went = linear_terms.terms(sums.below, given.query, tables)
     touched = added_sums.touched_groups(sums, came, went)
@@ -180,9 +184,8 @@ def _of_groups(given: _Given) -> Iterator[tuple[str, ViewCorrection | None]]:
     if sums.can_be_added:
         yield "added", added_sums.collected_correction(sums, touched, given.stored)
     if groups:
-        values = touched_keys.Values(touched.keys, touched.schema)
         correction = touched_keys.groups_correction(
-            given.analysis, touched.names, values, given.query, tables=tables, stored=given.stored
+            given.analysis, touched.names, touched.values, given.query, tables=tables, stored=given.stored
         )
         yield "groups", correction
 
