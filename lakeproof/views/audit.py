@@ -16,7 +16,6 @@ from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError, LakeError, NoRoomError, TransientError
 from lakeproof.events import counted
 from lakeproof.lake.delta.log.commits import LogGapError
-from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import read_cut
 from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut, one_refresh, view_path
 from lakeproof.lake.records.views.definitions import applied_view
@@ -58,7 +57,9 @@ def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewPro
         with reading(session, LogGapError) as attempt:
             cuts = {source: read_cut(SourceLake(store, LakePaths(source)), number) for source, number in own.items()}
             positions = {source: read.position for source, read in cuts.items()}
-            retracted, inserted = _compare(session, store, view, cut, cuts)
+            fit(session, cut.row_bytes)
+            tables = ReadAt(cuts, cut.views, cut.external).frames(session, store.location, view)
+            retracted, inserted = compare_view(session, store, view, tables, cut.delta_version)
     except NoRoomError:
         raise
     except (TransientError, LakeError, ConfigError) as error:
@@ -87,11 +88,3 @@ def _newest(store: Store, view: str) -> tuple[ViewCut | None, bool]:
     with one_refresh(store):
         cut = newest_view_cut(store, view)
         return cut, cut is not None and is_settled(store, cut)
-
-
-def _compare(
-    session: SparkSession, store: Store, view: ViewConfig, cut: ViewCut, cuts: Mapping[str, Cut]
-) -> tuple[int, int]:
-    point = ReadAt(cuts, cut.views, cut.external)
-    fit(session, cut.row_bytes)
-    return compare_view(session, store, view, point.frames(session, store.location, view), cut.delta_version)

@@ -21,7 +21,8 @@ from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import LakeError
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.log.commits import NO_VERSION, newest_external
-from lakeproof.lake.delta.versions import TableDetail, table_detail, table_id
+from lakeproof.lake.delta.log.state import table_shape
+from lakeproof.lake.delta.versions import TableDetail, table_detail
 from lakeproof.lake.records.cuts.groups import group_cuts
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut, read_cut
@@ -82,26 +83,28 @@ class Point:
         external = {str(table): self._external.pin(session, table) for table in view.external.values()}
         return ReadAt(cuts, views, external)
 
-    def stand_on(self, session: SparkSession, cut: ViewCut) -> None:
+    def stand_on(self, cut: ViewCut) -> None:
         """Take a view at its cut, with the versions behind it; raises LakeError if another view is of another state."""
         for source, number in cut.sources.items():
             self._take(source, read_cut(SourceLake(self.store, LakePaths(source)), number))
         for place, version in cut.external.items():
             if not self._external.keep(place, version):
                 raise _other_point(f"external table {place}")
-        identity = table_id(session, view_path(self.store, cut.view))
-        self._versions[cut.view] = ViewVersion(cut.delta_version, identity, cut.row_bytes)
+        self._take_version(cut)
 
     def _take(self, source: str, cut: Cut | None) -> None:
         taken = self._cuts.setdefault(source, cut)
         if taken is not cut and (taken is None or cut is None or taken.number != cut.number):
             raise _other_point(source)
 
-    def brought_up(self, session: SparkSession, cut: ViewCut) -> None:
+    def brought_up(self, cut: ViewCut) -> None:
         """Note what a view has become, if another reads it."""
         if any(cut.view in view.views.values() for view in self.config.views.values()):
-            identity = table_id(session, view_path(self.store, cut.view))
-            self._versions[cut.view] = ViewVersion(cut.delta_version, identity, cut.row_bytes)
+            self._take_version(cut)
+
+    def _take_version(self, cut: ViewCut) -> None:
+        shape = table_shape(view_path(self.store, cut.view), cut.delta_version)
+        self._versions[cut.view] = ViewVersion(cut.delta_version, shape.metadata["id"], cut.row_bytes)
 
     def stop(self, view: str, reason: str) -> None:
         """Note why a view stands still."""

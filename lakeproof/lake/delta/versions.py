@@ -23,7 +23,6 @@ from pyspark.sql import types as T
 
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import CAME, HIDDEN_PREFIX, scratch
-from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.log.changed_places import ChangedFile, ChangesUnavailableError, VersionChanges
 from lakeproof.lake.delta.log.commits import LogField, check_not_emptied, physical_name
 from lakeproof.lake.delta.log.protocol import in_files
@@ -79,11 +78,6 @@ def table_detail(spark: SparkSession, name: str) -> TableDetail:
     """Return what Delta says about a table, by its SQL name; raises Spark's error if there is none, or it can't be read."""
     row = spark.sql(f"DESCRIBE DETAIL {name}").select("format", "id", "location").collect()[0]
     return TableDetail(str(row["format"]), str(row["id"]), str(row["location"]))
-
-
-def table_id(spark: SparkSession, path: str) -> str:
-    """Return Delta's own id of the table at a path: another one if the table was moved away and made again."""
-    return table_detail(spark, f"delta.{quoted(path)}").table_id
 
 
 # The most bytes of rows, as they are in memory, that this process reads and gives to Spark.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from lakeproof.concurrently import few_at_a_time
 from lakeproof.config.model import Config
 from lakeproof.config.table_names import table_text
+from lakeproof.config.view_graph import readers_of
 from lakeproof.errors import LakeError
 from lakeproof.events import Event, RunControl, Stop
 from lakeproof.lake.records.documents import Cut
@@ -21,7 +22,6 @@ from lakeproof.proof.lake.side import LakeReader
 from lakeproof.proof.record import histories_due, read_proved, read_views, views_due
 from lakeproof.proof.result import LakeProof
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.views.maintain import views_of
 
 if TYPE_CHECKING:
     from lakeproof.views.audit import ViewProof
@@ -73,7 +73,7 @@ def prove_lake(
         if history_proof is not None:
             control.report(_event(f"history of {table}", history_proof.status, history_proof.reason))
             histories[table] = history_proof
-    views = {view.name: view for view in views_of(config, name)}
+    views = {view.name: view for view in readers_of(config.views, [name])}
     due = views_due(list(views), read_views(lake))
     named = list(views) if scope.everything else due if part is None else part.views
 
