@@ -51,7 +51,7 @@ from lakeproof.proof.result import ProofReport, Status, TableProof, compared
 from lakeproof.proof.source.read import UNREAD, Asked, SourceSide, read_source
 from lakeproof.proof.source.side import source_rows
 from lakeproof.proof.source.unsent import ALL_ACTIONS, differences, judge
-from lakeproof.snapshot.folder import part_key, read_snapshot
+from lakeproof.snapshot.folder import find_snapshot
 from lakeproof.storage.source_lake import SourceLake
 
 _TABLES_SHOWN = 5
@@ -247,8 +247,8 @@ def _new_file(proof: OpenProof, cut_table: CutTable) -> bool:
     """True if the table has another file than at its newest snapshot, as a TRUNCATE leaves it; call it inside a guard."""
     lake = proof.lake
     key = lake.paths.snapshot(cut_table.snapshot_incarnation, cut_table.snapshot_lsn)
-    copied = read_snapshot(lake, key).tables if lake.store.exists(part_key(key, 0)) else {}
-    then = copied.get(cut_table.version.table)
+    snapshot = find_snapshot(lake, key)
+    then = None if snapshot is None else snapshot.tables.get(cut_table.version.table)
     now = read_catalog(proof.conn, proof.source, [cut_table.version.oid]).files(cut_table.version.oid)
     # A table that was created in the stream has no snapshot; its file had the number of its OID.
     files = {cut_table.version.oid: int(cut_table.version.oid)} if then is None else then.files

@@ -252,7 +252,7 @@ def snapshot_status(lake: SourceLake, incarnation: Incarnation, *, locked: bool 
         tables=len(request.tables),
         tables_done=len(done),
         rows=sum(table.rows for table in done),
-        bytes=sum(chunk.bytes for table in done for chunk in table.chunks),
+        bytes=sum(table.bytes for table in done),
         missing=tuple(sorted(missing)),
         interrupted=None if end is None else end.interrupted,
         progress=progress
