@@ -20,7 +20,7 @@ from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.records.days import read_days
 from lakeproof.lake.records.documents import CutTable
-from lakeproof.lake.rows.columns import col, exact_form_of_type, pick, row_digest
+from lakeproof.lake.rows.columns import col, digest_of_columns, pick
 from lakeproof.lake.rows.correction import NET, join_on_key, multiset_difference
 from lakeproof.lake.rows.history_ops import GAP, RESET
 from lakeproof.names import TableName
@@ -66,7 +66,8 @@ def audit_day(spark: SparkSession, lake: SourceLake, table: TableName, cut_table
     in_between = (F.col(LSN) > F.lit(int(before.position))) & (F.col(LSN) <= F.lit(int(after.position)))
     events = completing(cut_table, whole)(whole.where(in_between & (F.col(OP) != GAP)))
     desired = _folded(pick(then, names), events, names, schema.key)
-    difference = multiset_difference(_with_digest(desired, names), _with_digest(pick(now, names), names), _DIGEST)
+    was, became = (rows.withColumn(_DIGEST, digest_of_columns(rows, names)) for rows in (desired, pick(now, names)))
+    difference = multiset_difference(was, became, _DIGEST)
     rows = int(difference.agg(F.sum(F.abs(F.col(NET)))).collect()[0][0] or 0)
     return DayAudit("differs" if rows else "equal", rows, f"{rows:,} rows differ" if rows else None)
 
@@ -91,8 +92,3 @@ def _as_bag(base: DataFrame, events: DataFrame, names: list[str]) -> DataFrame:
 
 def _is_gone() -> Column:
     return F.col(OP).isin(*_GONE)
-
-
-def _with_digest(rows: DataFrame, names: list[str]) -> DataFrame:
-    types = {field.name: field.dataType for field in rows.schema.fields}
-    return rows.withColumn(_DIGEST, row_digest([exact_form_of_type(types[name], name) for name in names]))

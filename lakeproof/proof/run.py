@@ -126,12 +126,11 @@ def prove_once(  # noqa: PLR0917  as prove
         if cut is None:
             return proof
         bases = _bases(running, proof, cut)
-        if request.changed:
-            record(source_lake, cut.incarnation, proof, bases)
-            return proof
-        scope = LakeScope(chosen, request.history, request.part, running.current)
         # The comparison is recorded before more is read, which may take long.
         record(source_lake, cut.incarnation, proof, bases)
+        if request.changed:
+            return proof
+        scope = LakeScope(chosen, request.history, request.part, running.current)
         lake = prove_lake(config, spark, control, source_lake, scope, cut=cut)
         proof = replace(proof, lake=lake)
         record(source_lake, cut.incarnation, proof, bases)

@@ -28,7 +28,7 @@ from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import read_tables
-from lakeproof.postgres.catalog.tables import PublishedTable
+from lakeproof.postgres.catalog.tables import ACTIONS, PublishedTable
 from lakeproof.postgres.catalog.unchanged import read_catalog, table_digest
 from lakeproof.postgres.checks.findings import refused_tables
 from lakeproof.postgres.checks.tables import schema_findings
@@ -50,7 +50,7 @@ from lakeproof.proof.lake.side import LakeReader, LakeSide
 from lakeproof.proof.result import ProofReport, Status, TableProof, compared
 from lakeproof.proof.source.read import UNREAD, Asked, SourceSide, read_source
 from lakeproof.proof.source.side import source_rows
-from lakeproof.proof.source.unsent import ALL_ACTIONS, differences, judge
+from lakeproof.proof.source.unsent import differences, judge
 from lakeproof.snapshot.folder import find_snapshot
 from lakeproof.storage.source_lake import SourceLake
 
@@ -195,7 +195,7 @@ def _compare(proof: OpenProof, both: _BothSides) -> TableProof:
     reason = f"{len(wrong)} of {counted(number, 'bucket')} differ"
     proven = TableProof("differs", *counts, len(wrong), reason=reason, by_spark=both.side.by_spark)
     published = both.published
-    unsent = not set(ALL_ACTIONS) <= published.actions
+    unsent = published.actions != frozenset(ACTIONS)
     narrowed = wrong if unsent else to_narrow(both.source, both.lake)
     if len(narrowed) < len(wrong):
         proven = replace(proven, reason=f"{proven.reason}; the keys named are those of {len(narrowed)} of them")

@@ -14,7 +14,7 @@ from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, SCRATCH_PREFIX
 from lakeproof.lake.columns import needs_mapping
 from lakeproof.lake.records.views.definitions import AppliedView, read_sql
-from lakeproof.lake.rows.columns import exact_form_of_type, pick, row_digest
+from lakeproof.lake.rows.columns import digest_of_columns, pick
 from lakeproof.lake.spark.failures import reading
 from lakeproof.views.query_rules import QueryRefusedError, check_analysed, check_text
 
@@ -43,12 +43,6 @@ def bind_again(session: SparkSession, text: str, tables: Mapping[str, DataFrame]
         frame.createOrReplaceTempView(name)
     # Only a query can be in brackets.
     return session.sql(f"SELECT * FROM (\n{text}\n)")  # noqa: S608  (the view's SQL is the configuration)
-
-
-def digest_of_columns(rows: DataFrame, columns: list[str]) -> Column:
-    """The digest of each row over `columns`, by exact forms of their Spark types; raises ConfigError as it does."""
-    types = {field.name: field.dataType for field in rows.schema.fields}
-    return row_digest([exact_form_of_type(types[name], name) for name in columns])
 
 
 def digest_of_stored(rows: DataFrame) -> Column:

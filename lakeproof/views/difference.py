@@ -23,7 +23,7 @@ from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.state import table_shape
 from lakeproof.lake.delta.versions import read_at
 from lakeproof.lake.records.views.cuts import view_path
-from lakeproof.lake.rows.columns import col
+from lakeproof.lake.rows.columns import col, digest_of_columns
 from lakeproof.lake.rows.correction import correct
 from lakeproof.lake.rows.memory import persist
 from lakeproof.names import CycleNumber
@@ -34,7 +34,6 @@ from lakeproof.views.definition import (
     check_names,
     check_same_columns,
     columns_of,
-    digest_of_columns,
     digest_of_stored,
     in_order_of,
     query_errors,

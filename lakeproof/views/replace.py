@@ -28,12 +28,11 @@ from lakeproof.lake.records.views.definitions import (
     put_definition,
     put_preview,
 )
-from lakeproof.lake.rows.columns import col
+from lakeproof.lake.rows.columns import col, digest_of_columns
 from lakeproof.lake.rows.correction import correct
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
 from lakeproof.views.correction import ViewCorrection
-from lakeproof.views.definition import digest_of_columns
 from lakeproof.views.difference import difference_by_query
 from lakeproof.views.read_at import StagedRows, ViewInputs
 

@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakeproof.hidden_columns import DUP, KEY
+from lakeproof.lake.rows.columns import digest_of_columns
 from lakeproof.views.correction import ViewCorrection
-from lakeproof.views.definition import digest_of_columns
 from lakeproof.views.incremental.collected import (
     DUP_BITS,
     NotIncrementalError,
