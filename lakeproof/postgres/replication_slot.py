@@ -13,7 +13,7 @@ from typing import Any
 from typing import Literal as OneOf
 
 import psycopg
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Identifier, Literal
 
 from lakeproof.errors import RECOVER, GapError, SourceError, TransientError
 from lakeproof.lsn import Lsn
@@ -205,7 +205,7 @@ def drop_slot(conn: Connection, name: str) -> bool:
     deadline = time.monotonic() + IN_USE_S
     while True:
         try:
-            conn.execute(SQL("SELECT pg_catalog.pg_drop_replication_slot({})").format(_text(name)), prepare=False)
+            conn.execute(SQL("SELECT pg_catalog.pg_drop_replication_slot({})").format(Literal(name)), prepare=False)
         except psycopg.errors.UndefinedObject:
             return False
         except psycopg.errors.ObjectInUse:
@@ -225,10 +225,6 @@ def in_use(conn: Connection, name: str) -> TransientError:
     return TransientError(
         f"slot {name}", f"it was in use{reader}", "end the other drain, or wait for it, then try again"
     )
-
-
-def _text(value: str) -> psycopg.sql.Literal:
-    return psycopg.sql.Literal(value)
 
 
 def _age_s(since: Any, now: Any) -> float | None:

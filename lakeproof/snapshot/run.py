@@ -27,8 +27,8 @@ from lakeproof.postgres.catalog.fingerprint import CatalogReading, CommitVisibil
 from lakeproof.postgres.catalog.origins import read_horizon, read_rules
 from lakeproof.postgres.catalog.published import publications_of, read_tables
 from lakeproof.postgres.catalog.tables import PublishedTable
-from lakeproof.postgres.checks.findings import refused_tables
-from lakeproof.postgres.checks.source import examine, refuse
+from lakeproof.postgres.checks.findings import refuse, refused_tables
+from lakeproof.postgres.checks.source import examine
 from lakeproof.postgres.connections.connect import Connection, close_quietly, connect, source_errors
 from lakeproof.postgres.copying.snapshot import SnapshotSession
 from lakeproof.postgres.publications import read_publications
