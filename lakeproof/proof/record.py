@@ -149,10 +149,10 @@ class ProofRecord(Document):
     views: Mapping[str, LakeProved] = field(default_factory=dict)
 
 
-# The entry of a table of which only the history was checked.
 _PROVES = "another process proves or maintains it"
 # Others wait for a proof of changes so long, and look so often.
 _PATIENCE_S, _LOOK_S = 120.0, 0.2
+# The entry of a table of which only the history was checked.
 _NEVER = Proved("blocked", "", None, None, "it was never compared")
 
 

@@ -25,7 +25,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import NotFoundError, Store
-from lakeproof.views.difference import compare_view
+from lakeproof.views.difference import ViewTarget, differing
 from lakeproof.views.drift import is_settled
 from lakeproof.views.read_at import ReadAt
 
@@ -59,7 +59,9 @@ def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewPro
             positions = {source: read.position for source, read in cuts.items()}
             fit(session, cut.row_bytes)
             tables = ReadAt(cuts, cut.views, cut.external).frames(session, store.location, view)
-            retracted, inserted = compare_view(session, store, view, tables, cut.delta_version)
+            target = ViewTarget(session, view, view_path(store, view.name), cut.delta_version)
+            with differing(target, tables, may_place=True) as (_, difference):
+                retracted, inserted = difference.retracted, difference.inserted
     except NoRoomError:
         raise
     except (TransientError, LakeError, ConfigError) as error:

@@ -22,12 +22,10 @@ from lakeproof.hidden_columns import DUP, KEY, scratch
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.state import table_shape
 from lakeproof.lake.delta.versions import read_at
-from lakeproof.lake.records.views.cuts import view_path
 from lakeproof.lake.rows.columns import col, digest_of_columns
 from lakeproof.lake.rows.correction import correct
 from lakeproof.lake.rows.memory import persist
 from lakeproof.names import CycleNumber
-from lakeproof.storage.store import Store
 from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.definition import (
     bind,
@@ -48,52 +46,33 @@ from lakeproof.views.incremental.collected import (
 )
 
 _STORED = scratch("stored")
+_NO_NUMBER = CycleNumber(0)
 
 
 @dataclass(frozen=True, slots=True)
 class ViewTarget:
     """The view's table at `path`, its version before, and the number of this refresh; `session` is the caller's own.
 
-    `named` is the version that its newest cut names. `replaces`: it may get other columns.
+    `named` is the version that its newest cut names. `replaces`: it may get other columns. A comparison has no number.
     """
 
     session: SparkSession
     view: ViewConfig
     path: str
     before: int
-    number: CycleNumber
+    number: CycleNumber = _NO_NUMBER
     named: int = NO_VERSION
     replaces: bool = False
-
-
-def compare_view(
-    session: SparkSession, store: Store, view: ViewConfig, tables: Mapping[str, DataFrame], version: int
-) -> tuple[int, int]:
-    """Return how many rows the view's table at `version` has too many, and how many of its query's rows it lacks."""
-    target = ViewTarget(session, view, view_path(store, view.name), version, CycleNumber(0), version)
-    with differing(target, tables, may_place=True) as (_, difference):
-        return difference.retracted, difference.inserted
-
-
-@contextmanager
-def difference_by_query(
-    session: SparkSession, store: Store, view: ViewConfig, tables: Mapping[str, DataFrame], version: int
-) -> Iterator[tuple[DataFrame, ViewCorrection]]:
-    """Give the rows of the view's query, with `_lp_key`, and what its table at `version` lacks of them, for the block.
-
-    The columns may be others than the table's. Nothing is committed.
-    """
-    path = view_path(store, view.name)
-    target = ViewTarget(session, view, path, version, CycleNumber(0), version, replaces=True)
-    with differing(target, tables, may_place=False) as computed:
-        yield computed
 
 
 @contextmanager
 def differing(
     target: ViewTarget, tables: Mapping[str, DataFrame], *, may_place: bool
 ) -> Iterator[tuple[DataFrame, ViewCorrection]]:
-    """Give the rows of the view's query, with digests, and the difference, for the block; `may_place`: this process may."""
+    """Give the rows of the view's query, with digests, and the difference, for the block; nothing is committed.
+
+    `may_place`: this process may compare few rows.
+    """
     stored = None if target.before == NO_VERSION else read_at(target.session, target.path, target.before)
     desired = persist(with_digest(in_order_of(stored, bind(target.session, target.view, tables))))
     try:

@@ -33,7 +33,7 @@ from lakeproof.lake.rows.correction import correct
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
 from lakeproof.views.correction import ViewCorrection
-from lakeproof.views.difference import difference_by_query
+from lakeproof.views.difference import ViewTarget, differing
 from lakeproof.views.read_at import StagedRows, ViewInputs
 
 # A sample shows this many columns, and this many characters of a value.
@@ -85,15 +85,16 @@ def preview_view(  # noqa: PLR0917  the view by its new definition, what it read
     `session` is the caller's own. Returns up to `samples` rows to come, and as many to go. Raises as `refresh_view`.
     """
     definition, name = ViewDefinition.of(view), new_preview_id()
-    with difference_by_query(session, store, view, inputs.tables, cut.delta_version) as (desired, difference):
+    target = ViewTarget(session, view, view_path(store, view.name), cut.delta_version, replaces=True)
+    with differing(target, inputs.tables, may_place=False) as (desired, difference):
         stored = read_view(session, store, cut)
         columns = _Columns.of(desired, stored)
         staged = _stage(store, view.name, name, difference)
         compared = _by_what_stays(desired, stored, columns) if columns.change else nullcontext(_as_it_is(difference))
-        with compared as differing:
+        with compared as shown:
             rows = [
-                *_sampled(differing.insertions, samples, comes=True),
-                *_sampled(differing.retractions, samples, comes=False),
+                *_sampled(shown.insertions, samples, comes=True),
+                *_sampled(shown.retractions, samples, comes=False),
             ]
     preview = ViewPreview(
         id=name,
@@ -104,8 +105,8 @@ def preview_view(  # noqa: PLR0917  the view by its new definition, what it read
         sources=inputs.cuts,
         views=inputs.point.views,
         external=inputs.point.external,
-        inserted=differing.inserted,
-        retracted=differing.retracted,
+        inserted=shown.inserted,
+        retracted=shown.retracted,
         rewritten=difference.inserted if difference.truncate else None,
         added=columns.added,
         dropped=columns.dropped,

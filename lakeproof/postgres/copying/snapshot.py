@@ -25,7 +25,7 @@ and forgotten; so it has a timeout, and its error names them.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -160,15 +160,13 @@ class SnapshotSession:
             raise
         return conn
 
-    @contextmanager
-    def hold(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> Iterator[None]:
+    def hold(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> AbstractContextManager[None]:
         """Hold a transaction on `conn` that sees `leaves` as at the snapshot: lock them, then compare their files.
 
         `conn` must be idle and in autocommit mode, and is so again afterwards. Raises TableChangedError if a file is a
         different one now, or the lock could not be taken, else as `source_errors`.
         """
-        with self._locking(conn, [(table, leaves)], waits=True):
-            yield
+        return self._locking(conn, [(table, leaves)], waits=True)
 
     @contextmanager
     def guard(self, conn: Connection, source: SourceConfig, *tables: PublishedTable) -> Iterator[None]:
