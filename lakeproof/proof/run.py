@@ -119,7 +119,9 @@ def prove_once(  # noqa: PLR0917  as prove
                     return ProofReport(name, None, dict.fromkeys(chosen, blocked))
                 conn = connect_for_long_statements(source.dsn, "lakeproof proof", control.stop)
                 open_until_compared.callback(close_quietly, conn)
-                running = OpenProof(config, source, spark, session, conn, control.report, to_repair=of.to_repair)
+                running = OpenProof(
+                    config, source, source_lake, spark, session, conn, control.report, to_repair=of.to_repair
+                )
                 cut = _cut_at_point(running, len(chosen), lease, control, of.repair)
             compare = compare_changed if request.changed else compare_all
             proof = compare(running, chosen, cut, control.stop)

@@ -72,6 +72,7 @@ class OpenProof:
 
     config: Config
     source: SourceConfig
+    lake: SourceLake
     spark: SparkOnDemand
     session: SnapshotSession
     conn: Connection
@@ -79,10 +80,6 @@ class OpenProof:
     current: dict[TableName, FilledBuckets] = field(default_factory=dict)
     catalog: dict[TableName, str] = field(default_factory=dict)
     to_repair: dict[TableName, KeysToRepair] | None = None
-
-    @property
-    def lake(self) -> SourceLake:
-        return SourceLake.open(self.config.location, self.source.name)
 
 
 @dataclass(frozen=True, slots=True)

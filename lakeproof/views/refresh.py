@@ -42,8 +42,8 @@ from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.cycle import app_id, begin_view_cycle, end_view_cycle
 from lakeproof.views.definition import query_errors
 from lakeproof.views.difference import ViewTarget, differing, with_dup
-from lakeproof.views.incremental.strategies import Partial, partial_correction
-from lakeproof.views.read_at import StagedRows, ViewInputs
+from lakeproof.views.incremental.strategies import partial_correction
+from lakeproof.views.read_at import ViewInputs
 
 
 def refresh_view(
@@ -88,7 +88,7 @@ def refresh_view(
             retracted=done.retracted,
             created_at=created_at,
             refresh=inputs.refresh,
-            strategy=_strategy(partial, staged),
+            strategy="staged" if staged is not None else "full" if partial is None else partial.strategy,
             reason=reason,
             changed_rows=None if partial is None else partial.changed_rows,
             rows_read=scanned.rows,
@@ -106,12 +106,6 @@ def _replaced(newest: ViewCut | None, sha256: str) -> str | None:
     if newest is None or newest.definition_sha256 != sha256:
         return None if newest is None else newest.definition_sha256
     return newest.replaced_sha256
-
-
-def _strategy(partial: Partial | None, staged: StagedRows | None) -> str:
-    if staged is not None:
-        return "staged"
-    return "full" if partial is None else partial.strategy
 
 
 def _commit_numbered(target: ViewTarget, inputs: ViewInputs, correction: ViewCorrection) -> tuple[int, ViewCorrection]:
