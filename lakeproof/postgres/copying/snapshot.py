@@ -219,7 +219,7 @@ class SnapshotSession:
         try:
             set_for_session(holder, {"lock_timeout": f"{self._lock_timeout_ms}ms"})
             holder.execute(SQL("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"))
-            self.consistent_point = create_slot(holder, self.slot, temporary=self.temporary, snapshot="use")
+            self.consistent_point = create_slot(holder, self.slot, temporary=self.temporary)
             row = holder.execute(SQL("SELECT pg_catalog.pg_export_snapshot()")).fetchone()
         except psycopg.errors.LockNotAvailable:
             raise _blocked(self._dsn, self.slot, self._lock_timeout_ms) from None
